@@ -14,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.settings import clock_trusted
@@ -22,6 +21,7 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, Upstream
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
+from lamplighter.gateway.cli.check_command import add_check_command
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import (
     DEFAULT_CONFIG,
@@ -36,7 +36,7 @@ from lamplighter.gateway.cli.devices_commands import add_devices_commands
 from lamplighter.gateway.cli.explain_command import add_explain_command
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
-from lamplighter.gateway.cli.mapping_commands import add_mapping_commands, command_faults, query_faults
+from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.readings_commands import add_readings_command
 from lamplighter.gateway.cli.security_commands import add_security_commands
 from lamplighter.gateway.gates.local_call import call
@@ -59,7 +59,6 @@ from lamplighter.gateway.service.process import (
     stop_on_signals,
 )
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import sparql_faults
 from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 logger = EventLogger("gateway")
@@ -107,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--all", action="store_true", help="also run the MQTT and CoAP adapters in this process")
     command("mqtt", "run only the MQTT adapter", _mqtt)
     command("coap", "run only the CoAP adapter", _coap)
-    command("check", "check the configuration without starting anything", _check)
+    add_check_command(command)
     command("subscriptions", "list the subscriptions of a running gateway and their classes", _subscriptions)
     timers = command("timers", "list the pending delayed updates of a running gateway", _timers)
     timers.add_argument("--json", action="store_true", help="print the JSON of GET /delayed")
@@ -144,6 +143,8 @@ def _set_log_level(options: argparse.Namespace, settings: Settings) -> None:
 def _run(options: argparse.Namespace) -> int:
     configuration = _started(options)
     check_owner(configuration.data, "`systemctl start lamplighter-gateway` starts it as that user")
+    for fault in configuration.faults:
+        logger.error("not run, it has a fault", reason=fault)
 
     def ready(addresses: Addresses, recovery: Recovery) -> None:
         print(f"Lamplighter is ready, with {counted(recovery.records, 'record')} from {configuration.data}")
@@ -194,35 +195,6 @@ def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
         return configuration.for_adapters(local_url(configuration.settings, configuration.data))
 
     serve(work, read(), read)
-    return 0
-
-
-def _check(options: argparse.Namespace) -> int:
-    config = config_file(options)
-    stopping = sparql_faults((config.parent if config else Path()) / "apps")
-    try:
-        configuration = _configuration(options)
-    except ConfigurationError as error:
-        raise ConfigurationError("\n".join([str(error), *stopping])) from error
-    stopping += query_faults(configuration.mapping.publishes) + command_faults(configuration.coap_rules.commands)
-    if stopping:
-        raise ConfigurationError("\n".join(stopping))
-    settings = configuration.settings
-    print(f"configuration in {configuration.folder.resolve()} is valid")
-    print(f"  data          {configuration.data.resolve()}")
-    print(f"  base IRI      {settings.gateway.base_iri}")
-    print(f"  MQTT broker   {f'{settings.mqtt.host}:{settings.mqtt.port}' if settings.mqtt.host else 'none'}")
-    security = settings.security
-    print(f"  security      {f'TLS and tokens, registration {security.registration}' if security.enabled else 'plain'}")
-    for application in configuration.applications:
-        print(f"  application   {application.name}: {', '.join(application.profile.aggregators) or 'no aggregators'}")
-    rules = configuration.mapping
-    for overlap in overlaps(rules.rules):
-        print(f"  overlap       {overlap}")
-    for loop in loops(rules.publishes, rules.rules, rules.commands):
-        print(f"  loop          {loop}")
-    if configuration.unread:
-        print(f"not checked, only the gateway's user may read it: {configuration.unread}")
     return 0
 
 

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from lamplighter.adapters.mapping.templates import ABSOLUTE
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology.vocabulary import PREFIXES
 
+_UNKNOWN = re.compile("unknown field `([^`]*)`")
 _HEADER = r"\s*\[\[\s*([\"']?){kind}\1\s*\]\]"
 
 
@@ -143,8 +145,11 @@ def _rule(name: str, entry: dict[str, Any], *, place: str, **context: Any) -> An
     try:
         table = msgspec.convert(entry, type_)
     except msgspec.ValidationError as error:
+        unknown = _UNKNOWN.search(str(error))
+        near = get_close_matches(unknown[1], type_.__struct_fields__, 1) if unknown else []
+        meant = f"; did you mean {near[0]}?" if near else ""
         known = ", ".join(type_.__struct_fields__)
-        raise ConfigurationError(f"{place}: {error}; the keys of a rule are {known}") from error
+        raise ConfigurationError(f"{place}: {error}{meant}; the keys of a rule are {known}") from error
     rule = make(table, place=place, **context)
     if isinstance(rule, CommandRule) and rule.actuator is None:
         raise ConfigurationError(f"{place}: actuator is missing; write its IRI, or a path under the base IRI")

@@ -6,5 +6,6 @@ messages; entities: things of the dataset -> Home Assistant's entities (pure); a
 commands; outward: all that sends; adapter: wires the parts, and acknowledges messages after the commit is durable;
 counters: what it counts of readings; inbox: a broker's messages as an iterator; connection: one connection to a broker;
 canary: whether messages still arrive; broker_states: which brokers are connected, as triples; silence: which devices
-stopped reporting; rebirths: requests to Sparkplug nodes; settings: the table ``[mqtt]``.
+stopped reporting; rebirths: requests to Sparkplug nodes; settings: the table ``[mqtt]``; credentials: the files that
+it names.
 """

@@ -39,11 +39,12 @@ from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.counters import MqttCounters
+from lamplighter.adapters.mqtt.credentials import table_of
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
 from lamplighter.adapters.mqtt.inbox import Inbox, Message
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
-from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
+from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
@@ -167,7 +168,7 @@ class MqttAdapter:
             filters,
             clock=clock,
             counters=self.counters,
-            table="mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}",
+            table=table_of(name),
             batch_max=self._settings.batch_max,
             queue_max=self._settings.queue_max,
             forget=[one for one in (*former.filters, *ALL_FILTERS, *place(settings).filters) if one not in filters],

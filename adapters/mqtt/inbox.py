@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from types import MappingProxyType
 
 import paho.mqtt.client as mqtt
@@ -27,8 +26,9 @@ import paho.mqtt.client as mqtt
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection, End
+from lamplighter.adapters.mqtt.credentials import BrokerCredentials, read_credentials
 from lamplighter.adapters.mqtt.settings import BrokerSettings
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
 BACKOFF_MIN_S = 0.2
@@ -120,8 +120,7 @@ class Inbox:
         self._forget = forget
         self._bytes_max, self._asks = bytes_max, asks
         self._canary = Canary(settings.canary_s)
-        self._password = ""
-        self._tls: ssl.SSLContext | None = None
+        self._credentials = BrokerCredentials()
         self._queue: deque[Message] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
@@ -203,28 +202,7 @@ class Inbox:
 
     def read_secrets(self) -> None:
         """Reads password and certificates. Raises ConfigurationError."""
-        settings = self._settings
-        if settings.password_file:
-            try:
-                self._password = Path(settings.password_file).read_text(encoding="utf-8").partition("\n")[0].strip("\r")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigurationError(f"{self._table}.password_file cannot be read: {error}") from error
-        if settings.tls:
-            try:
-                self._tls = ssl.create_default_context(cafile=settings.ca_file or None)
-            except OSError as error:  # ssl.SSLError is one
-                raise ConfigurationError(
-                    f"{self._table}.ca_file = {settings.ca_file!r} cannot be used: {error}"
-                ) from error
-        if self._tls is not None and settings.certificate_file:
-            try:
-                # Without a function the library would ask for the password of an encrypted key on the terminal.
-                self._tls.load_cert_chain(settings.certificate_file, settings.key_file or None, password=str)
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{self._table}.certificate_file = {settings.certificate_file!r} cannot be used: {error}; it and "
-                    "key_file have to be in PEM, without a password"
-                ) from error
+        self._credentials = read_credentials(self._settings, self._table)
 
     async def run(self) -> None:
         """Connects to the broker, again and again with back-off, until cancelled; then the connection is closed."""
@@ -260,8 +238,8 @@ class Inbox:
             self._filters,
             self,
             number=self.counters.attempts,
-            password=self._password,
-            tls=self._tls,
+            password=self._credentials.password,
+            tls=self._credentials.tls,
             canary=self._canary,
             receive_max=self._queue_max,
         )

@@ -15,7 +15,6 @@ from lamplighter.adapters.mapping import (
     CoapRules,
     Mapping,
     PathRule,
-    PublishRule,
     ReadingRules,
     ResourceCommandRule,
     ResourceRule,
@@ -33,14 +32,13 @@ from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine import Engine
 from lamplighter.engine.client import EngineClient
-from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError, RequestError
-from lamplighter.engine.sparql.requests import subscribable
+from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.commands import add_mode, config_file, printable, settings_and_data
+from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import near
 from lamplighter.ontology.vocabulary import PREFIXES
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -268,41 +266,6 @@ def _check(options: argparse.Namespace) -> int:
     in_dataset = len(every) + len(coap.resources) + len(coap.paths) - in_files
     _say(f"{counted(in_files, 'rule')} in files, {in_dataset} in the dataset, {commands}{queries}")
     return 1 if problems else 0
-
-
-def query_faults(rules: Sequence[PublishRule]) -> list[str]:
-    """What is wrong with the queries of `[[publish]]` rules, with their places."""
-    faults = []
-    for rule in rules:
-        try:
-            columns = subscribable(rule.select).columns
-        except RequestError as error:
-            faults.append(f"{rule.place}: query: {near(error, rule.select, rule.declarations)}")
-            continue
-        faults += [
-            f"{rule.place}: topic = {rule.table.topic!r}: the query does not select ?{name}"
-            for name in sorted(rule.variables - set(columns))
-        ]
-    return faults
-
-
-def command_faults(rules: Sequence[ResourceCommandRule]) -> list[str]:
-    """What is wrong with the queries of `[[command]]` rules, with their places."""
-    faults = []
-    for rule in rules:
-        if rule.select is None:
-            continue
-        assert rule.table.query is not None
-        try:
-            columns = subscribable(rule.select).columns
-        except RequestError as error:
-            faults.append(
-                f"{rule.place}: query: {near(error, rule.select, rule.select.removesuffix(rule.table.query))}"
-            )
-            continue
-        missing = sorted(rule.variables - set(columns))
-        faults += [f"{rule.place}: query: it does not select ?{name}" for name in missing]
-    return faults
 
 
 def _files(options: argparse.Namespace, settings: Settings) -> FileRules:

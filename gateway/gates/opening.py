@@ -162,11 +162,8 @@ class Protection:
         settings = self._settings
         for one in passed:
             at = one.socket.getsockname()
-            if isinstance(at, tuple) and not settings.security.plain_on_network and not is_loopback(at[0]):
-                raise ConfigurationError(
-                    f"security.enabled is false, and systemd listens at {one.place}, which other machines reach; set "
-                    "security.enabled, or `systemctl disable --now lamplighter-http.socket lamplighter-ws.socket`"
-                )
+            if isinstance(at, tuple):
+                check_passed_host(settings, at[0], one.place)
         at_http, at_websocket = settings.http, settings.websocket
         http = self._listeners(
             opened, _named(passed, HTTP), ("http", at_http.host, at_http.port), at_http.connections_max, None, 0o660
@@ -225,27 +222,74 @@ def check_protection(settings: Settings, folder: Path, data: Path) -> str:
     """Checks protection and gates as a start does, by the settings and the files that they name.
 
     No socket is opened and nothing is written. Returns the file that this process may not read and that was therefore
-    not checked, "" if there is none: a check may run as another user than the gateway. Raises ConfigurationError.
+    not checked, "" if there is none: a check may run as another user than the gateway. Raises ConfigurationError, which
+    names all faults, one a line.
     """
     security = settings.security
+    faults: list[str] = []
+    unread = ""
+
+    def check(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except ConfigurationError as error:
+            faults.append(str(error))
+
+    check(lambda: _check_grant(security))
+    check(lambda: _check_gate_paths(settings))
+    if security.enabled:
+        check(lambda: trusted_users(security.local_users))
+        check(lambda: _check_socket_paths(settings, data))
+        try:
+            unread = _check_certificate(security, folder)
+        except ConfigurationError as error:
+            faults.append(str(error))
+    else:
+        faults += _plain_host_faults(settings)
+    if faults:
+        raise ConfigurationError("\n".join(faults))
+    return unread
+
+
+def check_passed_host(settings: Settings, host: str, place: str) -> None:
+    """Checks a TCP socket of systemd. host: where it listens; place: for the error. Raises ConfigurationError."""
+    security = settings.security
+    if not security.enabled and not security.plain_on_network and not is_loopback(host):
+        raise ConfigurationError(
+            f"security.enabled is false, and systemd listens at {place}, which other machines reach; set "
+            "security.enabled, or `systemctl disable --now lamplighter-http.socket lamplighter-ws.socket`"
+        )
+
+
+def _check_grant(security: SecuritySettings) -> None:
+    """Raises ConfigurationError."""
     try:
         _ = _grant(security).access
     except ConfigurationError as error:
         raise ConfigurationError(f"security.grant_read, grant_write, grant_subscribe: {error}") from error
+
+
+def _check_gate_paths(settings: Settings) -> None:
+    """Raises ConfigurationError."""
+    security = settings.security
     own_certificate = security.enabled and not security.certificate_file
     check_paths(
         settings.http, _places(security, None, b"" if own_certificate else None), PREFIX if security.enabled else ""
     )
-    if not security.enabled:
-        _check_plain_hosts(settings)
-        return ""
-    trusted_users(security.local_users)
+
+
+def _check_socket_paths(settings: Settings, data: Path) -> None:
+    """Raises ConfigurationError."""
     for path in socket_paths(settings, data):
         if len(os.fsencode(path)) > _ADDRESS_BYTES_MAX:
             raise ConfigurationError(
                 f"cannot listen on {path}: a Unix socket's address may have at most {_ADDRESS_BYTES_MAX} bytes; "
                 "name a shorter security.socket_folder"
             )
+
+
+def _check_certificate(security: SecuritySettings, folder: Path) -> str:
+    """Returns the file that this process may not read, or "". Raises ConfigurationError."""
     # Not above: they load cryptography, 9 MB.
     if security.certificate_file:
         from lamplighter.gateway.security.certificates import users_identity
@@ -276,11 +320,11 @@ def _places(
     yield from Clients(authorization, _grant(security), security.code_life_s).places()
 
 
-def _check_plain_hosts(settings: Settings) -> None:
-    """Raises ConfigurationError for unprotected gates that other machines reach, unless the settings allow them."""
+def _plain_host_faults(settings: Settings) -> Iterator[str]:
+    """Names unprotected gates that other machines reach, unless the settings allow them."""
     for table, host in (("http", settings.http.host), ("websocket", settings.websocket.host)):
         if not settings.security.plain_on_network and not is_loopback(host):
-            raise ConfigurationError(
+            yield (
                 f"{table}.host = {host!r} is reachable from other machines without protection; set "
                 "security.enabled for TLS and tokens, or security.plain_on_network to allow that"
             )

@@ -154,13 +154,17 @@ async def run_mqtt(
     from lamplighter.adapters.mapping import Mapping, load_mapping
     from lamplighter.adapters.mapping.dataset_rules import DatasetRules
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
+    from lamplighter.adapters.mqtt.credentials import read_credentials, table_of
     from lamplighter.adapters.mqtt.discovering import Discovering
 
     def part(now: AdapterConfiguration) -> _MqttPart:
         if not now.mqtt.host:
             raise _NotWantedError("mqtt.host is empty; set it to the broker's name to start the adapter")
         mapping = load_mapping(now.folder / "mapping", now.base_iri)
-        return with_password(now.mqtt, service), now.base_iri, mapping.rules, mapping.commands, mapping.publishes
+        settings = with_password(now.mqtt, service)
+        for name, broker in settings.all_brokers().items():
+            read_credentials(broker, table_of(name))  # a reload with an unusable file keeps the previous settings
+        return settings, now.base_iri, mapping.rules, mapping.commands, mapping.publishes
 
     async with EngineClient(configuration.url, name="mqtt") as client:
 

@@ -7,13 +7,14 @@ import asyncio.sslproto
 import ctypes
 import gc
 import resource
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lamplighter.adapters.mapping import CoapRules, Mapping, file_rules
+from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
@@ -35,9 +36,10 @@ from lamplighter.gateway.service.adapter_process import (
     run_mqtt,
     stop_on_signals,
 )
+from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.service.supervision import GatewayService, Reread
 from lamplighter.gateway.settings import Settings, read_settings
-from lamplighter.gateway.state.applications import Application, load_applications
+from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
 from lamplighter.gateway.systemd import Supervisor, mark_lines
 
 __all__ = [
@@ -68,12 +70,21 @@ class Tried:
     coap: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class RefusedConfigurationError(ConfigurationError):
+    """A configuration with which nothing starts. faults: as in `Configuration`."""
+
+    def __init__(self, refused: Sequence[str], faults: Sequence[str]) -> None:
+        super().__init__("\n".join(refused))
+        self.faults = faults
+
+
 @dataclass(frozen=True)
 class Configuration:
     """Everything that is read before anything starts.
 
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
-    there is none; mapping, coap_rules: the rules of mapping/ for MQTT and for CoAP.
+    there is none; mapping, coap_rules: the rules of mapping/ for MQTT and for CoAP; faults: of the SPARQL texts of
+    applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter check` refuses.
     """
 
     settings: Settings
@@ -83,6 +94,7 @@ class Configuration:
     unread: str = ""
     mapping: Mapping = field(default_factory=lambda: Mapping([]))
     coap_rules: CoapRules = field(default_factory=CoapRules)
+    faults: Sequence[str] = ()
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
@@ -91,32 +103,33 @@ class Configuration:
         Raises ConfigurationError, which names the faults of all of them, one a line.
         """
         folder = config.parent if config else Path()
-        faults: list[str] = []
+        refused: list[str] = []
+        settings, unread = Settings(), ""
         applications: list[Application] = []
-        mapping, coap_rules = Mapping([]), CoapRules()
-        unread = ""
+        try:
+            settings = read_settings(config)
+            unread = check_protection(settings, folder, data or folder / settings.gateway.data)
+        except ConfigurationError as error:
+            refused.append(str(error))
+        rules = FileRules(Mapping([]), CoapRules(), ())
+        try:
+            rules = file_rules(folder / "mapping", settings.gateway.base_iri)
+            refused += [str(fault.error) for fault in rules.faults]
+        except ConfigurationError as error:
+            refused.append(f"gateway.base_iri: {error}")
         try:
             applications = load_applications(folder / "apps")
         except ConfigurationError as error:
-            faults.append(str(error))
-        try:
-            settings = read_settings(config)
-        except ConfigurationError as error:
-            raise ConfigurationError("\n".join([str(error), *faults])) from error
+            refused.append(str(error))
+        faults = [
+            *query_faults(rules.mqtt.publishes),
+            *command_faults(rules.coap.commands),
+            *sparql_faults(folder / "apps"),
+        ]
+        if refused:
+            raise RefusedConfigurationError(refused, faults)
         data = data or folder / settings.gateway.data
-        try:
-            found = file_rules(folder / "mapping", settings.gateway.base_iri)
-            found.check()
-            mapping, coap_rules = found.mqtt, found.coap
-        except ConfigurationError as error:
-            faults.insert(0, str(error))
-        try:
-            unread = check_protection(settings, folder, data)
-        except ConfigurationError as error:
-            faults.insert(0, str(error))
-        if faults:
-            raise ConfigurationError("\n".join(faults))
-        return cls(settings, folder, data, applications, unread, mapping, coap_rules)
+        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.coap, faults)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""

@@ -23,7 +23,7 @@ from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
-from lamplighter.gateway.settings.refusals import located, refusal
+from lamplighter.gateway.settings.refusals import located, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
 
 Durability = Literal["fsync", "interval", "off"]
@@ -201,14 +201,11 @@ class Settings(_Table, frozen=True):
     sync: SyncSettings = SyncSettings()
 
 
-_KEYS = {field.name: tuple(field.type.__struct_fields__) for field in msgspec.structs.fields(Settings)}
-"""The tables and their keys."""
-
-
 def read_settings(path: Path | None, tables: Collection[str] | None = None) -> Settings:
     """The settings in a file, or the defaults where none is named. Raises ConfigurationError.
 
-    tables: the only ones that are read and checked; the others have their defaults. None: all.
+    The error names all faults, one a line. tables: the only ones that are read and checked; the others have their
+    defaults. None: all.
     """
     if path is None:
         return Settings()
@@ -220,15 +217,20 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         cure = "; write the keys of a table in one place" if "Cannot declare" in str(error) else ""
         raise ConfigurationError(f"{path}: not TOML: {error}{cure}") from error
+    read = document if tables is None else {name: document[name] for name in tables if name in document}
     try:
-        read = document if tables is None else {name: document[name] for name in tables if name in document}
         settings = msgspec.convert(read, Settings)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(refusal(path, text, error, _KEYS)) from error
+        raise ConfigurationError("\n".join(refusals(path, text, read, Settings))) from error
     try:
-        iri(settings.gateway.base_iri)
-        if not urlsplit(settings.gateway.base_iri).scheme:
-            raise ValueError(f"{settings.gateway.base_iri!r} is not an absolute IRI such as http://gateway.example/")
+        _check_base_iri(settings.gateway.base_iri)
     except ValueError as error:
         raise ConfigurationError(f"{located(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}") from error
     return settings
+
+
+def _check_base_iri(base_iri: str) -> None:
+    """Raises ValueError."""
+    iri(base_iri)
+    if not urlsplit(base_iri).scheme:
+        raise ValueError(f"{base_iri!r} is not an absolute IRI such as http://gateway.example/")

@@ -1,50 +1,120 @@
-"""Errors of a settings file: what is wrong, on which line, and what to write instead."""
+"""Errors of a settings file: all that is wrong, on which line, and what to write instead."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
-_PLACE = re.compile(r"(?P<what>.*) - at `\$\.(?P<table>\w+)(?:\.(?P<key>\w+))?[^`]*`", re.DOTALL)
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
+_PLACE = re.compile(r"(?P<what>.*) - at `\$(?P<names>(?:\.\w+)*)[^`]*`", re.DOTALL)
 
 
-def refusal(path: Path, text: str, error: msgspec.ValidationError, tables: Mapping[str, Sequence[str]]) -> str:
-    """The message for an error of `msgspec.convert`. text: of the file; tables: the keys of each table."""
-    place = _PLACE.fullmatch(str(error))
-    what, table, key = (str(error), None, None) if place is None else place.group("what", "table", "key")
-    unknown = _UNKNOWN.fullmatch(what)
-    if unknown is None:
-        named = ".".join(name for name in (table, key) if name)
-        return f"{located(path, text, table, key)}: {named}: {what}"
-    name = unknown["name"]
-    if table is None:
-        return f"{located(path, text, name)}: {_unknown_table(name, tables)}"
-    return f"{located(path, text, table, name)}: unknown key {table}.{name}; {_nearest(name, tables.get(table, ()))}"
+class _Fault(NamedTuple):
+    """names: the table, the tables in it, and the key; () for a key outside of a table."""
+
+    names: tuple[str, ...]
+    what: str
 
 
-def located(path: Path, text: str, table: str | None, key: str | None = None) -> str:
+def refusals(path: Path, text: str, document: Mapping[str, Any], kind: type[msgspec.Struct]) -> list[str]:
+    """The messages for all faults of a document that `msgspec.convert` refuses. text: of the file."""
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    faults: list[_Fault] = []
+    for name, value in document.items():
+        if name in fields:
+            faults += _faults(value, fields[name], (name,))
+        else:
+            faults.append(_Fault((name,), _unknown_table(name, {table: _names(fields[table]) for table in fields})))
+    return [f"{located(path, text, *fault.names)}: {fault.what}" for fault in faults]
+
+
+def located(path: Path, text: str, *names: str) -> str:
     """The file, with the line on which the table or its key begins, if there is one: `lamplighter.toml line 7`."""
-    line = None if table is None else _line(text, table, key) or _line(text, table, None)
+    line = next(filter(None, (_line(text, names[:count]) for count in range(len(names), 0, -1))), None)
     return f"{path}" if line is None else f"{path} line {line}"
 
 
-def _line(text: str, table: str, key: str | None) -> int | None:
+def _faults(value: Any, kind: Any, names: tuple[str, ...]) -> Iterator[_Fault]:
+    """The faults of a table, of a table of tables, or of the value of a key."""
+    found: list[_Fault] = []
+    if isinstance(value, dict) and _is_table(kind):
+        fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+        for name, member in value.items():
+            if name in fields:
+                found += _faults(member, fields[name], (*names, name))
+            else:
+                what = f"unknown key {'.'.join((*names, name))}; {_nearest(name, tuple(fields))}"
+                found.append(_Fault((*names, name), what))
+    elif isinstance(value, dict) and get_origin(kind) is dict and _is_table(get_args(kind)[1]):
+        for name, member in value.items():
+            found += _faults(member, get_args(kind)[1], (*names, name))
+    yield from found
+    if found:  # the checks of the whole table need its values
+        return
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        place = _PLACE.fullmatch(str(error))
+        what = str(error) if place is None else place["what"]
+        inner = () if place is None else tuple(filter(None, place["names"].split(".")))
+        for line in what.splitlines():
+            yield _Fault((*names, *inner), f"{'.'.join((*names, *inner))}: {line}{_cure(value, kind)}")
+
+
+def _is_table(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(kind))
+
+
+def _cure(value: Any, kind: Any) -> str:
+    """What to write instead of a value, if there are few possible ones."""
+    allowed = _allowed(kind)
+    if kind is bool:
+        return "; write true or false"
+    if not allowed:
+        return ""
+    wrong = [one for one in (value if isinstance(value, list) else [value]) if one not in allowed]
+    near = get_close_matches(str(wrong[0]).lower(), allowed, 1) if wrong else []
+    return f"{f'; did you mean {_quoted(near)}?' if near else ''}; allowed: {_quoted(allowed)}"
+
+
+def _allowed(kind: Any) -> list[str]:
+    """The values of an enumeration, or those that the items of a list may have."""
+    if get_origin(kind) is Literal:
+        return [str(one) for one in get_args(kind)]
+    if get_origin(kind) is Annotated:
+        return _allowed(get_args(kind)[0])
+    parts = [one for one in get_args(kind) if one not in (NoneType, ...)]
+    return _allowed(parts[0]) if len(parts) == 1 else []
+
+
+def _quoted(values: Sequence[str]) -> str:
+    return ", ".join(f'"{value}"' for value in values)
+
+
+def _line(text: str, names: Sequence[str]) -> int | None:
     """The line after the longest beginning of the text that is TOML and does not have the key."""
     lines = text.splitlines()
     without = 0
     for count in range(1, len(lines) + 1):
         try:
-            document = tomllib.loads("\n".join(lines[:count]))
+            found: Any = tomllib.loads("\n".join(lines[:count]))
         except tomllib.TOMLDecodeError:  # ends within a value
             continue
-        found = document.get(table)
-        if table in document and (key is None or (isinstance(found, dict) and key in found)):
+        for name in names:
+            if not isinstance(found, dict) or name not in found:
+                break
+            found = found[name]
+        else:
             return without + 1
         without = count
     return None

@@ -68,12 +68,17 @@ class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     plain_requests_per_s: Count = 0
 
     def __post_init__(self) -> None:
+        faults = []
         if bool(self.certificate_file) != bool(self.key_file):
-            raise ValueError("certificate_file and key_file belong together; name both or neither")
-        for host in self.hosts:
-            _check_host(host)
-        for origin in self.origins:
-            _check_origin(origin)
+            faults.append("certificate_file and key_file belong together; name both or neither")
+        for check, values in ((_check_host, self.hosts), (_check_origin, self.origins)):
+            for value in values:
+                try:
+                    check(value)
+                except ValueError as error:
+                    faults.append(str(error))
+        if faults:
+            raise ValueError("\n".join(faults))
 
 
 def _check_host(host: str) -> None:

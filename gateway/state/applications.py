@@ -23,10 +23,10 @@ from lamplighter.engine.errors import (
     RequestError,
     RequestSyntaxError,
 )
-from lamplighter.engine.protocol.jsap import Jsap, profile
+from lamplighter.engine.protocol.jsap import Jsap, Query, Update, profile
 from lamplighter.engine.sparql.clauses import with_dataset
-from lamplighter.engine.sparql.requests import parse_update, subscribable
-from lamplighter.engine.terms import Bag, iri, literal
+from lamplighter.engine.sparql.requests import parse_query, parse_update, subscribable
+from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 
 KIND = "application"
@@ -143,10 +143,10 @@ def _wrong_times(profile: Jsap) -> Iterator[str]:
 
 
 def sparql_faults(folder: Path) -> list[str]:
-    """What would stop the applications of a folder, or fail at each trigger, with document and line.
+    """The faults of the SPARQL texts of a folder's applications, with document and line.
 
-    The gateway starts nevertheless, since other applications do not depend on it. Files that cannot be read as profiles
-    are left out.
+    The gateway starts nevertheless, without the applications that it cannot run, since others do not depend on them.
+    Files that cannot be read as profiles are left out.
     """
     faults: list[str] = []
     for path in sorted(folder.glob("*.jsap")):
@@ -157,43 +157,52 @@ def sparql_faults(folder: Path) -> list[str]:
 
 
 def _sparql_faults(application: Application) -> Iterator[str]:
-    """Queries that cannot be subscribed to, updates that do not parse, and forced bindings of updates that no row gives
-    a value to."""
+    """Queries and updates that do not parse, queries of aggregators that cannot be subscribed to, forced bindings whose
+    default does not fit, and those of updates that no row gives a value to."""
     profile = application.profile
     columns: dict[str, tuple[str, ...]] = {}
-    for name, text in aggregator_queries(application):
-        query = profile.aggregators[name].query
+    followed = {profile.aggregators[name].query: text for name, text in aggregator_queries(application)}
+    yield from _default_faults(profile)
+    for name in profile.queries:
+        text = followed.get(name) or profile.query_text(name, _samples(profile.queries[name]))
         try:
-            columns[name] = subscribable(text).columns
+            outline = subscribable(text) if name in followed else parse_query(text)
+            columns[name] = outline.columns
         except RequestError as error:
-            yield f"queries.{query}.sparql: {near(error, text, profile.declarations)}"
-    named = [
-        (name, member, update)
-        for name, one in profile.aggregators.items()
-        for member, update in (("added", one.added), ("removed", one.removed))
-        if update is not None
-    ]
-    for update in dict.fromkeys(update for _, _, update in named):
-        text = _sample(profile, update)
+            yield f"queries.{name}.sparql: {near(error, text, profile.declarations)}"
+    for name in profile.updates:
+        text = profile.update_text(name, _samples(profile.updates[name]))
         try:
             parse_update(text)
         except RequestError as error:
-            yield f"updates.{update}.sparql: {near(error, text, profile.declarations)}"
-    for name, member, update in named:
-        required = [key for key, one in profile.updates[update].forced_bindings.items() if one.value == ""]
-        for variable in required:
-            if name in columns and variable not in columns[name]:
-                yield (
-                    f"extended.lamplighter.aggregators.{name}.{member}: {update} needs a value for ?{variable}, "
-                    f"which {profile.aggregators[name].query} does not select"
-                )
+            yield f"updates.{name}.sparql: {near(error, text, profile.declarations)}"
+    for name, one in profile.aggregators.items():
+        for member, update in (("added", one.added), ("removed", one.removed)):
+            declared = {} if update is None else profile.updates[update].forced_bindings
+            for variable in (key for key, binding in declared.items() if binding.value == ""):
+                if one.query in columns and variable not in columns[one.query]:
+                    yield (
+                        f"extended.lamplighter.aggregators.{name}.{member}: {update} needs a value for ?{variable}, "
+                        f"which {one.query} does not select"
+                    )
 
 
-def _sample(profile: Jsap, update: str) -> str:
-    """The text of an update with some value for each forced binding."""
-    declared = profile.updates[update].forced_bindings.items()
-    samples = {"literal": literal(""), "uri": iri("urn:x:y"), "bnode": iri("urn:x:y")}
-    return profile.update_text(update, {name: samples[one.type] for name, one in declared})
+def _default_faults(profile: Jsap) -> Iterator[str]:
+    """The faults of default values that could not be used."""
+    for member, entries in (("queries", profile.queries), ("updates", profile.updates)):
+        for name, entry in entries.items():
+            for variable, declared in entry.forced_bindings.items():
+                if declared.value is not None and declared.value != "":
+                    try:
+                        declared.term(declared.value, profile.expanded)
+                    except ValueError as error:
+                        yield f"{member}.{name}.forcedBindings.{variable}.value: {error}"
+
+
+def _samples(entry: Query | Update) -> dict[str, Term | None]:
+    """Some term for each forced binding."""
+    terms = {"literal": literal(""), "uri": iri("urn:x:y"), "bnode": iri("urn:x:y")}
+    return {name: terms[declared.type] for name, declared in entry.forced_bindings.items()}
 
 
 def near(error: RequestError, text: str, declarations: str) -> str:

@@ -114,6 +114,57 @@ def test_an_error_names_the_line_and_the_nearest_key(tmp_path: Path, text: str, 
     assert str(caught.value).startswith(f"{tmp_path / 'lamplighter.toml'}{told}")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[gateway]\ndurability = 'Fsync'\n",
+            "gateway.durability: Invalid enum value 'Fsync'; did you mean \"fsync\"?; "
+            'allowed: "fsync", "interval", "off"',
+        ),
+        (
+            "[mqtt]\ndiscovery = ['shelly', 'tuya']\n",
+            "mqtt.discovery: Invalid enum value 'tuya'; "
+            'allowed: "homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug"',
+        ),
+        ("[coap]\nenabled = 1\n", "coap.enabled: Expected `bool`, got `int`; write true or false"),
+        ("[mqtt]\nhost = 'a'\n[mqtt.brokers.b]\nhots = 'c'\n", "unknown key mqtt.brokers.b.hots; did you mean host?"),
+        ("[coap.server]\nprt = 1\n", "unknown key coap.server.prt; did you mean port?"),
+    ],
+)
+def test_an_error_lists_the_allowed_values(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, text)
+    [line] = str(caught.value).splitlines()
+    assert line.partition(": ")[2] == told
+
+
+def test_an_error_names_all_faults_with_their_lines(tmp_path: Path) -> None:
+    text = """\
+[http]
+port = "8000"
+prot = 1
+[nosuch]
+[security]
+hosts = ["a:1", "b:2"]
+certificate_file = "a.pem"
+[coap.devices.lamp]
+adress = "192.0.2.1"
+"""
+    with pytest.raises(ConfigurationError) as caught:
+        read(tmp_path, text)
+    lines = [line.removeprefix(f"{tmp_path / 'lamplighter.toml'} ") for line in str(caught.value).splitlines()]
+    assert [line[:40] for line in lines] == [
+        "line 2: http.port: Expected `int`, got `str`"[:40],
+        "line 3: unknown key http.prot; did you mean port?"[:40],
+        "line 4: unknown table [nosuch]; use one "[:40],
+        "line 5: security: certificate_file and key_file belong"[:40],
+        "line 5: security: security.hosts: 'a:1' is not a host"[:40],
+        "line 5: security: security.hosts: 'b:2' is not a host"[:40],
+        "line 9: unknown key coap.devices.lamp.adress; did you"[:40],
+    ]
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(str(tmp_path / "none.toml"))):
         read_settings(tmp_path / "none.toml")

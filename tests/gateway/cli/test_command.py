@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import socket
 from pathlib import Path
 
@@ -12,6 +15,9 @@ from lamplighter.gateway.__main__ import _timer_row, main
 from tests.support.commands import command
 from tests.support.components import missing
 from tests.support.places import ROOT
+
+SECURE = "[security]\nenabled = true\nhost = '127.0.0.1'\nhttps_port = 0\nwss_port = 0\n"
+PLAIN = "[http]\nport = 0\n[websocket]\nport = 0\n"
 
 
 def config(folder: Path, text: str) -> Path:
@@ -24,7 +30,7 @@ def test_check_prints_the_configuration_and_starts_nothing(tmp_path: Path) -> No
     (tmp_path / "apps").mkdir()
     application = (ROOT / "apps" / "smart-lighting.jsap").read_text()
     (tmp_path / "apps" / "smart-lighting.jsap").write_text(application)
-    done = command("check", "--config", config(tmp_path, '[gateway]\nbase_iri = "http://here.example/"\n'))
+    done = command("check", "--config", config(tmp_path, PLAIN + '[gateway]\nbase_iri = "http://here.example/"\n'))
     assert (done.returncode, done.stderr) == (0, "")
     for part in (str(tmp_path), str(tmp_path / "data"), "http://here.example/", "none", "smart-lighting"):
         assert part in done.stdout
@@ -36,7 +42,7 @@ def test_check_names_overlapping_mapping_rules_with_file_and_line(tmp_path: Path
     rules = tmp_path / "mapping" / "home.toml"
     rule = "[[stream]]\ntopic = 'home/{room}/temperature'\nproperty = 'lighting:temperature'\npayload = 'number'\n"
     rules.write_text(rule + "\n" + rule.replace("{room}", "kitchen"))
-    done = command("check", "--config", config(tmp_path, ""))
+    done = command("check", "--config", config(tmp_path, PLAIN))
     assert (done.returncode, done.stderr) == (0, "")
     [line] = [line for line in done.stdout.splitlines() if line.startswith("  overlap ")]
     assert f"{rules} line 1: stream 1 and {rules} line 6: stream 2: both rules give topic home/kitchen/" in line
@@ -47,19 +53,22 @@ def test_check_names_rules_that_feed_themselves(tmp_path: Path) -> None:
     rule = "[[stream]]\ntopic = 'home/#'\nproperty = 'lighting:temperature'\npayload = 'number'\n"
     publish = "[[publish]]\ntopic = 'home/x'\nquery = 'SELECT ?x { ?x a lighting:Lamp }'\n"
     (tmp_path / "mapping" / "home.toml").write_text(rule + publish)
-    done = command("check", "--config", config(tmp_path, ""))
+    done = command("check", "--config", config(tmp_path, PLAIN))
     assert (done.returncode, done.stderr) == (0, "")
     assert "  loop          " in done.stdout
 
 
 def test_check_takes_the_data_folder_from_the_command_line(tmp_path: Path) -> None:
-    done = command("check", "--config", config(tmp_path, ""), "--data", tmp_path / "elsewhere")
+    done = command("check", "--config", config(tmp_path, PLAIN), "--data", tmp_path / "elsewhere")
     assert done.returncode == 0
     assert str(tmp_path / "elsewhere") in done.stdout
 
 
-def test_the_repository_s_own_configuration_is_good() -> None:
-    done = command("check", "--config", ROOT / "lamplighter.toml")
+def test_the_repository_s_own_configuration_is_good(tmp_path: Path) -> None:
+    for name in ("apps", "mapping"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    own = (ROOT / "lamplighter.toml").read_text()
+    done = command("check", "--config", config(tmp_path, re.sub(r"(?m)^port = (8|9)000", "port = 0", own)))
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -80,10 +89,6 @@ def test_a_bad_configuration_ends_with_2_and_one_line_that_names_it(tmp_path: Pa
     assert done.stderr.startswith("lamplighter: ")
     assert done.stderr.count("\n") == 1, "one line, and no traceback"
     assert done.stdout == ""
-
-
-SECURE = "[security]\nenabled = true\nhost = '127.0.0.1'\nhttps_port = 0\nwss_port = 0\n"
-PLAIN = "[http]\nport = 0\n[websocket]\nport = 0\n"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +140,8 @@ def test_check_names_all_faults_of_all_parts(tmp_path: Path) -> None:
     assert "queries.Q.sparql: syntax error at ▶ in 'SELECT ▶'" in lines[2]
     path.write_text("[gatewy]")
     lines = command("check", "--config", path).stderr.splitlines()
-    assert [name in line for name, line in zip(("gatewy", "dealy", "Q.sparql"), lines, strict=True)] == [True] * 3
+    expected = ("gatewy", "steam", "dealy", "Q.sparql")
+    assert [name in line for name, line in zip(expected, lines, strict=True)] == [True] * 4
 
 
 def test_check_tells_what_it_may_not_look_at(
@@ -233,3 +239,36 @@ def test_a_timers_cause_is_shown_without_escape_sequences() -> None:
     timer = {"id": "t", "due": "2030-01-01T00:00:00Z", "in_s": 1.0, "cause": cause, "state": "late", "missed": "run"}
     shown = _timer_row({**timer, "update": "CLEAR ALL"})[3]
     assert shown.startswith("mine \\u001B[2Jxxx") and len(shown) == 60
+
+
+def test_check_names_a_port_in_use_and_a_start_does_so_in_the_same_words(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        path = config(tmp_path, f"[http]\nport = {taken.getsockname()[1]}\n[websocket]\nport = 0\n")
+        said = [command(name, "--config", path) for name in ("check", "run")]
+    assert [done.returncode for done in said] == [2, 2]
+    told = {line for done in said for line in done.stderr.splitlines() if "cannot listen on" in line}
+    assert len(told) == 1
+
+
+def test_check_prints_json(tmp_path: Path) -> None:
+    path = config(tmp_path, PLAIN)
+    done = command("check", "--json", "--config", path)
+    assert (done.returncode, json.loads(done.stdout)["valid"]) == (0, True)
+    path.write_text("[http]\nprot = 1\n[gateway]\ndurability = 'fsnc'\n")
+    done = command("check", "--json", "--config", path)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["valid"], done.stderr) == (2, False, "")
+    assert [fault.rpartition("lamplighter.toml ")[2] for fault in told["faults"]] == [
+        "line 2: unknown key http.prot; did you mean port?",
+        "line 4: gateway.durability: Invalid enum value 'fsnc'; did you mean \"fsync\"?; "
+        'allowed: "fsync", "interval", "off"',
+    ]
+
+
+def test_check_names_a_query_for_clients_that_does_not_parse(tmp_path: Path) -> None:
+    (tmp_path / "apps").mkdir()
+    (tmp_path / "apps" / "a.jsap").write_text('{"queries": {"Q": {"sparql": "SELEKT ?x { ?x ?y ?z }"}}}')
+    path = config(tmp_path, PLAIN)
+    done = command("check", "--config", path)
+    assert done.returncode == 2
+    assert "a.jsap line 1: queries.Q.sparql: syntax error at ▶ in 'SELEKT ?x ▶" in done.stderr

@@ -40,6 +40,7 @@ def test_application_alone(folder: Path, template: str, capsys: pytest.CaptureFi
     told = capsys.readouterr().out
     assert told.startswith(f"wrote apps/{template}.jsap\n")
     assert told.endswith("next:\n  lamplighter check\n  lamplighter run --all\n")
+    (folder / "lamplighter.toml").write_text("[http]\nport = 0\n[websocket]\nport = 0\n")
     assert main(["check"]) == 0
 
 

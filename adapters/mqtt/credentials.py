@@ -1,0 +1,70 @@
+"""The files that the settings of a broker name: password, authorities, own certificate."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings
+from lamplighter.engine.errors import ConfigurationError
+
+
+class BrokerCredentials(NamedTuple):
+    """tls: None without encryption."""
+
+    password: str = ""
+    tls: ssl.SSLContext | None = None
+
+
+def read_credentials(settings: BrokerSettings, table: str) -> BrokerCredentials:
+    """Reads all files that the settings name. table: for errors, such as ``mqtt.brokers.attic``.
+
+    Raises ConfigurationError, which names all faults, one a line.
+    """
+    found = BrokerCredentials()
+    faults = []
+    try:
+        found = found._replace(password=_password(settings, table))
+    except ConfigurationError as error:
+        faults.append(error)
+    try:
+        found = found._replace(tls=_tls(settings, table))
+    except ConfigurationError as error:
+        faults.append(error)
+    if faults:
+        raise ConfigurationError("\n".join(map(str, faults))) from faults[0].__cause__
+    return found
+
+
+def _password(settings: BrokerSettings, table: str) -> str:
+    if not settings.password_file:
+        return ""
+    try:
+        return Path(settings.password_file).read_text(encoding="utf-8").partition("\n")[0].strip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{table}.password_file cannot be read: {error}") from error
+
+
+def _tls(settings: BrokerSettings, table: str) -> ssl.SSLContext | None:
+    if not settings.tls:
+        return None
+    try:
+        tls = ssl.create_default_context(cafile=settings.ca_file or None)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(f"{table}.ca_file = {settings.ca_file!r} cannot be used: {error}") from error
+    if settings.certificate_file:
+        try:
+            # Without a function the library would ask for the password of an encrypted key on the terminal.
+            tls.load_cert_chain(settings.certificate_file, settings.key_file or None, password=str)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{table}.certificate_file = {settings.certificate_file!r} cannot be used: {error}; it and "
+                "key_file have to be in PEM, without a password"
+            ) from error
+    return tls
+
+
+def table_of(broker: str) -> str:
+    """The table of the settings that describes a broker."""
+    return "mqtt" if broker == FIRST_BROKER else f"mqtt.brokers.{broker}"

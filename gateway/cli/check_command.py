@@ -1,0 +1,76 @@
+"""The command ``lamplighter check``: everything that a start reads and needs, without starting anything."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from lamplighter.adapters.mqtt.overlaps import loops, overlaps
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.cli.commands import Adder, config_file, printable
+from lamplighter.gateway.service.preflight import MachineFindings, preflight
+from lamplighter.gateway.service.process import Configuration, RefusedConfigurationError
+
+
+def add_check_command(command: Adder) -> None:
+    """Declares the command. command: as in `gateway.__main__`."""
+    check = command("check", "check the configuration and the machine without starting anything", _check)
+    check.add_argument("--json", action="store_true", help="print faults and notes as JSON")
+
+
+def _check(options: argparse.Namespace) -> int:
+    try:
+        configuration, found = checked(options)
+    except ConfigurationError as error:
+        if options.json:
+            print(json.dumps({"valid": False, "faults": str(error).splitlines(), "notes": []}, indent=2))
+            return 2
+        raise
+    if options.json:
+        print(json.dumps({"valid": True, "faults": [], "notes": _notes(configuration, found)}, indent=2))
+    else:
+        _print(configuration, found)
+    return 0
+
+
+def checked(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
+    """The configuration and the state of the machine. Raises ConfigurationError, which names all faults, one a line."""
+    config = config_file(options)
+    try:
+        configuration = Configuration.read(config, options.data)
+    except RefusedConfigurationError as error:
+        raise ConfigurationError("\n".join([str(error), *error.faults])) from error
+    found = preflight(configuration.settings, config, configuration.data)
+    faults = [*configuration.faults, *found.faults]
+    if faults:
+        raise ConfigurationError("\n".join(faults))
+    return configuration, found
+
+
+def _notes(configuration: Configuration, found: MachineFindings) -> list[str]:
+    rules = configuration.mapping
+    notes = [f"overlap: {overlap}" for overlap in overlaps(rules.rules)]
+    notes += [f"loop: {loop}" for loop in loops(rules.publishes, rules.rules, rules.commands)]
+    notes += found.notes
+    if configuration.unread:
+        notes.append(f"not checked, only the gateway's user may read it: {configuration.unread}")
+    return notes
+
+
+def _print(configuration: Configuration, found: MachineFindings) -> None:
+    settings, security = configuration.settings, configuration.settings.security
+    rows = [
+        ("data", str(configuration.data.resolve())),
+        ("base IRI", settings.gateway.base_iri),
+        ("MQTT broker", f"{settings.mqtt.host}:{settings.mqtt.port}" if settings.mqtt.host else "none"),
+        ("security", f"TLS and tokens, registration {security.registration}" if security.enabled else "plain"),
+    ]
+    for application in configuration.applications:
+        aggregators = ", ".join(application.profile.aggregators) or "no aggregators"
+        rows.append(("application", f"{application.name}: {aggregators}"))
+    print(f"configuration in {configuration.folder.resolve()} is valid")
+    for name, value in rows:
+        print(f"  {name:<14}{printable(value)}")
+    for note in _notes(configuration, found):
+        kind, _, text = note.partition(": ")
+        print(f"  {kind:<14}{printable(text)}" if kind in ("overlap", "loop") else f"  {'note':<14}{printable(note)}")

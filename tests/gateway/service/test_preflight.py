@@ -1,0 +1,164 @@
+"""What a start meets on the machine."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lamplighter.gateway.service import preflight as module
+from lamplighter.gateway.service.preflight import MachineFindings, preflight
+from lamplighter.gateway.settings import Settings
+
+PLAIN = {"http": {"port": 0}, "websocket": {"port": 0}}
+SECURE = {"security": {"enabled": True, "host": "127.0.0.1", "https_port": 0, "wss_port": 0}}
+UNITS = """\
+Listen=[::]:{http} (Stream)
+Listen=/run/lamplighter/http.sock (Stream)
+ActiveState={state}
+UnitFileState=disabled
+
+Listen=127.0.0.1:{ws} (Stream)
+ActiveState={state}
+UnitFileState=disabled
+"""
+
+
+def settings(**tables: object) -> Settings:
+    return msgspec.convert({**PLAIN, **tables}, Settings)
+
+
+def found(folder: Path, made: Settings, units: str = "") -> MachineFindings:
+    asked: list[Sequence[str]] = []
+
+    def show(arguments: Sequence[str]) -> str:
+        asked.append(arguments)
+        return units
+
+    result = preflight(made, folder / "lamplighter.toml", folder / "data", show)
+    assert len(asked) == (1 if units else 0), "systemd is asked for the settings of its units only"
+    return result
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that takes the place of /etc/lamplighter."""
+    monkeypatch.setattr(module, "SERVICE_FOLDER", tmp_path)
+    monkeypatch.setattr(module, "CREDENTIALS", tmp_path / "credstore")
+    return tmp_path
+
+
+def taken() -> tuple[socket.socket, int]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    return listening, listening.getsockname()[1]
+
+
+def test_a_good_machine_has_no_faults(tmp_path: Path) -> None:
+    assert found(tmp_path, settings()).faults == []
+    assert list(tmp_path.iterdir()) == [], "nothing was written"
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_each_port_in_use_is_named(tmp_path: Path, secure: bool) -> None:
+    one, first = taken()
+    other, second = taken()
+    tables = {"http": {"port": first}, "websocket": {"port": second}}
+    if secure:
+        tables = {"security": {**SECURE["security"], "https_port": first, "wss_port": second}}
+    with one, other:
+        faults = found(tmp_path, settings(**tables)).faults
+    assert [fault.partition(": Address")[0] for fault in faults] == [
+        f"{'security' if secure else table}: cannot listen on 127.0.0.1:{port}"
+        for table, port in (("http", first), ("websocket", second))
+    ]
+
+
+def test_the_ports_of_a_running_gateway_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    lock = (tmp_path / "data" / "lock").open("w")
+    listening, port = taken()
+    with lock, listening:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = found(tmp_path, settings(http={"port": port}))
+        assert result.faults == []
+        assert [note for note in result.notes if note.startswith("ports are not checked")]
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert len(found(tmp_path, settings(http={"port": port})).faults) == 1
+
+
+def test_the_ports_of_systemd_are_not_taken(service: Path) -> None:
+    one, http = taken()
+    other, ws = taken()
+    with one, other:
+        made = settings(security={**SECURE["security"], "https_port": http, "wss_port": ws})
+        assert found(service, made, UNITS.format(http=http, ws=ws, state="active")).faults == []
+        assert len(found(service, made, UNITS.format(http=http, ws=ws, state="inactive")).faults) == 2
+
+
+def test_sockets_that_the_network_reaches_need_security(service: Path) -> None:
+    units = UNITS.format(http=8443, ws=9443, state="active")
+    [fault] = found(service, settings(), units).faults
+    assert fault.startswith("security.enabled is false, and systemd listens at :::8443, which other machines reach")
+    assert found(service, settings(security={"plain_on_network": True}), units).faults == []
+    assert found(service, settings(**SECURE), units).faults == []
+
+
+def test_secrets_of_services_are_looked_up_in_the_credential_store(service: Path) -> None:
+    made = settings(
+        mqtt={"host": "a", "username": "u", "password_file": "lamplighter.mqtt-password"},
+        sync={"destination": "s3://bucket", "options_file": "lamplighter.sync-options"},
+    )
+    units = "ActiveState=inactive"
+    faults = found(service, made, units).faults
+    assert [fault.partition(": ")[0] for fault in faults] == ["mqtt.password_file", "sync.options_file"]
+    (service / "credstore").mkdir()
+    for name in ("lamplighter.mqtt-password", "lamplighter.sync-options"):
+        (service / "credstore" / name).write_text("")
+    assert found(service, made, units).faults == []
+
+
+def test_all_files_of_all_brokers_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    broker = {"host": "b", "tls": True, "ca_file": str(tmp_path / "ca.pem")}
+    made = settings(
+        mqtt={
+            "host": "a",
+            "username": "u",
+            "password_file": str(tmp_path / "none"),
+            "tls": True,
+            "ca_file": str(tmp_path / "no.pem"),
+            "brokers": {"attic": broker},
+        }
+    )
+    faults = found(tmp_path, made).faults
+    assert [fault.partition(" c")[0].partition(" =")[0] for fault in faults] == [
+        "mqtt.password_file",
+        "mqtt.ca_file",
+        "mqtt.brokers.attic.ca_file",
+    ]
+
+
+def test_options_with_secrets_that_others_may_read_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "options.toml").write_text("")
+    (tmp_path / "options.toml").chmod(0o644)
+    [fault] = found(tmp_path, settings(sync={"destination": "s3://b", "options_file": "options.toml"})).faults
+    assert "sync.options_file" in fault and "world-readable" in fault
+
+
+@pytest.mark.parametrize("place", ["data", "data/log"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("")
+    [fault] = found(tmp_path, settings()).faults
+    assert f"{tmp_path / place} is not a folder" in fault
+
+
+def test_too_little_free_disk_is_a_note(tmp_path: Path) -> None:
+    result = found(tmp_path, settings(log={"bytes_max": 2**60}))
+    assert result.faults == []
+    [note] = result.notes
+    assert note.startswith("free disk space: ") and "log.bytes_max" in note
