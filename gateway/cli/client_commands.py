@@ -52,6 +52,9 @@ def add_client_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
     query = command("query", "run a SPARQL query at a gateway or another endpoint", _query)
     _add_request(query, "query")
+    query.add_argument(
+        "--at", metavar="TIME", help="query a past dataset: of a record (17, 1/17) or a time (gateways only; operators)"
+    )
     query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, otherwise json")
     update = command("update", "run a SPARQL update, or install the appliance update FILE.raucb", _update)
     _add_request(update, "update")
@@ -245,6 +248,8 @@ def _query(options: argparse.Namespace) -> int:
 
     async def ask() -> None:
         graphs = graph_members(*_graphs(options, profile))
+        if options.at is not None:
+            graphs["at"] = [options.at]
         async with _endpoint(options, addresses) as endpoint:
             if shape == "table":
                 media_type, data = await endpoint.answer(text, _FORMATS[shape], graphs)

@@ -30,7 +30,6 @@ from lamplighter.gateway.history.records import History
 from lamplighter.gateway.history.verification import verify
 from lamplighter.gateway.log.snapshots import Place, place_of, shown
 from lamplighter.gateway.settings import Settings, read_settings
-from lamplighter.gateway.state.delayed import at_moment
 from lamplighter.gateway.state.resumption import shown as shown_spuid
 from lamplighter.ontology.vocabulary import PREFIXES, RDF_TYPE
 
@@ -364,13 +363,10 @@ def _restore_at(options: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"{options.output}: its name must end in {' or '.join(_SYNTAXES)}, for N-Quads or TriG"
         )
-    if "T" in options.at:
-        found = history.at(at_moment(options.at))
-        place = found.place
-        if found.doubt:
-            _say(f"record {shown(place)} is dated {found.ts}, but {found.doubt}")
-    else:
-        place = history.place(options.at)
+    found = history.named(options.at)
+    place = found.place
+    if found.doubt:
+        _say(f"record {shown(place)} is dated {found.ts}, but {found.doubt}")
     replay = history.replay(place, lambda error: _say(str(error)))
     empty = set(replay.engine.store.graphs()) - {quad.g for batch in replay.engine.snapshot() for quad in batch}
     with _output(options.output, history) as out:

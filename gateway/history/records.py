@@ -19,7 +19,7 @@ import msgspec
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Followed, Record, check, decode
 from lamplighter.engine.core import Engine
-from lamplighter.engine.errors import ChangeLogError, ConfigurationError, StoreError
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, MalformedRequestError, StoreError
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock, iso
@@ -32,11 +32,12 @@ from lamplighter.gateway.log.snapshots import (
     shown,
     snapshots,
 )
-from lamplighter.gateway.state.delayed import DelayedUpdates
+from lamplighter.gateway.state.delayed import DelayedUpdates, at_moment
 from lamplighter.gateway.state.knowledge import Knowledge, Known
 from lamplighter.gateway.state.resumption import Retained, outlives_process, seen
 
 _TRIES = 100  # how often files may disappear without one more record being read
+_SHOWN_MAX = 100
 _PLACE = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
 
 
@@ -136,11 +137,30 @@ _stamp = msgspec.json.Decoder(_Stamp).decode
 
 @dataclass(frozen=True)
 class Found:
-    """The last record at or before a time. doubt: why its time may be wrong, "" if there is no reason."""
+    """A record, such as the last one at or before a time.
+
+    ts: its time, "" if it is no longer kept; doubt: why that may be wrong, "" if there is no reason.
+    """
 
     place: Place
     ts: str
     doubt: str
+
+
+def is_time(text: str) -> bool:
+    """Whether a text names a time, not a record."""
+    return "T" in text
+
+
+def check_named(text: str) -> None:
+    """Raises MalformedRequestError unless a text names a record or a time."""
+    if is_time(text):
+        at_moment(text)
+    elif not _PLACE.fullmatch(text):
+        raise MalformedRequestError(
+            f"at: {text[:_SHOWN_MAX]!r} is no record; write its sequence, such as 17, 1/17 for epoch 1, or a time such "
+            "as 2026-11-21T10:00:00Z"
+        )
 
 
 class History:
@@ -190,6 +210,19 @@ class History:
             if lines and sequence <= decode(lines[-1]).seq:
                 return segment.name.epoch, sequence
         raise self._error(f"no record {sequence} is kept", self._extent())
+
+    def named(self, text: str) -> Found:
+        """The record that a text names: as `place`, or as the last one up to an xsd:dateTime.
+
+        Raises ChangeLogError, MalformedRequestError.
+        """
+        if is_time(text):
+            return self.at(at_moment(text))
+        place = self.place(text)
+        record = None
+        with suppress(ChangeLogError):  # a snapshot may still have its state
+            record = next(self.records((place[0], place[1] - 1), place), None)
+        return Found(place, "" if record is None else record.ts, "")
 
     def _extent(self) -> str:
         first, last = self.first(), self.last()

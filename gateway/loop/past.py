@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO
 
 import msgspec
 
 from lamplighter.engine.change_log import decode
-from lamplighter.engine.errors import ChangeLogError, UnknownResourceError
+from lamplighter.engine.errors import ChangeLogError, QueueFullError, UnknownResourceError
+from lamplighter.engine.sparql.clock_function import query_at
+from lamplighter.engine.sparql.requests import QueryOutline, parse_query
+from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, page, page_of, told
-from lamplighter.gateway.history.records import History
+from lamplighter.gateway.history.records import History, is_time
+from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.workers.ad_hoc import Reader
+from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
+
+
+@dataclass(frozen=True)
+class PastQuery:
+    """A query and the record of its dataset, as `History.named` takes it. media_type, default_graphs, named_graphs: as
+    for `Queries.query`."""
+
+    outline: QueryOutline
+    at: str
+    media_type: str
+    default_graphs: Sequence[Term] | None
+    named_graphs: Sequence[Term] | None
 
 
 class Past:
     """The past of a running gateway."""
 
-    def __init__(self, reader: Reader, log: LogWriter, clock: Clock) -> None:
+    def __init__(self, reader: Reader, log: LogWriter, clock: Clock, current: Current) -> None:
         self._reader = reader
+        self._current = current
         self._log = log
         self._clock = clock
+        self._rebuilding = False
 
     async def records(self, wanted: LogRange) -> bytes:
         """A page of the change log (`LogPage`) as JSON. The newest records are answered from memory.
@@ -40,6 +61,54 @@ class Past:
         if lines is not None:
             return _encode(page((decode(line[:-1]) for line in lines), newest, wanted.quads))
         return await self._found(lambda history: _encode(page_of(history, wanted, newest)))
+
+    async def query(self, query: PastQuery, caller: Caller, headers: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        """The answer of a query on the dataset as of a record, which a fork rebuilds from a snapshot and the log.
+
+        headers: gets the record that was used, before the first bytes. Raises as `Queries.query`, UnknownResourceError
+        for a record that is not kept, QueueFullError while another such query runs.
+        """
+        if self._rebuilding:
+            raise QueueFullError("another query of the past is running; try again later")
+        self._rebuilding = True
+        try:
+            work = partial(self._write_answer, query, caller, self._log.tail.acknowledged)
+            answer = await self._reader.beside(work)
+            async with aclosing(answer.chunks()) as chunks:
+                begun = b""
+                while b"\n" not in begun:
+                    begun += await anext(chunks)
+                head, _, rest = begun.partition(b"\n")
+                headers["Lamplighter-At"] = head.decode()
+                if rest:
+                    yield rest
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self._rebuilding = False
+
+    def _write_answer(self, query: PastQuery, caller: Caller, newest: Place, out: BinaryIO) -> None:
+        """In the fork."""
+        parse_query(query.outline.text)  # before the dataset is rebuilt
+        try:
+            history = History(self._log.data, self._clock)
+            found = history.named(query.at)
+            if found.place > newest:
+                if not is_time(query.at):
+                    raise UnknownResourceError(
+                        f"there is no record {shown(found.place)}; the newest is {shown(newest)}"
+                    )
+                found = history.named(shown(newest))
+            engine = history.replay(found.place).engine
+        except ChangeLogError as error:
+            raise UnknownResourceError(told(error)) from error
+        text = query.outline.text
+        graphs = engine.readable(text, query.default_graphs, query.named_graphs, caller.access)
+        asked = replace(query.outline, text=query_at(text, self._clock.wall()))
+        head = f"{shown(found.place)} {found.ts}".rstrip() + "\n"
+        write_answer(
+            engine.store.native, asked, query.media_type, *graphs, out, self._current.settings.query, head.encode()
+        )
 
     async def _found(self, find: Callable[[History], bytes]) -> bytes:
         """What a function finds in a fork."""

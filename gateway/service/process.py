@@ -289,7 +289,7 @@ def _about(settings: Settings, subscribe_at: str) -> str:
     """The answer of `GET /`."""
     http = settings.http
     rows = [
-        (http.query_path, "SPARQL 1.1 query (GET, POST); without a query, its service description as RDF"),
+        (http.query_path, "SPARQL 1.1 query (GET, POST); ?at=<record or time> queries a past dataset"),
         (http.update_path, "SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> delays it"),
         (http.graph_store_path, "Graph Store HTTP Protocol: ?default, ?graph=<IRI>, or a path below it"),
         ("/delayed", "pending delayed updates; DELETE /delayed/<id> cancels one"),

@@ -32,6 +32,7 @@ import msgspec
 import pyoxigraph as ox
 
 from lamplighter.engine.errors import (
+    AccessDeniedError,
     GatewayError,
     LimitExceededError,
     QueueFullError,
@@ -171,7 +172,7 @@ class Reader:
         self._check_room()
 
         def answer(out: BinaryIO) -> None:
-            _answer(store, query, media_type, default_graphs, named_graphs, out, self._settings)
+            write_answer(store, query, media_type, default_graphs, named_graphs, out, self._settings)
 
         return self._forked(answer, self._query_bounds, self._running, self._took)
 
@@ -524,7 +525,14 @@ class Answer:
 def _error(members: bytes) -> GatewayError:
     """The error of the child, as this process would have raised it."""
     found = msgspec.json.decode(members)
-    kinds = (LimitExceededError, RequestSyntaxError, StoreError, UnknownResourceError, UnsupportedRequestError)
+    kinds = (
+        AccessDeniedError,
+        LimitExceededError,
+        RequestSyntaxError,
+        StoreError,
+        UnknownResourceError,
+        UnsupportedRequestError,
+    )
     [kind] = [kind for kind in kinds if kind.code == found["error"]]
     return kind(found["error_description"])
 
@@ -587,7 +595,7 @@ def _keep_readable(sink: int, store: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
-def _answer(
+def write_answer(
     store: ox.Store,
     query: QueryOutline,
     media_type: str,
@@ -595,7 +603,9 @@ def _answer(
     named_graphs: Sequence[Term] | None,
     out: BinaryIO,
     settings: QuerySettings,
+    head: bytes = b"",
 ) -> None:
+    """Writes the answer of a query behind a ``+`` and a head. Raises RequestSyntaxError, LimitExceededError."""
     parse_query(query.text)  # here, since the planner may take long
 
     def run() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
@@ -610,7 +620,7 @@ def _answer(
                     f"the answer has more than query.rows_max = {settings.rows_max} rows; use LIMIT and OFFSET"
                 )
     result = run()
-    out.write(b"+")
+    out.write(b"+" + head)
     if isinstance(result, ox.QueryTriples):
         result.serialize(out, format=GRAPH_FORMATS[media_type])
     else:

@@ -66,8 +66,8 @@ async def streamed(
 ) -> Response:
     """An answer in chunks, of which the first was received: it decides between an answer and an error.
 
-    The iteration ends when the answer was sent or the client disconnects. Raises the error of the first chunk, and
-    ClientDisconnect.
+    headers: read when the first chunk is there. The iteration ends when the answer was sent or the client disconnects.
+    Raises the error of the first chunk, and ClientDisconnect.
     """
     left = asyncio.ensure_future(gone(request.receive))
     first = asyncio.ensure_future(anext(chunks, b""))

@@ -18,6 +18,8 @@ from lamplighter.gateway.gates.http.answers import json_answer, streamed
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies, Call
 from lamplighter.gateway.gates.http.description import Description, wanted
 from lamplighter.gateway.gates.http.negotiation import for_query, request_iri
+from lamplighter.gateway.history.records import check_named
+from lamplighter.gateway.loop.past import PastQuery
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
@@ -64,9 +66,19 @@ class Sparql:
     async def _query(self, request: Request, caller: Caller, call: Call) -> Response:
         graphs = dataset(call.parameters.get("default-graph-uri"), call.parameters.get("named-graph-uri"))
 
+        at = call.one("at")
+        if at is not None:
+            caller.require_operator("query the past")
+            check_named(at)
+
         async def answer(sparql: str) -> Response:
             query = self._runner.outline(sparql)
             accepted = for_query(request, query)
+            if at is not None:
+                headers = {"Vary": "Accept"}
+                asked = PastQuery(query, at, accepted.format, *graphs)
+                chunks = self._runner.past.query(asked, caller, headers)
+                return await streamed(request, chunks, accepted.media_type, headers)
             found = await self._runner.query(query, accepted.format, *graphs, caller=caller)
             return await streamed(request, found.chunks(), accepted.media_type, {"Vary": "Accept"})
 

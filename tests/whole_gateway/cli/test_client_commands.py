@@ -58,6 +58,15 @@ async def filled(folder: Path) -> AsyncIterator[Addresses]:
         yield at
 
 
+async def test_a_past_dataset_is_queried(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path) as at:
+        for number in (1, 2, 3):
+            assert (await update(at, f"INSERT DATA {{ <http://a> <http://p> {number} }}")).status == 200
+        asked = ("query", "--url", base(at), "--format", "csv", "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }", "--at")
+        assert (await command(*asked, "2")).split() == ["n", "2"]
+        assert "the log has 1/1 to 1/3" in await command(*asked, "9", code=2)
+
+
 async def test_results_come_in_each_format(tmp_path: Path) -> None:
     async with filled(tmp_path) as at:
         url = ("--url", base(at))

@@ -299,6 +299,7 @@ def test_a_client_that_is_no_operator_gets_no_details(gateway: SecureGateway, fu
         ("GET", "/subscriptions"),
         ("GET", "/backup"),
         ("GET", "/log"),
+        ("GET", "/query?query=ASK%20%7B%7D&at=1"),
         ("POST", "/restore"),
         ("GET", "/clients"),
         ("POST", "/clients"),

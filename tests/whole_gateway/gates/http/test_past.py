@@ -6,12 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http import past
-from tests.support.running_gateway import Answer, http, running_gateway, until, update
+from tests.support.running_gateway import FORM, Answer, http, query, rows, running_gateway, until, update
 
 
 async def log(addresses: Addresses, **parameters: str) -> dict[str, Any]:
@@ -174,3 +175,106 @@ async def test_records_of_subscriptions_do_not_tell_the_spuid(gateway: Addresses
     assert record["type"] == "subscribe"
     assert record["subscribe"]["sparql"] == members["sparql"]
     assert spuid not in json.dumps(page)
+
+
+# --- queries ------------------------------------------------------------------------------------------------
+
+VALUES = "SELECT ?o WHERE { <http://s> <http://p> ?o } ORDER BY ?o"
+ENDLESS = "SELECT (COUNT(*) AS ?n) { ?a <http://q> ?b . ?c <http://q> ?d . ?e <http://q> ?f . ?g <http://q> ?h }"
+
+
+async def values(addresses: Addresses, at: str) -> list[int]:
+    found = await rows(addresses, VALUES, at=at)
+    return [int(row["o"]) for row in found]
+
+
+async def test_a_query_of_the_past_has_the_dataset_as_of_a_record(gateway: Addresses) -> None:
+    await insert(gateway, 1, 5)
+    assert (await update(gateway, "DELETE DATA { <http://s> <http://p> 2 }")).status == 200
+    assert await values(gateway, "3") == [1, 2, 3]
+    assert await values(gateway, "1/5") == [1, 2, 3, 4, 5]
+    assert await values(gateway, "6") == [1, 3, 4, 5]
+    [record] = (await log(gateway, **{"from": "4", "to": "4"}))["records"]
+    answer = await query(gateway, VALUES, "text/csv", at=record["ts"])
+    assert answer.body.decode().split() == ["o", "1", "2", "3", "4"]
+    assert answer.headers["lamplighter-at"] == f"1/4 {record['ts']}"
+    answer = await query(gateway, VALUES, at="2999-01-01T00:00:00Z")
+    assert answer.headers["lamplighter-at"].startswith("1/6 ")
+
+
+async def test_all_forms_of_queries_take_a_record(gateway: Addresses) -> None:
+    await insert(gateway, 1, 3)
+    get = await http(gateway.query, headers={"Accept": "text/csv"}, query=VALUES, at="2")
+    form = await http(gateway.query, "POST", urlencode({"query": VALUES, "at": "2"}), {"Content-Type": FORM})
+    assert get.body.decode().split() == ["o", "1", "2"]
+    assert [row["o"]["value"] for row in form.json["results"]["bindings"]] == ["1", "2"]
+    graph = await query(gateway, "CONSTRUCT WHERE { ?s ?p ?o }", "application/n-triples", at="1")
+    assert len(graph.body.splitlines()) == 1
+    relative = await query(gateway, "ASK { <../s> ?p ?o }", at="1")
+    assert relative.json["boolean"] is False
+    head = await http(gateway.query, "HEAD", query=VALUES, at="2")
+    assert (head.status, head.headers["lamplighter-at"][:3]) == (200, "1/2")
+
+
+@pytest.mark.parametrize(
+    ("at", "status", "text"),
+    [
+        ("99", 404, "no record 99 is kept"),
+        ("2/1", 404, "the newest is 1/1"),
+        ("1999-01-01T00:00:00Z", 404, "nothing from 1999"),
+        ("now", 400, "is no record"),
+        ("1/", 400, "is no record"),
+        ("2026-01-01T00:00:00", 400, "no time zone"),
+    ],
+)
+async def test_a_record_that_is_not_there_is_an_error(gateway: Addresses, at: str, status: int, text: str) -> None:
+    await insert(gateway, 1, 1)
+    answer = await query(gateway, VALUES, at=at)
+    assert answer.status == status, answer.body
+    assert text in answer.json["error_description"]
+
+
+async def test_a_faulty_query_of_the_past_is_an_error_with_its_place(gateway: Addresses) -> None:
+    await insert(gateway, 1, 1)
+    answer = await query(gateway, "SELECT * { ?s ?p }", at="1")
+    assert (answer.status, "line 1" in answer.json["error_description"]) == (400, True)
+
+
+async def test_one_query_of_the_past_runs_at_a_time(gateway: Addresses) -> None:
+    await insert(gateway, 1, 1)
+    triples = " ".join(f"<http://s> <http://q> {number} ." for number in range(300))
+    assert (await update(gateway, f"INSERT DATA {{ {triples} }}")).status == 200
+    port = int(gateway.query.split(":")[2].split("/")[0])
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    target = urlencode({"query": ENDLESS, "at": "2"})
+    writer.write(f"GET /query?{target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    await writer.drain()
+
+    async def busy() -> bool:
+        return (await query(gateway, VALUES, at="1")).status == 429
+
+    async def free() -> bool:
+        return not await busy()
+
+    await until(busy)
+    assert len(await rows(gateway, VALUES)) == 1
+    writer.close()
+    await until(free)
+
+
+async def test_a_query_of_the_past_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"time_ms_max": 1000}) as gateway:
+        triples = " ".join(f"<http://s> <http://q> {number} ." for number in range(300))
+        assert (await update(gateway, f"INSERT DATA {{ {triples} }}")).status == 200
+        endless = (
+            "SELECT (COUNT(*) AS ?n) { ?a <http://q> ?b . ?c <http://q> ?d . ?e <http://q> ?f . ?g <http://q> ?h }"
+        )
+        answer = await query(gateway, endless, at="1")
+        assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+
+
+async def test_the_past_of_a_dataset_on_disk_is_queried_too(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, store={"path": "store"}) as gateway:
+        await insert(gateway, 1, 3)
+        assert await values(gateway, "2") == [1, 2]
+        assert names(await log(gateway, **{"from": "2"})) == ["1/2", "1/3"]
