@@ -7,7 +7,8 @@ bodies with their content formats (pure).
 
 For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
 device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are
-longer than a datagram (pure); freshness: the order and the age of notifications (pure).
+longer than a datagram (pure); freshness: the order and the age of notifications (pure); pace: how often something may
+happen (pure).
 
 Server: server: its socket and its parts; site: each request is checked here; serving: what resources are; callers: who
 sends a request; readings: POST and PUT of devices; queries: results of JSAP queries, observed; results: their formats;

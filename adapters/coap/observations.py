@@ -22,6 +22,7 @@ from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX
 from lamplighter.adapters.coap.endpoint import Ongoing
 from lamplighter.adapters.coap.exchanges import CheckedPeer, CoapRequest, Exchanges, Opener, failure, uri_message
 from lamplighter.adapters.coap.freshness import MARGIN_S, NotificationOrder, fresh
+from lamplighter.adapters.coap.pace import CoapPace
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
@@ -29,6 +30,10 @@ FAILURES_MAX = 3
 """After so many failures in a row a device counts as unreachable."""
 OBSERVE_AGAIN, OBSERVE_AGAIN_S_MAX = 10, 3_600.0
 """A device that does not offer Observe is asked again after so many polls, or so many seconds."""
+STATES_PER_S, STATES_BURST = 20.0, 100
+"""States of one resource that are taken. Of those that come faster, the newest is taken when its time has come."""
+STEPS_PER_S, STEPS_BURST = 1.0, 10
+"""Requests that a device causes, by an end of the observation or by a state in blocks."""
 
 
 class ObservedResource(NamedTuple):
@@ -67,7 +72,8 @@ class ObservationStatus(NamedTuple):
 @dataclass(slots=True)
 class ObservationCounters:
     """Since the start, over all observations. notifications: those taken; notifications_outdated: older than one before
-    them; observations_renewed: registrations after the first; polls: those answered."""
+    them, or replaced by a newer one before their time had come; observations_renewed: registrations after the first;
+    polls: those answered."""
 
     notifications: int = 0
     notifications_outdated: int = 0
@@ -116,6 +122,9 @@ class Observation:
         self._delivered = 0  # states that needed no blocks
         self._failure: UpstreamError | None = None  # what ended the observation
         self._wake = asyncio.Event()
+        self._states_pace, self._steps_pace = CoapPace(STATES_PER_S, STATES_BURST), CoapPace(STEPS_PER_S, STEPS_BURST)
+        self._held: Observed | None = None  # the newest state, whose time has not come
+        self._later: asyncio.TimerHandle | None = None
         self._cancelling = False
         self._running: asyncio.Event | None = None  # set at the end
 
@@ -150,6 +159,9 @@ class Observation:
             if self._registration is not None:
                 self._registration.stop()
                 self._registration = None
+            if self._later is not None:
+                self._later.cancel()
+            self._held = None
             self.status = ObservationStatus("ended")
             ended.set()
 
@@ -187,8 +199,18 @@ class Observation:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
+        await self._keep_pace()
         if self._failure is not None:
             raise self._failure
+
+    async def _keep_pace(self) -> None:
+        """Returns when a step that is not due may be taken: a device must not cause one after the other."""
+        loop = asyncio.get_running_loop()
+        while not self._cancelling and self._failure is None and loop.time() < self._due:
+            pause = self._steps_pace.wait_s(loop.time())
+            if not pause:
+                return
+            await self._pause(pause)
 
     async def _pause(self, seconds: float) -> None:
         self._wake.clear()
@@ -213,7 +235,7 @@ class Observation:
         if self._delivered == before:
             self._say(answer.code, answer.body)
             until = self._fresh_until(answer.max_age)
-            self._on_state(Observed(answer.body, answer.format, answer.at, until, answer.code))
+            self._give(Observed(answer.body, answer.format, answer.at, until, answer.code))
 
     async def _register(self, *, retried: bool) -> None:
         async with self._exchanges.turn(self._resource.uri, retried=retried):
@@ -315,7 +337,7 @@ class Observation:
             return
         self._delivered += 1
         content_format = message.opt.content_format
-        self._on_state(
+        self._give(
             Observed(
                 bytes(message.payload),
                 None if content_format is None else int(content_format),
@@ -324,6 +346,24 @@ class Observation:
                 message.code.dotted,
             )
         )
+
+    def _give(self, state: Observed) -> None:
+        """Gives a state on when its time has come, unless a newer one comes before."""
+        if self._held is not None:
+            self._counters.notifications_outdated += 1
+            self._held = state
+            return
+        loop = asyncio.get_running_loop()
+        wait_s = self._states_pace.wait_s(loop.time())
+        if not wait_s:
+            self._on_state(state)
+            return
+        self._held, self._later = state, loop.call_later(wait_s, self._give_held)
+
+    def _give_held(self) -> None:
+        state, self._held = self._held, None
+        if state is not None:
+            self._give(state)
 
     def _fresh_until(self, max_age: float | None) -> float:
         """When the state that arrives now is old. Sets when the registration is renewed."""

@@ -16,6 +16,10 @@ from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
 from lamplighter.adapters.coap.observations import (
     FAILURES_MAX,
+    STATES_BURST,
+    STATES_PER_S,
+    STEPS_BURST,
+    STEPS_PER_S,
     Observation,
     ObservationCounters,
     Observed,
@@ -243,6 +247,74 @@ async def test_a_device_may_end_the_observation() -> None:
             await acknowledged(device, 8)
             await until(lambda: len(states) == 4)
             assert [one.code for one in states] == ["2.05", "4.04", "2.05", "2.05"]
+
+
+class _Busy:
+    """A device on the wire of a test, which causes as much work as it can. answered: requests so far."""
+
+    def __init__(self, network: Network, *, ends: bool) -> None:
+        self.answered, self._ends = 0, ends
+        self._endpoint = network.endpoint("10.0.0.2", site=self)
+
+    async def render_to_pipe(self, pipe: Any) -> None:
+        self.answered += 1
+        if pipe.request.opt.observe != 0:
+            pipe.add_response(aiocoap.Message(code=aiocoap.CONTENT, payload=b"whole"), is_last=True)
+            return
+        number = 0
+        while True:
+            number += 1
+            message = aiocoap.Message(code=aiocoap.CONTENT, payload=bytes(1_024), observe=number)
+            message.opt.block2 = (0, True, 6)
+            message.transport_tuning = aiocoap.Unreliable()
+            pipe.add_response(message)
+            await asyncio.sleep(0.01)
+            if self._ends:
+                pipe.add_response(aiocoap.Message(code=aiocoap.NOT_FOUND), is_last=True)
+                return
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_device_does_not_cause_one_request_after_the_other(ends: bool) -> None:
+    async def asked() -> tuple[int, bool]:
+        network = Network(1, Faults())
+        device, states, counters = _Busy(network, ends=ends), States(), ObservationCounters()
+        exchanges = Exchanges(network.endpoint("10.0.0.1"), Networks(("10.0.0.0/8",), "coap.networks"), VIRTUAL)
+        observation = Observation(exchanges, ObservedResource("coap://10.0.0.2/lamp"), counters)
+        async with beside(observation.run(states.append)):
+            await asyncio.sleep(600)
+            before = device.answered
+            await observation.cancel()
+        return before, b"whole" in states.bodies
+
+    count, told = run_virtual(asked())
+    assert 50 < count <= 2 * (STEPS_BURST + 600 * STEPS_PER_S) + 10
+    assert told or ends
+
+
+def test_of_states_that_come_too_fast_the_newest_is_taken() -> None:
+    async def taken() -> tuple[list[bytes], int]:
+        loop, states, counters = asyncio.get_running_loop(), States(), ObservationCounters()
+        network = Network(1, Faults())
+        exchanges = Exchanges(network.endpoint("10.0.0.1"), Networks(("10.0.0.0/8",), "coap.networks"), VIRTUAL)
+        lamp = WireSensor(network, "10.0.0.2")
+        observation = Observation(exchanges, ObservedResource("coap://10.0.0.2/sensor"), counters)
+        async with beside(observation.run(states.append)):
+            await asyncio.sleep(1)
+            began = loop.time()
+            while loop.time() < began + 60:
+                lamp.change(b"%.3f" % loop.time())
+                await asyncio.sleep(0.002)
+            lamp.change(b"last")
+            await asyncio.sleep(5)
+        return states.bodies, counters.notifications_outdated
+
+    bodies, outdated = run_virtual(taken())
+    assert STATES_BURST < len(bodies) <= STATES_BURST + 60 * STATES_PER_S + 10
+    assert bodies[-1] == b"last"
+    assert outdated > 1_000
+    numbers = [float(body) for body in bodies[1:-1]]
+    assert numbers == sorted(numbers)
 
 
 async def test_a_device_that_asks_for_its_echo_value_gets_it() -> None:
