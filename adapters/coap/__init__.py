@@ -2,8 +2,8 @@
 
 adapter: rules, and the parts below; settings: the table ``[coap]``; commands: rules and rows of queries -> what is sent
 to which resource (pure); sender: requests with states; states: those that devices report; sensors: observed and polled
-resources -> readings; reachability: which devices answer; health: their summary; counters: for the metrics; formats:
-bodies with their content formats (pure).
+resources -> readings; reachability: which devices answer; names: which resource of the dataset a device is; health:
+their summary; counters: for the metrics; formats: bodies with their content formats (pure).
 
 For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
 device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are

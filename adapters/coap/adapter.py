@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from lamplighter.adapters.coap.commands import (
     BoundCommand,
@@ -36,8 +37,9 @@ from lamplighter.adapters.coap.discovering import FoundDevices
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.health import WORST_MAX, CoapHealth, WorstDevice, keep_health
+from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.protection import DeviceProtection
-from lamplighter.adapters.coap.reachability import Reachability
+from lamplighter.adapters.coap.reachability import DeviceContacts, Reachability
 from lamplighter.adapters.coap.sender import CoapSender
 from lamplighter.adapters.coap.sensors import CoapSensors
 from lamplighter.adapters.coap.server import CoapServer, ServerClient
@@ -48,6 +50,7 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import Output
 from lamplighter.adapters.devices.problem_writer import ProblemWriter
+from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
@@ -55,6 +58,7 @@ from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import Jsap
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import counted
+from lamplighter.engine.terms import Term
 
 SOURCES = "coap-mapping", "coap-command"
 """Of problems of readings, and of commands."""
@@ -113,6 +117,8 @@ class CoapAdapter:
         self._sensors: CoapSensors | None = None
         self._server: CoapServer | None = None
         self._found: FoundDevices | None = None
+        self._names: DeviceNames | None = None
+        self._all_rules = False
         self._reachability: Reachability | None = None
         self._states: DeviceStates | None = None
 
@@ -131,7 +137,7 @@ class CoapAdapter:
                 raise _first(group) from None
             finally:
                 self._output = self._reachability = self._states = self._sensors = None
-                self._server = self._found = None
+                self._server = self._found = self._names = None
                 await endpoint.close()
         finally:
             if self._contexts is not None:
@@ -147,11 +153,13 @@ class CoapAdapter:
             states.renew(device)
             sensors.renew(device)
 
+        names = DeviceNames(self._base_iri) if self._base_iri else None
         reachability = Reachability(
             self._client,
-            base_iri=self._base_iri,
+            names=names,
             contact_write_s=settings.contact_write_s,
-            hosted=lambda device: output.hosted(device) | sensors.hosted(device),
+            hosted=self._hosted,
+            settled=lambda: self._all_rules and output.settled and (self._found is None or self._found.ready),
             on_back=back,
             now=self._now,
         )
@@ -177,7 +185,8 @@ class CoapAdapter:
         )
         sensors = self._made_sensors(exchanges, reachability)
         self._output, self._reachability, self._states, self._sensors = output, reachability, states, sensors
-        self._found = self._made_found(exchanges, output.returned) if self._base_iri else None
+        self._found = None if names is None else self._made_found(exchanges, output.returned, reachability, names)
+        self._names = names
         self._server = self._made_server(contexts) if settings.server.enabled else None
         self._apply()
         async with asyncio.TaskGroup() as tasks:
@@ -192,6 +201,15 @@ class CoapAdapter:
             if self._rules is not None:
                 following = follow_rules(self._client, self._rules, self._apply)
                 tasks.create_task(following, name="coap rules of the dataset")
+
+    def _hosted(self, device: str) -> set[Term] | None:
+        """The sensors and actuators of a device; None if it is not adopted, and no rule is about it."""
+        found = [
+            things for part in (self._output, self._sensors) if part and (things := part.hosted(device)) is not None
+        ]
+        if not found and (self._names is None or self._names.adopted(device) is None):
+            return None
+        return set().union(*found)
 
     def _made_sensors(self, exchanges: Exchanges, reachability: Reachability) -> CoapSensors:
         settings = self._settings
@@ -224,7 +242,9 @@ class CoapAdapter:
             monotonic=self._monotonic,
         )
 
-    def _made_found(self, exchanges: Exchanges, returned: Callable[[str], None]) -> FoundDevices:
+    def _made_found(
+        self, exchanges: Exchanges, returned: Callable[[str], None], contacts: DeviceContacts, names: DeviceNames
+    ) -> FoundDevices:
         return FoundDevices(
             self._client,
             exchanges,
@@ -232,6 +252,8 @@ class CoapAdapter:
             self._settings.discovery,
             base_iri=self._base_iri,
             returned=returned,
+            contacts=contacts,
+            names=names,
             now=self._now,
             monotonic=self._monotonic,
         )
@@ -257,6 +279,7 @@ class CoapAdapter:
             ],
         )
         self._sensors.change_rules([*self._files.resources, *dataset.resources])
+        self._all_rules = self._rules is None or self._rules.known
         if self._server is not None:
             self._server.change_rules([*self._files.paths, *dataset.paths])
             self._server.change_profiles(self._profiles)
@@ -277,11 +300,17 @@ class CoapAdapter:
         read = sensors.states()
         away, refusals = reachability.away(), output.refusals(WORST_MAX)
         worst = [
-            *(WorstDevice(one.authority, one.reason, one.since.isoformat() if one.since else "") for one in away),
-            *(WorstDevice(target, reason) for target, reason in refusals),
+            *(
+                WorstDevice(self._name(one.authority), one.reason, one.since.isoformat() if one.since else "")
+                for one in away
+            ),
+            *(
+                WorstDevice(self._name(uris.authority(target)), f"{urlsplit(target).path}: {reason}")
+                for target, reason in refusals
+            ),
         ]
         return CoapHealth(
-            devices=len(reachability.devices),
+            devices=reachability.known(),
             unreachable=len(away),
             refusing=output.states().refused,
             observed=states.observed() + read.observed,
@@ -291,6 +320,11 @@ class CoapAdapter:
             registered=0 if self._found is None else self._found.registered,
             worst=tuple(worst[:WORST_MAX]),
         )
+
+    def _name(self, authority: str) -> str:
+        """Of an adopted device, as in `lamplighter devices`; else the address."""
+        adopted = None if self._names is None else self._names.adopted(authority)
+        return authority if adopted is None else adopted.identity
 
     def status(self) -> str:
         """The adapter's health in one line."""

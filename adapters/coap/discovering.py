@@ -16,6 +16,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -28,14 +29,25 @@ from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.callers import origin_of
 from lamplighter.adapters.coap.directory import Registration
 from lamplighter.adapters.coap.directory_site import DirectorySite
-from lamplighter.adapters.coap.discovery import SOURCE, Proposal, proposed
+from lamplighter.adapters.coap.discovery import (
+    SOURCE,
+    Proposal,
+    address_id,
+    distinct,
+    offered,
+    proposed,
+    registered_id,
+)
 from lamplighter.adapters.coap.endpoint import Endpoint
 from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
 from lamplighter.adapters.coap.links import LINK_FORMAT
+from lamplighter.adapters.coap.names import DeviceNames
+from lamplighter.adapters.coap.reachability import DeviceContacts
 from lamplighter.adapters.coap.registrations import Event, Registrations
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.devices.device import Device, Problem
-from lamplighter.adapters.devices.draft import plain
+from lamplighter.adapters.devices.draft import plain, segment
+from lamplighter.adapters.devices.registry import Adoption
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.networks import Address, Networks, refusal
@@ -132,10 +144,20 @@ class Searcher:
         return [name for name in machine_interfaces() if loopback or name != "lo"]
 
 
+@dataclass(slots=True)
+class _Registered:
+    """heard: when it registered or updated its registration; None: it was said, or the registration is of an earlier
+    run."""
+
+    device: Device
+    heard: datetime | None
+
+
 class CoapDiscovering:
     """Proposes the devices that are found while the adapter runs.
 
-    searcher: None if multicast is not used. returned: called with the authority of a device that registered itself.
+    returned: called with the authority of a device that registered itself. contacts: takes when an adopted device was
+    heard. names: they follow the entries.
     """
 
     def __init__(
@@ -146,6 +168,8 @@ class CoapDiscovering:
         *,
         base_iri: str,
         returned: Callable[[str], None],
+        contacts: DeviceContacts,
+        names: DeviceNames,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.feed = RegistryFeed(
@@ -160,12 +184,15 @@ class CoapDiscovering:
         self._searcher = searcher
         self._settings = settings
         self._returned = returned
-        self._registered: dict[str, Device] = {}
-        """The devices that are registered, by identity."""
+        self._contacts = contacts
+        self._names = names
+        self._clock = clock
+        self._registered: dict[str, _Registered] = {}
+        """The devices that are registered, by identity, the newest last."""
         self._announced: set[str] = set()
-        self._said: set[str] = set()
-        """The adopted devices of which it was said that they are online."""
+        self._unique: dict[str, str] = {}
         self._found = 0
+        names.follow(self.feed.entries.values, self._registered.keys)
 
     def counts(self) -> dict[str, int]:
         """devices_found: by multicast, since the start."""
@@ -188,65 +215,113 @@ class CoapDiscovering:
         if event == "registered":
             with contextlib.suppress(PayloadError):  # a base of another scheme
                 self._returned(_authority(registration.base))
-        proposal = of_registration(registration)
+        proposal = self._proposal(registration)
         if event in ("registered", "restored"):
             for problem in proposal.problems:
                 self.feed.note(problem)
         if proposal.device is None:
             return
         identity = proposal.device.identity
+        self._registered.pop(identity, None)
         if event == "ended":
-            self._ended(identity)
+            self._names.changed()
+            self._ended(proposal.device, registration.location)
             return
-        self._registered[identity] = proposal.device
+        self._registered[identity] = _Registered(proposal.device, None if event == "restored" else self._clock())
+        self._names.changed()
+        self._withdraw_others(proposal.device)
         self._announce(proposal.device)
-        self._say_online(identity)
+        self._note_contact(identity)
 
     def identity(self, registration: Registration) -> str:
-        device = of_registration(registration).device
+        device = self._proposal(registration).device
         return "" if device is None else device.identity
+
+    def _proposal(self, registration: Registration) -> Proposal:
+        return of_registration(registration, self._known_id(registration))
+
+    def _known_id(self, registration: Registration) -> str:
+        """The identifier of a device that was adopted by its address, before it registered; "": it has its own.
+
+        Afterwards the endpoint is the identity, and the address may change. Only a source that registers its own
+        address becomes the device that was adopted there.
+        """
+        entries, own = self.feed.entries, segment(registered_id(registration.endpoint, registration.sector))
+        entry = entries.get(f"{SOURCE}/{own}")
+        if entry is not None and entry.adoption != "proposed":
+            return ""
+        before = next((one.device.id for one in entries.values() if one.device.endpoint == own), "")
+        if before or registration.given:
+            return before
+        with contextlib.suppress(PayloadError, ValueError):
+            entry = entries.get(f"{SOURCE}/{address_id(_authority(registration.base))}")
+            if entry is not None and entry.adoption == "adopted" and not entry.device.endpoint:
+                return entry.device.id
+        return ""
 
     def note(self, place: str, reason: str) -> None:
         self.feed.note(Problem(SOURCE, "", plain(place), plain(reason, 400)))
 
-    def _ended(self, identity: str) -> None:
+    def _ended(self, device: Device, location: str) -> None:
         """A device that nobody decided about is forgotten. The rules of an adopted one stay: it may come back."""
-        self._registered.pop(identity, None)
-        self._said.discard(identity)
-        entry = self.feed.entries.get(identity)
-        if entry is not None and entry.adoption == "adopted":
-            self.feed.say_online({identity: False})
-        else:
-            self._announced.discard(identity)
-            self.feed.announce([], [identity])
+        if self._is_adopted(device):
+            self._contacts.failed(uris.authority(device.broker), location, "its registration has ended")
+        elif not self._has(device.identity, "adopted"):
+            self._withdraw(device.identity)
 
-    def _say_online(self, identity: str) -> None:
-        entry = self.feed.entries.get(identity)
-        if identity not in self._said and entry is not None and entry.adoption == "adopted":
-            self._said.add(identity)
-            self.feed.say_online({identity: True})
+    def _withdraw_others(self, device: Device) -> None:
+        """Withdraws what was proposed for a registered device under another identity."""
+        ids = address_id(uris.authority(device.broker)), device.endpoint or device.id
+        for identity in {f"{SOURCE}/{one}" for one in ids} - {device.identity}:
+            self._registered.pop(identity, None)
+            if self._has(identity, "proposed") or identity in self._announced - self.feed.entries.keys():
+                self._withdraw(identity)
+
+    def _withdraw(self, identity: str) -> None:
+        self._announced.discard(identity)
+        self.feed.announce([], [identity])
+
+    def _has(self, identity: str, adoption: Adoption) -> bool:
+        return identity in self.feed.entries and self.feed.entries[identity].adoption == adoption
+
+    def _is_adopted(self, device: Device) -> bool:
+        """Whether the dataset has a device as adopted, with its address of now."""
+        return (
+            self._has(device.identity, "adopted") and self.feed.entries[device.identity].device.broker == device.broker
+        )
+
+    def _note_contact(self, identity: str) -> None:
+        """Says once of each registration of an adopted device that it was heard."""
+        known = self._registered[identity]
+        if known.heard is not None and self._is_adopted(known.device):
+            self._contacts.heard(uris.authority(known.device.broker), known.heard)
+            known.heard = None
 
     def _follow_entries(self) -> None:
+        self._names.changed()
         for identity in self._registered:
-            self._say_online(identity)
-        self._said &= self.feed.entries.keys()
+            self._note_contact(identity)
 
     # What is found
 
     async def _search(self) -> None:
         await self.feed.ready.wait()
         while True:
-            for device, problems in await self._searcher.everywhere():
-                for problem in problems:
+            known = self.feed.entries.keys() | self._announced
+            for proposal in distinct(await self._searcher.everywhere(), known, self._unique):
+                for problem in proposal.problems:
                     self.feed.note(problem)
-                if device is not None and not self._is_registered(device):
+                if proposal.device is None or self._is_registered(proposal.device):
+                    continue
+                device = offered(proposal.device, self.feed.entries)
+                if isinstance(device, Device):
                     self._found += 1
                     self._announce(device)
             await asyncio.sleep(self._settings.multicast_s)
 
     def _is_registered(self, device: Device) -> bool:
         """Whether the device has another identity, by its registration."""
-        return any(one.broker == device.broker for one in self._registered.values())
+        return any(one.device.broker == device.broker for one in self._registered.values())
 
     def _announce(self, device: Device) -> None:
         identity, entries = device.identity, self.feed.entries
@@ -265,7 +340,8 @@ class CoapDiscovering:
 class FoundDevices:
     """The resource directory, and the devices that it and searches propose, while the adapter runs.
 
-    site: the directory, for the server. returned: as for `CoapDiscovering`.
+    site: the directory, for the server. ready: whether the entries are known. returned, contacts, names: as for
+    `CoapDiscovering`.
     """
 
     def __init__(
@@ -277,15 +353,30 @@ class FoundDevices:
         *,
         base_iri: str,
         returned: Callable[[str], None],
+        contacts: DeviceContacts,
+        names: DeviceNames,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         searcher = Searcher(exchanges.endpoint, exchanges, networks)
-        self._discovering = CoapDiscovering(client, searcher, settings, base_iri=base_iri, returned=returned, clock=now)
+        self._discovering = CoapDiscovering(
+            client,
+            searcher,
+            settings,
+            base_iri=base_iri,
+            returned=returned,
+            contacts=contacts,
+            names=names,
+            clock=now,
+        )
         self._registrations = Registrations(
             client, exchanges, self._discovering, base_iri=base_iri, now=now, monotonic=monotonic
         )
         self.site = DirectorySite(self._registrations)
+
+    @property
+    def ready(self) -> bool:
+        return self._discovering.feed.ready.is_set()
 
     @property
     def registered(self) -> int:
@@ -307,8 +398,8 @@ class FoundDevices:
             tasks.create_task(self._registrations.run(), name="coap registrations")
 
 
-def of_registration(registration: Registration) -> Proposal:
-    """The device of a registration."""
+def of_registration(registration: Registration, known_id: str = "") -> Proposal:
+    """The device of a registration. known_id: as for `proposed`."""
     base = registration.base
     with contextlib.suppress(PayloadError):  # `proposed` has the reason
         base = f"coap://{_authority(base)}"
@@ -318,6 +409,7 @@ def of_registration(registration: Registration) -> Proposal:
         place=registration.location,
         endpoint=registration.endpoint,
         sector=registration.sector,
+        known_id=known_id,
     )
 
 

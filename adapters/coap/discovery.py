@@ -10,22 +10,31 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
 
 from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.links import LINK_FORMAT, Link
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.draft import Payload, ResourceDraft, checked_base, own_kind, plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
+from lamplighter.adapters.devices.registry import Entry
+from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import CONTENT_FORMATS
 from lamplighter.adapters.mapping.uris import COAP_PORT
 
 SOURCE = "coap"
 VALUE_BYTES_MAX = 65_536
 """A resource that says that it is larger is no single value."""
+
+REMEMBERED_MAX = 10_000
+"""Devices with several addresses that are remembered."""
+_NAMES = "ep", "uid"
+"""Attributes of links whose values are names of the device: of its endpoint, and of its hardware."""
 
 _RECORDS: dict[str, Payload] = {
     "senml+json": "senml",
@@ -51,10 +60,12 @@ _SEPARATORS = re.compile(r"[-_.]")
 
 
 class Proposal(NamedTuple):
-    """A device as its links describe it, None if they have nothing that can be used."""
+    """A device as its links describe it, None if they have nothing that can be used. unique: equal only for the
+    addresses of one device, "" if its links do not tell."""
 
     device: Device | None
     problems: Sequence[Problem]
+    unique: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,18 +141,19 @@ _UNITS = {
 _KINDS = {name.casefold(): name for name in KINDS}
 
 
-def proposed(found: Sequence[Link], *, base: str, place: str, endpoint: str = "", sector: str = "") -> Proposal:
+def proposed(
+    found: Sequence[Link], *, base: str, place: str, endpoint: str = "", sector: str = "", known_id: str = ""
+) -> Proposal:
     """The device with these links.
 
     base: its URI in normal form, such as ``coap://192.168.7.20``. place: where the links come from, for problems.
-    endpoint, sector: of its registration, which are its identity; without them, host and port are. Raises nothing.
+    endpoint, sector: of its registration, which are its identity; without them, host and port are. known_id: the
+    identifier that it has instead. Raises nothing.
     """
     try:
-        parts = urlsplit(checked_base(base))
-        host = parts.hostname or ""
-        of_host = f"{host.replace(':', '=')}~{parts.port or COAP_PORT}"
-        identifier = _registered(endpoint, sector) if endpoint else of_host
-        draft = ResourceDraft(SOURCE, identifier, broker=base, topic=place, name=endpoint or host)
+        host = urlsplit(checked_base(base)).hostname or ""
+        identifier = registered_id(endpoint, sector) if endpoint else address_id(uris.authority(base))
+        draft = ResourceDraft(SOURCE, known_id or identifier, broker=base, topic=place, name=endpoint or host)
     except ValueError as error:
         return Proposal(None, [Problem(SOURCE, plain(base), plain(place), plain(str(error), 400))])
     root = next((link.target.rstrip("/") for link in found if _ROOT_TYPE in link.words("rt")), None)
@@ -153,7 +165,57 @@ def proposed(found: Sequence[Link], *, base: str, place: str, endpoint: str = ""
         except ValueError as error:
             draft.problem(f"{plain(link.target)}: {error}")
     device = draft.device()
-    return Proposal(device if device.sensors or device.actuators else None, draft.problems)
+    if known_id and endpoint:
+        device = msgspec.structs.replace(device, endpoint=segment(identifier))
+    return Proposal(device if device.sensors or device.actuators else None, draft.problems, _unique(found))
+
+
+def offered(device: Device, entries: Mapping[str, Entry]) -> Device | str:
+    """A device that was found by its address, as it is to be proposed; or why it is not, for people.
+
+    entries: those of the registry, by identity.
+    """
+    others = (one for one in entries.values() if one.device.broker == device.broker and one.device.source == SOURCE)
+    entry = entries.get(device.identity)
+    if entry is None:
+        other = next(others, None)
+        return device if other is None else f"is known as {other.identity}, {other.name}: {other.adoption}"
+    if not entry.device.endpoint:
+        return device
+    if entry.device.broker != device.broker:
+        return f"is where {entry.identity}, {entry.name}, was first; it is at {entry.device.broker} now"
+    return msgspec.structs.replace(device, endpoint=entry.device.endpoint, name=entry.device.name)
+
+
+def distinct(found: Iterable[Proposal], entries: Container[str], remembered: dict[str, str]) -> Iterator[Proposal]:
+    """The proposals of a search, those of one device once: the address that is known, else IPv4, else the first one.
+
+    entries: identities of the registry. remembered: the identity of each unique device; it is updated.
+    """
+
+    def order(one: Proposal) -> tuple[bool, bool]:
+        device = one.device
+        return device is None or device.identity not in entries, device is None or "[" in device.broker
+
+    found = sorted(found, key=order)
+    searched = {one.device.identity for one in found if one.device is not None}
+    for one in found:
+        if one.device is not None and one.unique:
+            identity = remembered.get(one.unique)
+            if identity is None or not (identity in entries or identity in searched):
+                if len(remembered) >= REMEMBERED_MAX:
+                    remembered.clear()
+                remembered[one.unique] = one.device.identity
+            elif identity != one.device.identity:
+                continue
+        yield one
+
+
+def _unique(found: Sequence[Link]) -> str:
+    """What only one device can have: all its links, if one of them names the device (`_NAMES`)."""
+    if not any(link.first(name) for link in found for name in _NAMES):
+        return ""
+    return hashlib.sha256("\n".join(sorted(links.written([link]) for link in found)).encode()).hexdigest()
 
 
 def _add(draft: ResourceDraft, base: str, link: Link, root: str | None, seen: set[str]) -> None:
@@ -221,7 +283,12 @@ def _add_part(draft: ResourceDraft, meaning: _Meaning, resource: str, key: str, 
     )
 
 
-def _registered(endpoint: str, sector: str) -> str:
+def address_id(authority: str) -> str:
+    """The identifier of a device that has no other name than its address."""
+    return segment(uris.address_name(authority))
+
+
+def registered_id(endpoint: str, sector: str) -> str:
     """The identifier of a registered device. It differs from those of hosts, which have a tilde and a port."""
     if not sector and "~" not in endpoint:
         return endpoint

@@ -28,8 +28,8 @@ logger = EventLogger(__name__)
 
 
 class WorstDevice(msgspec.Struct, frozen=True):
-    """device: host, or host:port, or a URI; reason: why it does not answer or refuses, for people; since: a time in
-    ISO 8601, or ""."""
+    """device: identity of an adopted one, else host or host:port; reason: for people, why it has no contact or refuses;
+    since: a time in ISO 8601, or ""."""
 
     device: str
     reason: str

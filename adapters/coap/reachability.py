@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 
-from lamplighter.adapters.client import UpdatesClient
+from lamplighter.adapters.client import AdapterClient
+from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.literals import datetime_term
-from lamplighter.adapters.mapping import uris
 from lamplighter.engine.client import DeclaredCause
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.terms import XSD, Term, iri, literal
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
+    ADOPTION,
     COAP_ADDRESS,
     HOSTS,
     LAST_SEEN,
@@ -35,10 +38,20 @@ _OWN = (COAP_ADDRESS, ONLINE, LAST_SEEN, UNREACHABLE)
 logger = EventLogger(__name__)
 
 
+class DeviceContacts(Protocol):
+    """Takes which devices answer. authority: host, or host and port; at: when, None: now."""
+
+    def heard(self, authority: str, at: datetime | None = None) -> None: ...
+
+    def failed(self, authority: str, resource: str, reason: str) -> None: ...
+
+    def withheld(self, authority: str, resource: str, reason: str) -> None: ...
+
+
 @dataclass(eq=False)
 class KnownDevice:
     """online: None before the first answer or failure; reason: why it does not answer; since: when `online` changed;
-    withheld: why nothing may be sent to it. written: what the dataset has, and when it was written."""
+    withheld: why nothing may be sent to it."""
 
     authority: str
     online: bool | None = None
@@ -46,40 +59,52 @@ class KnownDevice:
     since: datetime | None = None
     last_seen: datetime | None = None
     withheld: str = ""
-    written: tuple[bool, str] | None = None
-    written_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _WrittenDevice:
+    """What the dataset has of a device. state: address, `online`, `reason`, and whether the device is adopted; None: of
+    an earlier run. at: when it was written."""
+
+    state: tuple[str, bool, str, bool] | None = None
+    at: float = 0.0
     hosts: set[Term] = field(default_factory=set)
 
 
 class Reachability:
     """The devices of an adapter, by authority: host, or host and port.
 
-    hosted: the actuators of a device; none: it is forgotten. on_back: called when a device answers again. base_iri:
-    empty: nothing is written. contact_write_s: seconds after which a newer last contact is written.
+    hosted: the sensors and actuators of a device; None: no rule is about it, and it is forgotten. settled: whether all
+    rules are known, so that a device without one may be forgotten. on_back: called when a device answers again. names:
+    which resources the devices are; None: nothing is written. contact_write_s: seconds after which a newer last contact
+    is written.
     """
 
     def __init__(
         self,
-        client: UpdatesClient,
+        client: AdapterClient,
         *,
-        base_iri: str,
+        names: DeviceNames | None,
         contact_write_s: float,
-        hosted: Callable[[str], set[Term]],
+        hosted: Callable[[str], set[Term] | None],
         on_back: Callable[[str], None],
+        settled: Callable[[], bool] = lambda: True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.devices: dict[str, KnownDevice] = {}
         self._client = client
-        self._base_iri = base_iri
+        self._names = names
         self._contact_write_s = contact_write_s
         self._hosted = hosted
+        self._settled = settled
         self._on_back = on_back
         self._now = now
+        self._written: dict[Term, _WrittenDevice] = {}
         self._pauses = Pauses()
 
-    def heard(self, authority: str) -> None:
-        """Notes an answer or notification of a device."""
-        device, now = self._known(authority), self._now()
+    def heard(self, authority: str, at: datetime | None = None) -> None:
+        """Notes an answer or notification of a device. at: when, None: now."""
+        device, now = self._known(authority), at or self._now()
         device.last_seen, device.withheld = now, ""
         if device.online:
             return
@@ -103,6 +128,10 @@ class Reachability:
             device.withheld = reason
             logger.error("coap target refused", device=authority, resource=resource, reason=reason)
 
+    def known(self) -> int:
+        """The devices that have answered, or should have."""
+        return sum(one.online is not None or bool(one.withheld) for one in self.devices.values())
+
     def away(self) -> list[KnownDevice]:
         """Those that do not answer, the longest first."""
         found = [one for one in self.devices.values() if one.online is False]
@@ -117,36 +146,69 @@ class Reachability:
         def refused(error: GatewayError) -> None:
             logger.warning("coap device not written", reason=error)
 
+        if self._names is not None:
+            await self._restore(self._names)
         while True:
             await asyncio.sleep(CHECK_S)
-            texts = self.due(asyncio.get_running_loop().time())
-            if self._base_iri:
-                await write(self._client, texts, DeclaredCause("coap", "devices"), refused)
+            await write(
+                self._client,
+                self.due(asyncio.get_running_loop().time()),
+                DeclaredCause("coap", "devices"),
+                refused,
+            )
+
+    async def _restore(self, names: DeviceNames) -> None:
+        """Reads what earlier runs have written, so that devices without a rule can be removed."""
+        try:
+            async with aclosing(self._client.subscribe(_stored_query(names.below))) as notifications:
+                first = await anext(notifications)
+        except UpstreamError:
+            raise
+        except GatewayError as error:
+            logger.warning("coap devices of an earlier run not read", reason=error)
+            return
+        for row in first.added.bindings():
+            self._known(lexical(row["address"]))
+            written = self._written.setdefault(row["device"], _WrittenDevice())
+            if "thing" in row:
+                written.hosts.add(row["thing"])
 
     def due(self, now: float) -> list[str]:
         """The updates that are due. now: on a clock that never goes back."""
-        texts: list[str] = []
+        settled = self._settled()
+        wanted: dict[Term, tuple[KnownDevice, set[Term]]] = {}
         for device in list(self.devices.values()):
+            hosts = self._hosted(device.authority)
+            if hosts is None:
+                if settled:
+                    del self.devices[device.authority]
+            elif self._names is not None:
+                node = self._names.node(device.authority)
+                if node not in wanted or self._names.adopted(device.authority) is not None:
+                    wanted[node] = device, {one for one in hosts if not self._names.is_described(one)}
+        texts: list[str] = []
+        if self._names is None:
+            return texts
+        for node in [one for one in self._written if one not in wanted] if settled else ():
+            if len(texts) == TOGETHER_MAX:
+                return texts
+            gone = self._written.pop(node).hosts
+            texts.append(_removal(node, [one for one in gone if not self._names.is_described(one)]))
+        for node, (device, hosts) in wanted.items():
             if len(texts) == TOGETHER_MAX:
                 break
-            hosts = self._hosted(device.authority)
-            if not hosts:
-                del self.devices[device.authority]
-                if device.written is not None:
-                    texts.append(self._update(device, (), device.hosts))
-                continue
             if device.online is None:
                 continue
-            state = device.online, device.reason
-            old = device.online and now >= device.written_at + self._contact_write_s
-            if (state == device.written and hosts == device.hosts and not old) or now < self._pauses.due(
-                device.authority
-            ):
+            state = device.authority, device.online, device.reason, self._names.adopted(device.authority) is not None
+            written = self._written.get(node, _WrittenDevice())
+            old = device.online and now >= written.at + self._contact_write_s
+            if (state == written.state and hosts == written.hosts and not old) or now < self._pauses.due(node):
                 continue
-            if state != device.written:
-                self._pauses.changed(device.authority, now)
-            texts.append(self._update(device, hosts, device.hosts - hosts))
-            device.written, device.written_at, device.hosts = state, now, hosts
+            if state != written.state:
+                self._pauses.changed(node, now)
+            gone = {one for one in written.hosts - hosts if not self._names.is_described(one)}
+            texts.append(_update(node, device, hosts, gone))
+            self._written[node] = _WrittenDevice(state, now, hosts)
         return texts
 
     def _known(self, authority: str) -> KnownDevice:
@@ -155,25 +217,44 @@ class Reachability:
             found = self.devices[authority] = KnownDevice(authority)
         return found
 
-    def _update(self, device: KnownDevice, hosts: Iterable[Term], gone: Iterable[Term]) -> str:
-        """The update that replaces what the dataset has of a device. hosts: empty: nothing stays."""
-        node = iri(f"{self._base_iri}device/coap/{uris.authority_name(device.authority)}")
-        removed = "".join(f" . {node} {iri(HOSTS)} {one}" for one in sorted(gone))
-        own = " ".join(map(iri, _OWN))
-        insert = ""
-        if hosts:
-            found = [
-                (RDF_TYPE, iri(PLATFORM)),
-                (COAP_ADDRESS, literal(device.authority)),
-                (ONLINE, literal("true" if device.online else "false", datatype=XSD + "boolean")),
-                *((HOSTS, one) for one in sorted(hosts)),
-            ]
-            if device.last_seen is not None:
-                found.append((LAST_SEEN, datetime_term(device.last_seen)))
-            if not device.online:
-                found.append((UNREACHABLE, literal(device.reason)))
-            insert = f"INSERT {{ {' . '.join(f'{node} {iri(name)} {value}' for name, value in found)} }} "
-        return (
-            f"DELETE {{ {node} ?property ?value{removed} }} {insert}"
-            f"WHERE {{ OPTIONAL {{ VALUES ?property {{ {own} }} {node} ?property ?value }} }}"
-        )
+
+def _update(node: Term, device: KnownDevice, hosts: Iterable[Term], gone: Iterable[Term]) -> str:
+    """The update that replaces what the dataset has of a device that answered, or should have."""
+    found = [
+        (RDF_TYPE, iri(PLATFORM)),
+        (COAP_ADDRESS, literal(device.authority)),
+        (ONLINE, literal("true" if device.online else "false", datatype=XSD + "boolean")),
+        *((HOSTS, one) for one in sorted(hosts)),
+    ]
+    if device.last_seen is not None:
+        found.append((LAST_SEEN, datetime_term(device.last_seen)))
+    if not device.online:
+        found.append((UNREACHABLE, literal(device.reason)))
+    removed = "".join(f" . {node} {iri(HOSTS)} {one}" for one in sorted(gone))
+    own = " ".join(map(iri, _OWN))
+    return (
+        f"DELETE {{ {node} ?property ?value{removed} }} "
+        f"INSERT {{ {' . '.join(f'{node} {iri(name)} {value}' for name, value in found)} }} "
+        f"WHERE {{ OPTIONAL {{ VALUES ?property {{ {own} }} {node} ?property ?value }} }}"
+    )
+
+
+def _removal(node: Term, hosts: Iterable[Term]) -> str:
+    """The update that removes what the adapter has written of a device; the description of an adopted one stays."""
+    own = " ".join(map(iri, _OWN))
+    others = " ".join(f"({iri(HOSTS)} {one})" for one in sorted(hosts))
+    return (
+        f"DELETE {{ {node} ?property ?value }} WHERE {{ {node} ?property ?value "
+        f"{{ VALUES ?property {{ {own} }} }} UNION {{ VALUES (?property ?value) {{ {others} }} }} "
+        f"UNION {{ VALUES (?property ?value) {{ ({iri(RDF_TYPE)} {iri(PLATFORM)}) }} "
+        f"FILTER NOT EXISTS {{ {node} {iri(ADOPTION)} ?adopted }} }} }}"
+    )
+
+
+def _stored_query(below: str) -> str:
+    """The devices that have an address, with what they host beside the descriptions of adopted ones."""
+    return (
+        f"SELECT ?device ?address ?thing WHERE {{ ?device {iri(COAP_ADDRESS)} ?address "
+        f"FILTER(STRSTARTS(STR(?device), {literal(below)})) "
+        f"OPTIONAL {{ ?device {iri(HOSTS)} ?thing FILTER NOT EXISTS {{ ?device {iri(ADOPTION)} ?adopted }} }} }}"
+    )

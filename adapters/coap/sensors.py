@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from lamplighter.adapters.client import UpdatesClient
 from lamplighter.adapters.coap.exchanges import Exchanges
@@ -32,6 +32,7 @@ from lamplighter.adapters.coap.observations import (
     Observed,
     ObservedResource,
 )
+from lamplighter.adapters.coap.reachability import DeviceContacts
 from lamplighter.adapters.coap.sender import not_allowed
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import Intervals, ReportingChannel
@@ -61,16 +62,6 @@ SILENT_INTERVALS = 3.0
 
 STALL_S = 5.0
 """If the gateway took longer for a turn, states may have waited, and the silence does not count."""
-
-
-class DeviceContacts(Protocol):
-    """Takes which devices answer. authority: host, or host and port."""
-
-    def heard(self, authority: str) -> None: ...
-
-    def failed(self, authority: str, resource: str, reason: str) -> None: ...
-
-    def withheld(self, authority: str, resource: str, reason: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -226,9 +217,11 @@ class CoapSensors:
         finally:
             self._tasks = None
 
-    def hosted(self, authority: str) -> set[Term]:
-        """The sensors of a device. authority: host, or host and port."""
-        return {sensor for source in self._by_device.get(authority, ()) for sensor in source.sensors}
+    def hosted(self, authority: str) -> set[Term] | None:
+        """The sensors of a device; None: no rule is about it. authority: host, or host and port."""
+        if authority not in self._by_device:
+            return None
+        return {sensor for source in self._by_device[authority] for sensor in source.sensors}
 
     def states(self) -> SensorStates:
         """For the health of the adapter."""

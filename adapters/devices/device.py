@@ -67,7 +67,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     id: stable (IEEE address, MAC, serial number), never the friendly name; one segment of an IRI. source: the format of
     the announcement; source and id are the identity. broker: name of the broker; of a CoAP device, its base URI. name,
-    manufacturer, model, area: as announced, for people; empty if unknown.
+    manufacturer, model, area: as announced, for people; empty if unknown. endpoint: the identifier of its registration,
+    if that is not `id`, because the device was adopted before it registered.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     sensors: tuple[Sensor, ...] = ()
     actuators: tuple[Actuator, ...] = ()
     availability: Availability | None = None
+    endpoint: str = ""
 
     @property
     def identity(self) -> str:

@@ -234,9 +234,16 @@ class Output(Generic[Rule]):
         refusing = ((one.rule, one.refusal) for one in self._all() if one.refusal)
         return list(islice(((self._sender.target(rule), reason) for rule, reason in refusing if rule), most))
 
-    def hosted(self, device: str) -> set[Term]:
-        """The actuators of a device."""
-        return {actuator.iri for actuator in self._by_device.get(device, ())}
+    def hosted(self, device: str) -> set[Term] | None:
+        """The actuators of a device; None: no rule is about it."""
+        if device not in self._by_device:
+            return None
+        return {actuator.iri for actuator in self._by_device[device]}
+
+    @property
+    def settled(self) -> bool:
+        """Whether the first results of all queries are known, so that each actuator has its rule."""
+        return self._known_states and all(one.known for one in self._queries)
 
     def contact(self, device: str) -> None:
         """Notes that a device was heard: attempts that failed are repeated at once. Not those that it refused, since it
@@ -310,7 +317,7 @@ class Output(Generic[Rule]):
         return {one for one in about if one in self._actuators and self._actuators[one].offline}
 
     def _check_ready(self) -> None:
-        if not self._ready and self._known_states and all(one.known for one in self._queries):
+        if not self._ready and self.settled:
             self._ready = True
             self._assign(list(self._actuators))
 

@@ -34,6 +34,7 @@ def check_record(device: Device) -> None:
     _require(_SOURCE.fullmatch(device.source) is not None, "source")
     for text in (device.name, device.manufacturer, device.model, device.area, device.broker):
         _require(plain(text) == text, "a text for people")
+    _require(not device.endpoint or segment(device.endpoint) == device.endpoint, "an endpoint")
     _require(len(device.sensors) <= SENSORS_MAX and len(device.actuators) <= ACTUATORS_MAX, "the number of parts")
     if device.source == _COAP:
         checked_base(device.broker)

@@ -76,6 +76,12 @@ def authority_name(authority: str) -> str:
     return host.removeprefix("[").replace(":", "=") + port.replace(":", "~")
 
 
+def address_name(authority: str) -> str:
+    """As `authority_name`, always with the port: ``lamp~5683``. It is the name of a device that has no other one."""
+    name = authority_name(authority)
+    return name if urlsplit(f"//{authority}").port else f"{name}~{COAP_PORT}"
+
+
 def name(resource: str) -> str:
     """Device and path of a URI in normal form, as default IRIs have them: ``192.168.7.20~61616/3303/0/5700``.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.coap.discovery import SOURCE
+from lamplighter.adapters.coap.discovery import distinct, offered
 from lamplighter.adapters.devices.desired import desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device, place
 from lamplighter.adapters.devices.problems import Problems
@@ -32,6 +32,7 @@ from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
 from lamplighter.gateway.cli.running_dataset import RunningDataset
+from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, UNREACHABLE
 
 _STATES = ("proposed", "adopted", "retired", "ignored")
 
@@ -111,6 +112,15 @@ class _Gateway(RunningDataset):
             for key, (one, state) in states.items()
             if state is not None
         }
+
+    def contact(self, entry: Entry) -> list[tuple[str, str]]:
+        """What the dataset says of whether a device answers, with titles."""
+        titles = ((ONLINE, "online"), (LAST_SEEN, "last contact"), (UNREACHABLE, "unreachable"))
+        properties = " ".join(iri(name) for name, _ in titles)
+        device = self.registry.device_iri(entry.device)
+        query = f"SELECT ?name ?value {{ VALUES ?name {{ {properties} }} {device} ?name ?value }}"
+        found = {lexical(name): lexical(value) for name, value in self.rows(query) if name and value}
+        return [(title, found[name]) for name, title in titles if name in found]
 
     def named(self, text: str) -> Entry:
         """Raises ConfigurationError, which says what to write."""
@@ -211,6 +221,7 @@ def _show(options: argparse.Namespace) -> int:
         ("model", f"{device.manufacturer} {device.model}".strip() or "-"),
         ("announced by", f"{device.source}, {'' if device.broker.startswith('coap:') else 'broker '}{device.broker}"),
     ]
+    facts += gateway.contact(entry)
     if device.availability is not None:
         topics = ", ".join(found["topic"] for found in device.availability.topics)
         facts.append(("availability", f"{device.availability.mode}: {topics}"))
@@ -257,20 +268,19 @@ def _discover(options: argparse.Namespace) -> int:
         proposals = found_devices(gateway.settings.coap, options.host)
     except (PayloadError, UpstreamError) as error:
         raise ConfigurationError(f"{options.host or 'multicast'}: {error}") from error
-    entries = gateway.entries()
-    known = {entry.identity: entry for entry in entries}
-    others = {entry.device.broker: entry for entry in entries if entry.device.source == SOURCE}
+    known = {entry.identity: entry for entry in gateway.entries()}
     found = 0
-    for device, problems in proposals:
-        for problem in problems:
+    for proposal in distinct(proposals, known, {}):
+        for problem in proposal.problems:
             print(f"not used: {printable(problem.topic)}: {printable(problem.reason)}", file=sys.stderr)
-        if device is None:
+        if proposal.device is None:
             continue
         found += 1
-        entry, other = known.get(device.identity), others.get(device.broker)
-        if entry is None and other is not None:
-            print(f"{device.broker} is known as {other.identity}, {printable(other.name)}: {other.adoption}")
+        device = offered(proposal.device, known)
+        if isinstance(device, str):
+            print(f"{proposal.device.broker} {printable(device)}")
             continue
+        entry = known.get(device.identity)
         update = gateway.registry.announced(entry, device, "ask")
         if update is not None:
             gateway.update(update)

@@ -16,6 +16,7 @@ from lamplighter.adapters.coap.directory import Registration
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.health import CoapHealth, health_update
 from lamplighter.adapters.coap.links import Link
+from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.coap.registrations import RegistrationTriples
 from lamplighter.adapters.counting import counters_update
@@ -173,9 +174,9 @@ def coap_devices() -> Iterator[str]:
     hosts: dict[str, set[str]] = {name: {f"<{BASE}lamp/{name}>"} for name in ("a", "b:61616", "c")}
     found = Reachability(
         cast(Any, None),
-        base_iri=BASE,
+        names=DeviceNames(BASE),
         contact_write_s=600,
-        hosted=lambda name: hosts[name],
+        hosted=lambda name: hosts[name] or None,
         on_back=lambda name: None,
         now=lambda: NOON,
     )

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,14 @@ import pytest
 from msgspec.structs import replace
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
+from lamplighter.adapters.coap.admission import Origin
 from lamplighter.adapters.coap.contexts import make_context
+from lamplighter.adapters.coap.discovery import proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
+from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.serving import SiteCaller, SiteRequest
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.resource_commands import resource_command
@@ -39,7 +45,8 @@ URI = "coap://10.0.1.1/lamp"
 REPORTED = f"{LAMP} gateway:reportedState ?x"
 ACKNOWLEDGED = f"{LAMP[:-1]}/actuation> sosa:hasSimpleResult ?x"
 REFUSED = f"{LAMP[:-1]}/actuation> gateway:refused ?x"
-DEVICE = f"<{BASE}device/coap/10.0.1.1>"
+DEVICE = f"<{BASE}device/coap/10.0.1.1~5683>"
+LINKS = b'</lamp>;rt="light";if="core.a";ct=0'
 
 
 def rules(*tables: dict[str, Any]) -> CoapRules:
@@ -136,8 +143,10 @@ class Lamp:
 class Home:
     """A lamp, the gateway and the adapter, in virtual time."""
 
-    def __init__(self, network: Network, settings: CoapSettings, files: CoapRules, *, dataset: bool = False) -> None:
-        self.network, self.gateway, self.lamp = network, EngineGateway(), Lamp(network)
+    def __init__(
+        self, network: Network, settings: CoapSettings, files: CoapRules, gateway: EngineGateway, *, dataset: bool
+    ) -> None:
+        self.network, self.gateway, self.lamp = network, gateway, Lamp(network)
 
         async def open_endpoint(settings: CoapSettings, counters: EndpointCounters) -> Endpoint:
             return network.endpoint("10.0.0.1", settings=settings)
@@ -157,9 +166,20 @@ class Home:
 
 @asynccontextmanager
 async def home(
-    files: CoapRules | None = None, settings: CoapSettings = VIRTUAL, *, dataset: bool = False
+    files: CoapRules | None = None,
+    settings: CoapSettings = VIRTUAL,
+    *,
+    dataset: bool = False,
+    gateway: EngineGateway | None = None,
 ) -> AsyncIterator[Home]:
-    found = Home(Network(1, Faults()), settings, CoapRules() if files is None else files, dataset=dataset)
+    """gateway: that of an earlier run."""
+    found = Home(
+        Network(1, Faults()),
+        settings,
+        CoapRules() if files is None else files,
+        gateway or EngineGateway(),
+        dataset=dataset,
+    )
     async with beside(found.adapter.run()) as task:
         await asyncio.sleep(1)
         yield found
@@ -392,7 +412,140 @@ async def test_whether_a_device_answers_is_in_the_dataset() -> None:
         assert len(found(f"{DEVICE} gateway:lastSeen ?x")) == 1
         here.adapter.remap(CoapRules())
         await asyncio.sleep(5)
-        assert found(f"{DEVICE} gateway:online ?x") == found(f"{DEVICE} sosa:hosts ?x") == []
+        assert found(f"{DEVICE} ?p ?x") == []
+
+
+def told(gateway: EngineGateway, device: str) -> dict[str, list[str]]:
+    """What the default graph says of a device, without what rules and types say."""
+    names = ("online", "lastSeen", "coapAddress", "unreachable", "adoption")
+    found = {name: gateway.found(f"<{BASE}device/coap/{device}> gateway:{name} ?x") for name in names}
+    return {name: texts for name, texts in found.items() if texts}
+
+
+def of_address(gateway: EngineGateway) -> list[str]:
+    """The devices with a state."""
+    return gateway.found("?device gateway:coapAddress ?a BIND(STRAFTER(STR(?device), 'device/coap/') AS ?x)")
+
+
+def entry(here: Home, identity: str) -> Entry:
+    rows = here.gateway.engine.query(Registry(BASE).query)
+    names = "announcement", "adoption", "name", "area"
+    found = [Registry(BASE).entry([row.get(name) for name in names]) for row in rows]
+    return next(one for one in found if one.identity == identity)
+
+
+def adopt(here: Home, identity: str) -> str:
+    """The IRI of its actuator."""
+    found = entry(here, identity)
+    here.gateway.write(Registry(BASE).adoption(found))
+    return Registry(BASE).actuator_iri(found.device.actuators[0])
+
+
+def discover(here: Home, base: str = "coap://10.0.1.1") -> None:
+    device = proposed(parsed(LINKS), base=base, place=base).device
+    assert device is not None
+    here.gateway.write(str(Registry(BASE).announced(None, device, "ask")))
+
+
+async def register(here: Home, host: str = "10.0.1.1") -> None:
+    """The lamp registers itself."""
+    assert here.adapter._found is not None
+    resource = here.adapter._found.site.entry(("rd",))
+    assert resource is not None
+    caller = SiteCaller(Origin(ip_address(host), 5683))
+    await resource.methods["POST"].handle(SiteRequest("POST", ("rd",), caller, ("ep=hall", "lt=600"), LINKS, 40))
+
+
+@virtually
+async def test_a_device_with_a_rule_that_is_discovered_and_adopted_stays_one_resource() -> None:
+    async with home(hall(), dataset=True) as here:
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(5)
+        assert told(here.gateway, "10.0.1.1~5683")["online"] == ["true"]
+        discover(here)
+        own = adopt(here, "coap/10.0.1.1~5683")
+        await asyncio.sleep(5)
+        found = told(here.gateway, "10.0.1.1~5683")
+        assert (found["online"], found["adoption"], found["coapAddress"]) == (["true"], ["adopted"], ["10.0.1.1"])
+        assert set(here.gateway.found(f"{DEVICE} sosa:hosts ?x")) == {LAMP.strip("<>"), own.strip("<>")}
+        here.adapter.remap(CoapRules())
+        await asyncio.sleep(5)
+        assert here.gateway.found(f"{DEVICE} sosa:hosts ?x") == [own.strip("<>")]
+        assert of_address(here.gateway) == ["10.0.1.1~5683"]
+        here.gateway.write(Registry(BASE).removal(entry(here, "coap/10.0.1.1~5683")))
+        await asyncio.sleep(5)
+        assert here.gateway.found(f"{DEVICE} ?p ?x") == [f"{PREFIXES['sosa']}FeatureOfInterest"]
+
+
+@virtually
+async def test_a_device_that_registered_and_was_adopted_has_its_state_wherever_it_is() -> None:
+    async with home(hall(), dataset=True) as here:
+        desire(here.gateway, "'ON'")
+        await asyncio.sleep(5)
+        assert of_address(here.gateway) == ["10.0.1.1~5683"]
+        await register(here)
+        await asyncio.sleep(2)
+        adopt(here, "coap/hall")
+        await asyncio.sleep(5)
+        assert of_address(here.gateway) == ["hall"] and told(here.gateway, "10.0.1.1~5683") == {}
+        assert here.gateway.found(f"{DEVICE} ?p ?x") == []
+        found = told(here.gateway, "hall")
+        assert (found["online"], found["adoption"], found["coapAddress"]) == (["true"], ["adopted"], ["10.0.1.1"])
+        hosted = here.gateway.found(f"<{BASE}device/coap/hall> sosa:hosts ?x")
+        assert hosted == [f"{BASE}actuator/coap/hall/lamp", LAMP.strip("<>")]
+        here.adapter.remap(CoapRules())
+        Lamp(here.network, "10.0.1.2")
+        await register(here, "10.0.1.2")
+        await asyncio.sleep(15)
+        assert of_address(here.gateway) == ["hall"]
+        found = told(here.gateway, "hall")
+        assert (found["online"], found["coapAddress"]) == (["true"], ["10.0.1.2"])
+        assert here.gateway.found(f"<{BASE}device/coap/hall> sosa:hosts ?x") == [f"{BASE}actuator/coap/hall/lamp"]
+        here.network.carries = lambda source, target: False
+        desire(here.gateway, "true", f"<{BASE}actuator/coap/hall/lamp>")
+        await asyncio.sleep(60)
+        found = told(here.gateway, "hall")
+        assert (found["online"], found["unreachable"]) == (["false"], ["no answer"])
+        assert [one.device for one in here.adapter.health().worst] == ["coap/hall"]
+        await asyncio.sleep(700)  # its lifetime is over
+        assert told(here.gateway, "hall")["online"] == ["false"]
+
+
+@virtually
+async def test_a_refusal_names_the_device_as_the_command_does() -> None:
+    async with home(dataset=True) as here:
+        discover(here)
+        own = adopt(here, "coap/10.0.1.1~5683")
+        here.lamp.refuses = aiocoap.BAD_REQUEST, b"want json"
+        desire(here.gateway, "true", own)
+        await asyncio.sleep(10)
+        (one,) = here.adapter.health().worst
+        assert (one.device, one.reason) == ("coap/10.0.1.1~5683", "/lamp: 4.00: want json")
+
+
+@virtually
+async def test_what_is_said_of_devices_whose_rules_went_while_the_adapter_was_stopped_goes_at_its_start() -> None:
+    files = rules(*({"actuator": f"actuator/{n}", "resource": f"coap://10.0.1.{n}/lamp"} for n in (1, 2, 3)))
+    async with home(files, dataset=True) as here:
+        for n in (2, 3):
+            Lamp(here.network, f"10.0.1.{n}")
+        for n in (1, 2, 3):
+            desire(here.gateway, "'ON'", f"<{BASE}actuator/{n}>")
+        await asyncio.sleep(5)
+        assert len(of_address(here.gateway)) == 3
+        here.gateway.write(
+            f"INSERT DATA {{ <{BASE}device/coap/10.0.1.1~5683> rdfs:label 'mine' . "
+            f"<{BASE}device/other> gateway:coapAddress '10.0.1.1' }}"
+        )
+    kept = told(here.gateway, "10.0.1.3~5683")
+    third = CoapRules(commands=(files.commands[2],))
+    async with home(third, gateway=here.gateway, dataset=True) as again:
+        again.network.carries = lambda source, target: False  # the third one need not answer
+        await asyncio.sleep(5)
+        assert of_address(again.gateway) == ["", "10.0.1.3~5683"]
+        assert told(again.gateway, "10.0.1.3~5683") == kept
+        assert again.gateway.found(f"<{BASE}device/coap/10.0.1.2~5683> ?p ?x") == []
+        assert again.gateway.found(f"<{BASE}device/coap/10.0.1.1~5683> ?p ?x") == ["mine"]
 
 
 @virtually

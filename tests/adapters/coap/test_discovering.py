@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any
@@ -20,10 +20,11 @@ from lamplighter.adapters.coap.discovering import (
     machine_interfaces,
     of_registration,
 )
-from lamplighter.adapters.coap.discovery import Proposal, proposed
+from lamplighter.adapters.coap.discovery import Proposal, distinct, offered, proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest, Exchanges
 from lamplighter.adapters.coap.links import Link, parsed
+from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.registrations import Event
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.coap.settings import CoapSettings
@@ -123,7 +124,7 @@ async def test_each_device_is_found_once_and_only_within_the_networks() -> None:
     heard = Heard([answer("::ffff:192.168.7.20"), answer("fd00::1", port=61616), answer("::ffff:192.0.2.1")])
     found = await searcher(heard, "192.168.7.0/24", "fd00::/8").everywhere()
     assert [group for group, _, _ in heard.asked] == list(GROUPS)
-    devices = [device.broker for device, _ in found if device is not None]
+    devices = [device.broker for device, *_ in found if device is not None]
     assert devices == ["coap://192.168.7.20", "coap://[fd00::1]:61616"]
 
 
@@ -142,8 +143,8 @@ async def test_links_that_do_not_fit_into_a_datagram_are_asked_for() -> None:
 async def test_hostile_links_are_a_problem_of_their_device(text: bytes) -> None:
     heard = Heard([answer("::ffff:192.168.7.20", text), answer("::ffff:192.168.7.21"), answer("fe80::1", LAMP)])
     found = await searcher(heard, "192.168.7.0/24", "fe80::/10").everywhere()
-    assert [device.broker for device, _ in found if device is not None] == ["coap://192.168.7.21"]
-    assert sum(bool(problems) for _, problems in found) == 2
+    assert [device.broker for device, *_ in found if device is not None] == ["coap://192.168.7.21"]
+    assert sum(bool(one.problems) for one in found) == 2
 
 
 async def test_other_answers_are_a_problem_of_their_device() -> None:
@@ -174,9 +175,31 @@ class Found:
         return self.proposals
 
 
+@dataclass
+class Contacts:
+    """heard: which devices answered, and when; ended: those whose registration has ended."""
+
+    heard_of: list[tuple[str, datetime | None]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+
+    def heard(self, authority: str, at: datetime | None = None) -> None:
+        self.heard_of.append((authority, at))
+
+    def failed(self, authority: str, resource: str, reason: str) -> None:
+        assert reason == "its registration has ended"
+        self.ended.append(authority)
+
+    def withheld(self, authority: str, resource: str, reason: str) -> None: ...
+
+
 @asynccontextmanager
 async def discovering(
-    gateway: StatesGateway, returned: list[str] | None = None, found: Any = None, **settings: Any
+    gateway: StatesGateway,
+    returned: list[str] | None = None,
+    found: Any = None,
+    contacts: Contacts | None = None,
+    names: DeviceNames | None = None,
+    **settings: Any,
 ) -> AsyncIterator[CoapDiscovering]:
     searcher: Any = Found() if found is None else found
     one = CoapDiscovering(
@@ -185,6 +208,8 @@ async def discovering(
         CoapDiscoverySettings(**settings),
         base_iri=BASE,
         returned=([] if returned is None else returned).append,
+        contacts=contacts or Contacts(),
+        names=names or DeviceNames(BASE),
         clock=lambda: NOON,
     )
     async with beside(one.run()):
@@ -201,33 +226,100 @@ def states(gateway: StatesGateway) -> list[str]:
     return gateway.found(f"GRAPH ?g {{ ?device gateway:adoption ?adoption }} {name}")
 
 
-def online(gateway: StatesGateway) -> list[str]:
-    return gateway.found("?device gateway:online ?x")
-
-
 def rules(gateway: StatesGateway) -> int:
     return len(gateway.found("?x a gateway:Mapping"))
 
 
 async def test_a_registered_device_is_offered_and_used_once_it_is_adopted() -> None:
-    gateway, returned = StatesGateway(), list[str]()
-    async with discovering(gateway, returned) as one:
+    gateway, returned, contacts, names = StatesGateway(), list[str](), Contacts(), DeviceNames(BASE)
+    async with discovering(gateway, returned, contacts=contacts, names=names) as one:
         one.took("registered", registration())
         await settled()
-        assert states(gateway) == ["hall proposed"] and (rules(gateway), online(gateway)) == (0, [])
+        assert states(gateway) == ["hall proposed"] and (rules(gateway), contacts.heard_of) == (0, [])
         assert returned == ["192.168.7.20"]
         assert one.identity(registration()) == "coap/hall"
+        assert names.identity("192.168.7.20") == "coap/192.168.7.20~5683"
         gateway.write(one.feed.registry.adoption(one.feed.entries["coap/hall"]))
         await settled()
-        assert states(gateway) == ["hall adopted"] and (rules(gateway), online(gateway)) == (1, ["true"])
+        assert states(gateway) == ["hall adopted"] and rules(gateway) == 1
+        assert contacts.heard_of == [("192.168.7.20", NOON)] and names.identity("192.168.7.20") == "coap/hall"
         one.took("updated", registration())
-        assert returned == ["192.168.7.20"]
+        assert returned == ["192.168.7.20"] and len(contacts.heard_of) == 2
         one.took("ended", registration())
         await settled()
-        assert states(gateway) == ["hall adopted"] and (rules(gateway), online(gateway)) == (1, ["false"])
+        assert states(gateway) == ["hall adopted"] and (rules(gateway), contacts.ended) == (1, ["192.168.7.20"])
         one.took("registered", registration(base="coap://192.168.7.99"))
         await until(lambda: bool(gateway.found("?m gateway:rule ?x FILTER(CONTAINS(?x, '192.168.7.99'))")))
-        assert online(gateway) == ["true"] and returned == ["192.168.7.20", "192.168.7.99"]
+        await until(lambda: names.identity("192.168.7.99") == "coap/hall")
+        assert names.identity("192.168.7.20") == "coap/192.168.7.20~5683"
+        assert contacts.heard_of[2:] == [("192.168.7.99", NOON)]
+        assert returned == ["192.168.7.20", "192.168.7.99"]
+
+
+def at(base: str, text: bytes = LAMP) -> Proposal:
+    return proposed(parsed(text), base=base, place=f"{base}/.well-known/core")
+
+
+async def test_a_device_that_registers_after_its_adoption_stays_the_same() -> None:
+    gateway, names = StatesGateway(), DeviceNames(BASE)
+    own = replace(registration(), given=False)
+    async with discovering(gateway, found=Found([at("coap://192.168.7.20")]), names=names, multicast_s=3600) as one:
+        await until(lambda: states(gateway) == ["192.168.7.20~5683 proposed"])
+        gateway.write(one.feed.registry.adoption(one.feed.entries["coap/192.168.7.20~5683"]))
+        await settled()
+        one.took("registered", own)
+        await until(lambda: one.feed.entries["coap/192.168.7.20~5683"].device.endpoint == "hall")
+        assert states(gateway) == ["192.168.7.20~5683 adopted"]
+        one.took("registered", replace(own, base="coap://192.168.7.99:5683"))
+        await until(lambda: names.identity("192.168.7.99") == "coap/192.168.7.20~5683")
+        assert states(gateway) == ["192.168.7.20~5683 adopted"] and rules(gateway) == 1
+        one.took("registered", registration("other"))  # the address is of another device now
+        await until(lambda: len(states(gateway)) == 2)
+        assert states(gateway) == ["192.168.7.20~5683 adopted", "other proposed"]
+        taken = at("coap://192.168.7.20").device
+        assert taken is not None and "it is at coap://192.168.7.99 now" in str(offered(taken, one.feed.entries))
+    async with discovering(gateway, names=names) as one:  # after a restart, too
+        one.took("restored", replace(own, base="coap://192.168.7.99:5683"))
+        await settled()
+        assert states(gateway) == ["192.168.7.20~5683 adopted", "other proposed"]
+        found = at("coap://192.168.7.99").device
+        assert found is not None
+        assert "is known as coap/192.168.7.20~5683, hall: adopted" in str(offered(found, one.feed.entries))
+
+
+async def test_a_base_that_was_only_claimed_does_not_take_an_adopted_device_over() -> None:
+    gateway = StatesGateway()
+    async with discovering(gateway, found=Found([at("coap://192.168.7.20")]), multicast_s=3600) as one:
+        await until(lambda: states(gateway) == ["192.168.7.20~5683 proposed"])
+        gateway.write(one.feed.registry.adoption(one.feed.entries["coap/192.168.7.20~5683"]))
+        await settled()
+        one.took("registered", replace(registration(), given=True))
+        await settled()
+        assert states(gateway) == ["192.168.7.20~5683 adopted", "hall proposed"]
+
+
+async def test_a_registration_replaces_what_was_proposed_of_its_address() -> None:
+    gateway = StatesGateway()
+    async with discovering(gateway, found=Found([at("coap://192.168.7.20")]), multicast_s=3600) as one:
+        await until(lambda: states(gateway) == ["192.168.7.20~5683 proposed"])
+        one.took("registered", registration())
+        await until(lambda: states(gateway) == ["hall proposed"])
+
+
+async def test_a_device_with_two_addresses_is_offered_once_if_its_links_name_it() -> None:
+    named = LAMP + b',</>;ep="urn:dev:mac:0024befffe804ff1"'
+    gateway, found = StatesGateway(), Found([at("coap://[fd00::20]", named), at("coap://192.168.7.20", named)])
+    async with discovering(gateway, found=found, multicast_s=60) as one:
+        await until(lambda: states(gateway) == ["192.168.7.20~5683 proposed"])
+        assert one.counts() == {"devices_found": 1}
+    remembered = dict[str, str]()
+    first = [at("coap://[fd00::20]", named), at("coap://192.168.7.20", named), at("coap://192.168.7.21")]
+    bases = [one.device.broker for one in distinct(first, {"coap/fd00==20~5683"}, remembered) if one.device]
+    assert bases == ["coap://[fd00::20]", "coap://192.168.7.21"]
+    again = distinct(first[1:], {"coap/fd00==20~5683"}, remembered)
+    assert [one.device.broker for one in again if one.device] == ["coap://192.168.7.21"]
+    unnamed = [at("coap://[fd00::20]"), at("coap://192.168.7.20")]
+    assert len(list(distinct(unnamed, (), {}))) == 2
 
 
 async def test_what_nobody_decided_about_is_forgotten_with_its_registration() -> None:
@@ -283,10 +375,6 @@ async def test_proposals_are_bounded() -> None:
 
 async def test_what_multicast_finds_is_offered_once() -> None:
     gateway = StatesGateway()
-
-    def at(base: str) -> Proposal:
-        return proposed(parsed(LAMP), base=base, place=f"{base}/.well-known/core")
-
     found = Found([at("coap://192.168.7.20"), at("coap://192.168.7.21"), at("coap://[fe80::1%eth0]")])
     async with discovering(gateway, found=found, multicast_s=3600) as one:
         one.took("registered", registration())

@@ -65,7 +65,7 @@ class Contacts:
         self.online: dict[str, bool] = {}
         self.reasons: list[str] = []
 
-    def heard(self, authority: str) -> None:
+    def heard(self, authority: str, at: datetime | None = None) -> None:
         self.online[authority] = True
 
     def failed(self, authority: str, resource: str, reason: str) -> None:
@@ -375,7 +375,7 @@ def test_rules_change_while_their_sensors_are_observed() -> None:
             assert [observe for _, observe in devices[0].requests] == [0, 1]
             assert [observe for _, observe in devices[1].requests] == [0]
             assert [parts.gateway.value(f"10.0.1.{n}/value") for n in range(4)] == ["1", "1", "10", "1"]
-            assert parts.sensors.hosted("10.0.1.0") == set()
+            assert parts.sensors.hosted("10.0.1.0") is None
             assert parts.sensors.hosted("10.0.1.3") == {f"<{BASE}sensor/10.0.1.3/value>"}
             parts.sensors.change_rules([])
             await asyncio.sleep(2)

@@ -150,6 +150,14 @@ async def test_a_coap_device_is_shown_adopted_and_switched(tmp_path: Path) -> No
         assert "coap://192.0.2.7/3311/0/5850" in shown
         assert "coap://192.0.2.7/sensors/temp" in shown
         assert "adopted coap/hall" in await devices("adopt", "hall")
+        assert "online" not in shown
+        await update(
+            addresses,
+            "PREFIX gateway: <http://lamplighter.example/ns/gateway#> INSERT DATA { "
+            f"{registry.device_iri(lamp)} gateway:online false ; gateway:unreachable 'no answer' }}",
+        )
+        shown = await devices("show", "hall")
+        assert "online        false\n" in shown and "unreachable   no answer\n" in shown
         assert "the desired state is true" in await devices("set", "hall", "on")
         query = (
             "PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
