@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
+.PHONY: help run page test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,16 +24,24 @@ $(VENV)/test.stamp: $(VENV)/run.stamp requirements-test.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
 	@touch $@
 
-run: $(VENV)/run.stamp ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
+# Needs npm or PyPI for Node, and the npm registry, when source/ has changed.
+PAGE := gateway/page/built/index.html
+$(PAGE): gateway/page/build.sh gateway/page/node.lock $(shell find gateway/page/source -type f)
+	@PYTHON=$(if $(filter 3.%,$(PYTHON)),python3,$(PYTHON)) sh gateway/page/build.sh || \
+	  echo "page: not built; the gateway serves its text page instead" >&2
+
+page: $(PAGE) ## the web page: gateway/page/built
+
+run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)
 
-test: $(VENV)/test.stamp ## all tests but those on Spark, the fault tier and the image; TESTS=tests/engine for a part
+test: $(VENV)/test.stamp $(PAGE) ## all tests but those on Spark, the fault tier and the image; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
 	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
 
-test-unit: $(VENV)/test.stamp ## the unit tests of engine, gateway and ontology: no listeners, no components
+test-unit: $(VENV)/test.stamp $(PAGE) ## the unit tests of engine, gateway and ontology: no listeners, no components
 	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/engine tests/gateway tests/ontology $(ARGS)
 
 test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
@@ -52,7 +60,7 @@ test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and d
 fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF, files and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-deb: $(VENV)/run.stamp ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
+deb: $(VENV)/run.stamp $(PAGE) ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
 	@ARCH="$(ARCH)" PYTHON="$(filter 3.%,$(PYTHON))" image/deb/build.sh
 
 image: $(VENV)/run.stamp ## the image of an SD card, as root: build/image/lamplighter-<version>.img.zst
@@ -79,12 +87,12 @@ demo-fleet: $(VENV)/test.stamp ## a fleet through real S3, Spark and every job, 
 soak: $(VENV)/test.stamp ## a million random updates against the oracle, for hours; ARGS="--updates 20000" for a part, ARGS=faults for kills and cuts, ARGS=days for 72 h of load
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-lint: $(VENV)/test.stamp ## ruff and mypy --strict
+lint: $(VENV)/test.stamp $(PAGE) ## ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/run.stamp ## LAMP, ROAD and the rest of benchmarks/README.md; ARGS="lamp road" for a part, "--quick" for a look
+bench: $(VENV)/run.stamp $(PAGE) ## LAMP, ROAD and the rest of benchmarks/README.md; ARGS="lamp road" for a part, "--quick" for a look
 	@$(BIN)/python -m benchmarks.sub_engine $(ARGS)
 
 bench-fleet: $(VENV)/test.stamp ## what the fleet's tables and jobs cost on Spark, beside DuckDB; ARGS="--sizes 1 2" for a part

@@ -2,5 +2,5 @@
 
 clock: the machine's clocks; disk: all changes of files in the data folder; systemd: notifications, sockets and
 credentials; addresses: where a running gateway is reached. Packages: loop, state, log, history, workers, gates,
-security, monitoring, service, settings, cli.
+security, monitoring, page, service, settings, cli.
 """

@@ -17,6 +17,7 @@ class Addresses:
     subscribe_here: the Unix sockets for local processes.
     """
 
+    page: str
     query: str
     update: str
     subscribe: str
@@ -44,6 +45,7 @@ class Addresses:
 def plain_addresses(settings: Settings, http_port: int, websocket_port: int) -> Addresses:
     http = f"http://{in_url(settings.http.host)}:{http_port}"
     return Addresses(
+        page=f"{http}/",
         query=f"{http}{settings.http.query_path}",
         update=f"{http}{settings.http.update_path}",
         subscribe=f"ws://{in_url(settings.websocket.host)}:{websocket_port}{settings.websocket.path}",

@@ -58,7 +58,7 @@ ROOMS = {
     "gateway": [
         {"__init__", "clock", "disk", "systemd"},
         {"settings"},
-        {"addresses", "security", "workers"},
+        {"addresses", "page", "security", "workers"},
         {"state"},
         {"log"},
         {"history", "monitoring"},

@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.client.addresses import UNIX, is_loopback
@@ -26,6 +26,7 @@ from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.http.clients import Clients
 from lamplighter.gateway.gates.http.gate import check_paths
 from lamplighter.gateway.gates.http.oauth import OAuthHandlers
+from lamplighter.gateway.gates.http.page_login import PageLogin
 from lamplighter.gateway.gates.http.places import Place
 from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.security.browsers import Browsers
@@ -86,7 +87,7 @@ class Protection:
             self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
         authority = None if self._identity is None else self._identity.authority
-        self._places = [*_places(security, self.authorization, authority)]
+        self._places = [*_places(security, self.authorization, authority, self._browsers)]
 
     @property
     def access_of(self) -> Callable[[str], Access | None]:
@@ -202,6 +203,7 @@ class Protection:
             name = machine if "." in machine else f"{machine}.local"
         https, wss = f"https://{name}:{http[0].port}", f"wss://{name}:{websocket[0].port}"
         addresses = Addresses(
+            page=f"{https}/",
             query=f"{https}{PREFIX}{settings.http.query_path}",
             update=f"{https}{PREFIX}{settings.http.update_path}",
             subscribe=f"{wss}{PREFIX}{settings.websocket.path}",
@@ -214,7 +216,7 @@ class Protection:
             http_here=str(http_socket),
             subscribe_here=f"{UNIX}{websocket_socket}",
         )
-        gatekeeper = TokenGatekeeper(self.authorization, self._users)
+        gatekeeper = TokenGatekeeper(self.authorization, self._users, self._browsers)
         return Gates(http, websocket, gatekeeper, self._browsers, self._places, PREFIX, addresses)
 
 
@@ -273,8 +275,11 @@ def _check_gate_paths(settings: Settings) -> None:
     """Raises ConfigurationError."""
     security = settings.security
     own_certificate = security.enabled and not security.certificate_file
+    nobody: Any = None  # only the paths are used; no handler is called
     check_paths(
-        settings.http, _places(security, None, b"" if own_certificate else None), PREFIX if security.enabled else ""
+        settings.http,
+        _places(security, None, b"" if own_certificate else None, nobody),
+        PREFIX if security.enabled else "",
     )
 
 
@@ -313,10 +318,11 @@ def _grant(security: SecuritySettings) -> Permissions:
 
 
 def _places(
-    security: SecuritySettings, authorization: Authorization | None, authority: bytes | None
+    security: SecuritySettings, authorization: Authorization | None, authority: bytes | None, browsers: Browsers
 ) -> Iterator[Place]:
     """The paths for clients and their tokens."""
     yield from OAuthHandlers(authorization, authority).places()
+    yield from PageLogin(authorization, browsers).places()
     yield from Clients(authorization, _grant(security), security.code_life_s).places()
 
 

@@ -59,7 +59,7 @@ from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.loop.updates import Batch, UpdateCall
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.security.gatekeeper import Gatekeeper, socket_address
+from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
 from lamplighter.gateway.settings import WebsocketSettings
 from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.state.quotas import Held
@@ -565,7 +565,7 @@ class _Gate:
         settings, errors = self.settings, self.runner.figures.websocket.errors
         if not socket.local:
             try:
-                self._browsers.origin(_raw(request), "1.1", link=False)
+                self._browsers.origin(raw_headers(request), "1.1", link=False)
             except ForeignRequestError as error:
                 errors[error.code] += 1
                 return socket.refusal(HTTPStatus(error.status), error.code, str(error))
@@ -652,10 +652,3 @@ async def websocket_gate(
             )
             await stack.enter_async_context(server)
         yield
-
-
-def _raw(request: Request) -> list[tuple[bytes, bytes]]:
-    return [
-        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
-        for name, value in request.headers.raw_items()
-    ]

@@ -30,6 +30,12 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re
 Headers = Iterable[tuple[bytes, bytes]]
 """Names in lower case."""
 
+COOKIE = "__Host-lamplighter"
+"""The cookie of the gateway's page, with an access token. Browsers take a cookie of this prefix over TLS only, and not
+for other hosts (RFC 6265bis, 4.1.3.2)."""
+PAGE_HEADER = b"x-lamplighter-page"
+"""A header that forms cannot send, and scripts of other origins only after a preflight."""
+
 
 class Browsers:
     """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to.
@@ -108,6 +114,24 @@ class Browsers:
             f"a page of another site made this request (Sec-Fetch-Site is {_shown(site.decode('latin-1'))}); "
             "let a script of a page that is listed in security.origins make it",
         )
+
+    def is_own_page(self, headers: Headers, *, writes: bool = False, connects: bool = False) -> bool:
+        """Whether a script or a link of the gateway's own page made a request, so that its cookie counts.
+
+        `security.origins` have no part in it: their pages send tokens. writes: the request may change something, so it
+        must have Origin and `PAGE_HEADER`; connects: it opens a WebSocket, so it must have Origin.
+        """
+        found: dict[bytes, list[str]] = {}
+        for name, value in headers:
+            found.setdefault(name, []).append(value.decode("latin-1"))
+        hosts, origins = found.get(b"host", []), found.get(b"origin", [])
+        if writes and found.get(PAGE_HEADER) != ["1"]:
+            return False
+        if len(hosts) != 1 or len(hosts[0]) > _HOST_CHARACTERS_MAX or len(origins) > 1:
+            return False
+        if origins:
+            return self._is_own(origins[0], hosts[0])
+        return not writes and not connects and found.get(b"sec-fetch-site") == ["same-origin"]
 
     def _is_own(self, origin: str, host: str) -> bool:
         """Whether the page came from the gateway itself, under the name that this request is sent to."""

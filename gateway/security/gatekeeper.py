@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request as HandshakeRequest
 
 from lamplighter.engine.errors import GatewayError, UnauthorizedError
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import refused
+from lamplighter.gateway.security.browsers import COOKIE, Browsers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import PeerSocket, peer
 from lamplighter.gateway.security.rates import Buckets, network, too_many
@@ -24,6 +27,10 @@ class Gatekeeper(Protocol):
 
     def http_caller(self, request: Request) -> Caller:
         """The sender of an HTTP request. Raises UnauthorizedError (401), QueueFullError (429)."""
+        ...
+
+    def page_caller(self, request: Request) -> Caller | None:
+        """The caller that the web page acts for, None if nobody is logged in."""
         ...
 
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
@@ -59,6 +66,9 @@ class OpenGatekeeper:
     def http_caller(self, request: Request) -> Caller:
         return self._anybody(request.client.host if request.client else "local")
 
+    def page_caller(self, request: Request) -> Caller | None:
+        return ANYBODY
+
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
         return self._anybody(socket_address(socket))
 
@@ -76,12 +86,15 @@ class OpenGatekeeper:
 
 
 class TokenGatekeeper:
-    """Secure mode: bearer tokens, and on Unix sockets the user that the kernel names. users: ids of those who may use
-    the sockets."""
+    """Secure mode: bearer tokens, and on Unix sockets the user that the kernel names.
 
-    def __init__(self, authorization: Authorization, users: frozenset[int]) -> None:
+    users: ids of those who may use the sockets; browsers: whose cookie counts as a token.
+    """
+
+    def __init__(self, authorization: Authorization, users: frozenset[int], browsers: Browsers) -> None:
         self._authorization = authorization
         self._users = users
+        self._browsers = browsers
 
     def http_caller(self, request: Request) -> Caller:
         local = self._local(request.scope["state"]["socket"])
@@ -90,7 +103,28 @@ class TokenGatekeeper:
         address = request.client.host if request.client else "unknown"
         self._check_url(request.url.query, address)
         headers = request.headers.getlist("authorization")
+        if not headers:
+            return self._authorization.caller(self._page_token(request), address)
         return self._authorization.caller(headers[0] if len(headers) == 1 else None, address)
+
+    def page_caller(self, request: Request) -> Caller | None:
+        local = self._local(request.scope["state"]["socket"])
+        if local is not None:
+            return local
+        authorization = self._page_token(request)
+        if authorization is None:
+            return None
+        try:
+            return self._authorization.caller(authorization, request.client.host if request.client else "unknown")
+        except UnauthorizedError:
+            return None  # the cookie has expired
+
+    def _page_token(self, request: Request) -> str | None:
+        """The token in the cookie of a request of the gateway's page, as in the header Authorization."""
+        headers = request.scope["headers"]
+        if not self._browsers.is_own_page(headers, writes=request.method not in ("GET", "HEAD")):
+            return None
+        return _cookie_token(request.headers.getlist("cookie"))
 
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
         local = self._local(socket.transport.get_extra_info("socket"))
@@ -100,20 +134,26 @@ class TokenGatekeeper:
         if authorization is None and socket.request is not None:
             self._check_url(socket.request.path.partition("?")[2], address)
             headers = socket.request.headers.get_all("Authorization")
-            authorization = headers[0] if len(headers) == 1 else None
+            authorization = headers[0] if len(headers) == 1 else None if headers else self._socket_token(socket.request)
         return self._authorization.caller(authorization, address)
 
     def trusts(self, socket: ServerConnection) -> bool:
         process = peer(socket.transport.get_extra_info("socket"))
         if process is not None:
             return process.user in self._users
-        if socket.request is None or "Authorization" not in socket.request.headers:
+        if socket.request is None or not any(name in socket.request.headers for name in ("Authorization", "Cookie")):
             return False
         try:
             self.socket_caller(None, socket)
         except GatewayError:
             return False  # its messages are told why
         return True
+
+    def _socket_token(self, request: HandshakeRequest) -> str | None:
+        """The token in the cookie of a handshake by the gateway's page."""
+        if "Cookie" not in request.headers or not self._browsers.is_own_page(raw_headers(request), connects=True):
+            return None
+        return _cookie_token(request.headers.get_all("Cookie"))
 
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
         refused("denied", client=caller.name, operation=operation, why=str(error))
@@ -147,3 +187,22 @@ def socket_address(socket: ServerConnection) -> str:
     """The address of a WebSocket's client."""
     address: Any = socket.remote_address
     return str(address[0]) if isinstance(address, tuple) and address else "local"
+
+
+def raw_headers(request: HandshakeRequest) -> list[tuple[bytes, bytes]]:
+    """The headers of a handshake, names in lower case."""
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in request.headers.raw_items()
+    ]
+
+
+def _cookie_token(headers: Sequence[str]) -> str | None:
+    """The token of the page's cookie; None where there is none, or several."""
+    found = [
+        value
+        for header in headers
+        for name, _, value in (pair.strip().partition("=") for pair in header.split(";"))
+        if name == COOKIE
+    ]
+    return f"Bearer {found[0]}" if len(found) == 1 else None

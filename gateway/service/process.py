@@ -20,6 +20,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.http.gate import http_gate
+from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Gates, Protection, check_protection
@@ -28,6 +29,7 @@ from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.doubt import Doubt, applied
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.upkeep import COLLECTED_AFTER
+from lamplighter.gateway.page.assets import built_assets
 from lamplighter.gateway.service.adapter_process import (
     NOBODY,
     AdapterConfiguration,
@@ -289,6 +291,7 @@ def _about(settings: Settings, subscribe_at: str) -> str:
     """The answer of `GET /`."""
     http = settings.http
     rows = [
+        (PAGE, "the web page" if built_assets() else "the web page, once gateway/page/build.sh has built it"),
         (http.query_path, "SPARQL 1.1 query (GET, POST); ?at=<record or time> queries a past dataset"),
         (http.update_path, "SPARQL 1.1 update (POST); ?delay=PT30S or ?at=<xsd:dateTime> delays it"),
         (http.graph_store_path, "Graph Store HTTP Protocol: ?default, ?graph=<IRI>, or a path below it"),

@@ -54,6 +54,11 @@ if comm -23 "$work/wanted" "$work/locked" | grep -q .; then
     exit 1
 fi
 
+if ! [ -f gateway/page/built/index.html ]; then
+    echo "deb: the web page was not built; make page says why" >&2
+    exit 1
+fi
+
 say "environment"
 rm -rf "$tree"
 mkdir -p "$site" "$lib/bin" "$tree/usr/bin" "$share"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from benchmarks.gateway_process import Gateway, gateway_process
+from lamplighter.gateway.page.assets import built_assets
 from tests.support.chromium import Browser, chromium, pages
 
 INSERT = "INSERT DATA { <http://page> <http://p> 1 }"
@@ -198,9 +199,10 @@ def test_a_link_of_a_foreign_page_leads_to_what_only_reads(foreign: Browser, gat
         assert json.loads(foreign.leave("location.href = $[0]", url))["error"] == "cors_error"
         foreign.show(page)
     assert gateway.untouched()
-    assert "Lamplighter" in foreign.leave("location.href = $[0]", gateway.at("/"))
-    foreign.show(page)
     assert json.loads(foreign.leave("location.href = $[0]", gateway.at("/health")))["status"] == "ok"
+    foreign.show(page)
+    foreign.leave("location.href = $[0]", gateway.at("/"))
+    assert foreign.run("return location.pathname") == ("/page/" if built_assets() else "/")
 
 
 def test_a_foreign_page_cannot_open_a_websocket(foreign: Browser, gateway: Watched) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
@@ -17,6 +19,10 @@ import httpx
 from tests.support.components import require_command
 
 TIMEOUT_S = 120
+_KEYS = {"Enter": "\ue007", "Tab": "\ue004", "Shift": "\ue008", "Control": "\ue009", "Escape": "\ue00c", "Space": " "}
+"""Names of keys -> their characters in WebDriver."""
+_ERRORS = {"TypeError", "ReferenceError", "SyntaxError"}
+"""Names of what `until` takes for "not yet": an element that is not there."""
 _STARTED = re.compile(r"started successfully on port (\d+)")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"),
@@ -60,6 +66,57 @@ class Browser:
             assert time.monotonic() < deadline, "the page did not change"
         return self.text()
 
+    def until(self, script: str, *arguments: object) -> Any:
+        """What the body of an async function returns, once that is true; as `run`."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            found = self.run(script, *arguments)
+            if found and found not in _ERRORS:
+                return found
+            assert time.monotonic() < deadline, f"{script} {arguments}: {found!r} on {self.text()!r}"
+            time.sleep(0.02)
+
+    def press(self, *keys: str) -> None:
+        """Presses keys one after the other, as a person does. Names that are joined by + are held together:
+        ``Control+Enter``."""
+        steps: list[dict[str, str]] = []
+        for key in keys:
+            held = [_KEYS.get(name, name) for name in (key.split("+") if len(key) > 1 else [key])]
+            steps += [{"type": "keyDown", "value": name} for name in held]
+            steps += [{"type": "keyUp", "value": name} for name in reversed(held)]
+        self._command("actions", {"actions": [{"type": "key", "id": "keyboard", "actions": steps}]})
+
+    def look(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Shows the page as on a screen of that size, in light or dark colours."""
+        mobile = width < 640
+        self._cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._cdp("Emulation.setEmulatedMedia", features=[scheme])
+
+    def offline(self, away: bool) -> None:
+        """Cuts the browser's network, or restores it. Open WebSockets stay."""
+        self._cdp("Network.enable")
+        self._cdp(
+            "Network.emulateNetworkConditions", offline=away, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
+    def cookies(self) -> list[dict[str, Any]]:
+        """Those of the page, also such that scripts cannot read."""
+        return list(self._cdp("Network.getCookies")["cookies"])
+
+    def before_each_page(self, script: str) -> None:
+        """Runs a script in every page that is loaded from now on, before its own."""
+        self._cdp("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    def screenshot(self, path: Path) -> None:
+        """What the window shows, as PNG."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        answer = self._driver.get(f"/session/{self._session}/screenshot")
+        path.write_bytes(base64.b64decode(answer.json()["value"]))
+
+    def _cdp(self, command: str, **parameters: object) -> Any:
+        return self._command("goog/cdp/execute", {"cmd": command, "params": parameters})
+
     def _command(self, name: str, body: dict[str, object]) -> Any:
         answer = self._driver.post(f"/session/{self._session}/{name}", json={"args": [], **body})
         value = answer.json()["value"]
@@ -68,8 +125,8 @@ class Browser:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """A browser with a profile of its own, until left."""
+def chromium(*flags: str) -> Iterator[Browser]:
+    """A browser with a profile of its own, until left. flags: further ones of its command."""
     binary = require_command("chromium")
     command = [require_command("chromedriver"), "--port=0"]
     with (
@@ -81,7 +138,7 @@ def chromium() -> Iterator[Browser]:
             assert process.stdout is not None
             found = (_STARTED.search(line) for line in process.stdout)
             driver.base_url = httpx.URL(f"http://127.0.0.1:{next(filter(None, found))[1]}")
-            options = {"binary": binary, "args": [*_FLAGS, f"--user-data-dir={profile}"]}
+            options = {"binary": binary, "args": [*_FLAGS, *flags, f"--user-data-dir={profile}"]}
             wanted = {"browserName": "chrome", "timeouts": {"script": 1000 * TIMEOUT_S}, "goog:chromeOptions": options}
             begun = driver.post("/session", json={"capabilities": {"alwaysMatch": wanted}}).json()["value"]
             assert "sessionId" in begun, begun

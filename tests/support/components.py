@@ -7,6 +7,8 @@ from typing import NoReturn
 
 import pytest
 
+from lamplighter.gateway.page.assets import Assets, built_assets
+
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
 
 
@@ -24,6 +26,14 @@ def require_command(*names: str) -> str:
         if path:
             return path
     missing(f"none of {', '.join(names)} is installed; tests/install-components.sh says which package has it")
+
+
+def require_page() -> Assets:
+    """The built web page."""
+    assets = built_assets()
+    if assets is None:
+        missing("the web page was not built; make page")
+    return assets
 
 
 def require_module(name: str) -> None:

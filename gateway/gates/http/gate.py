@@ -17,12 +17,14 @@ from lamplighter.gateway.gates.http.cors import VARY, Cors
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
 from lamplighter.gateway.gates.http.operations import Operations
+from lamplighter.gateway.gates.http.page import Page, page_paths
 from lamplighter.gateway.gates.http.past import PastRequests
 from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
 from lamplighter.gateway.gates.http.resources import Resources
 from lamplighter.gateway.gates.http.sparql import Sparql
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.page.assets import built_assets
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import HttpSettings
@@ -33,14 +35,17 @@ _CLOSING_S = 1.0
 """How long running requests may take to end when the gate closes."""
 
 
-def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: str) -> Iterator[Place]:
+def _places(
+    runner: Runner, settings: HttpSettings, about: str, gatekeeper: Gatekeeper, subscribe_at: str, base_iri: str
+) -> Iterator[Place]:
     bodies = Bodies()
     paths = (settings.query_path, settings.update_path, settings.graph_store_path)
     sparql = Sparql(runner, bodies, Description(*paths, subscribe_at))
     graphs = GraphStore(runner, bodies)
     operations = Operations(runner, about)
     read = frozenset({"GET", "HEAD"})
-    yield Place("/", operations.index, Need.NOTHING)
+    assets = built_assets()
+    yield from Page(runner, settings, assets, gatekeeper, subscribe_at, base_iri, operations.index).places()
     if settings.query_path == settings.update_path:
         yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, methods=None)
     else:
@@ -65,7 +70,7 @@ def _places(runner: Runner, settings: HttpSettings, about: str, subscribe_at: st
 def check_paths(settings: HttpSettings, places: Iterable[Place], prefix: str) -> None:
     """Raises ConfigurationError for settings with which `http_gate` would have two places with one path."""
     nobody: Any = None  # only the paths are used; no handler is called
-    by_path([*_places(nobody, settings, "", ""), *places], prefix)
+    by_path([*_places(nobody, settings, "", nobody, "", ""), *places], prefix)
 
 
 @asynccontextmanager
@@ -88,7 +93,7 @@ async def http_gate(
     IRIs below it are served at their paths, where no other place is.
     """
     counters = runner.figures.http
-    served = [*_places(runner, settings, about, subscribe_at), *places]
+    served = [*_places(runner, settings, about, gatekeeper, subscribe_at, base_iri), *places]
     resources = Resources(runner, base_iri).place
     application = HttpApplication(served, gatekeeper, prefix, counters, runner.timings.http, resources)
     app = Cors(application, browsers, _links(settings, prefix), counters)
@@ -119,8 +124,8 @@ async def http_gate(
 
 
 def _links(settings: HttpSettings, prefix: str) -> frozenset[str]:
-    """Paths that links may lead to: the text page, the service description, and the health check."""
-    paths = ("/", settings.query_path, "/health", "/ready")
+    """Paths that links may lead to: the page, the service description, and the health check."""
+    paths = ("/", settings.query_path, "/health", "/ready", *page_paths())
     return frozenset({*paths, *(prefix + path for path in paths)})
 
 

@@ -20,6 +20,7 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 
 ECHO_BYTES_MAX = 64 * 1024
+_CREDENTIALS = frozenset({"authorization", "cookie"})
 
 
 class Operations:
@@ -36,7 +37,7 @@ class Operations:
     async def echo(self, request: Request, caller: Caller) -> Response:
         """The request as it was received (SEPA protocol 1.1), without credentials."""
         body = await small_body(request, ECHO_BYTES_MAX)
-        headers = {name: value for name, value in request.headers.items() if name != "authorization"}
+        headers = {name: value for name, value in request.headers.items() if name not in _CREDENTIALS}
         return json_answer(
             {"method": request.method, "protocol": "HTTP", "headers": headers, "body": body.decode(errors="replace")}
         )

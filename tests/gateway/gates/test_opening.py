@@ -17,11 +17,13 @@ import pytest
 from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.opening import Protection, check_protection
+from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL
 from lamplighter.gateway.security.certificates import DEVICE, own_identity
 from lamplighter.gateway.security.gatekeeper import OpenGatekeeper, TokenGatekeeper
 from lamplighter.gateway.security.peers import peer, trusted_users
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings.security import SecuritySettings
 from tests.support.gateway_parts import FakeClock
 from tests.support.places import ROOT
 
@@ -128,14 +130,17 @@ def pair(folder: Path) -> Iterator[socket.socket]:
             yield accepted
 
 
+BROWSERS = Browsers(SecuritySettings())
+
+
 def test_only_trusted_users_pass_at_a_unix_socket(tmp_path: Path) -> None:
     with pair(tmp_path) as connected:
         request: Any = SimpleNamespace(scope={"state": {"socket": connected}})
         process = peer(connected)
         assert process is not None
-        assert TokenGatekeeper(None, trusted_users([])).http_caller(request) is LOCAL  # type: ignore[arg-type]
+        assert TokenGatekeeper(None, trusted_users([]), BROWSERS).http_caller(request) is LOCAL  # type: ignore[arg-type]
         with pytest.raises(UnauthorizedError, match=r"security\.local_users"):
-            TokenGatekeeper(None, frozenset({process.user + 1})).http_caller(request)  # type: ignore[arg-type]
+            TokenGatekeeper(None, frozenset({process.user + 1}), BROWSERS).http_caller(request)  # type: ignore[arg-type]
 
 
 def test_plain_mode_limits_an_address_when_it_is_told_to() -> None:

@@ -33,7 +33,7 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
 
 
 def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
-    [fetch, fingerprint, register, token, query, listing, permit, forbid, remove, key] = COMMANDS
+    [fetch, fingerprint, register, token, query, listing, permit, forbid, remove, person, key] = COMMANDS
     code = re.search(r"`(lamplighter clients code [^`]* default)`", DOCUMENT)
     assert code is not None
     with SecureGateway(tmp_path) as gateway:
@@ -46,6 +46,9 @@ def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
         bearer = json.loads(run(token, gateway, SECRET=secret))["token"]["access_token"]
         assert json.loads(run(query, gateway, TOKEN=bearer))["boolean"] is True
         run(permit, gateway)
+        assert run(person, gateway)
+        row = next(line for line in run(listing, gateway).splitlines() if line.startswith("anna "))
+        assert row.split()[-4:] == ["*", "-", "*", "yes"]
         run(forbid, gateway)
         row = next(line for line in run(listing, gateway).splitlines() if line.startswith("lamp "))
         assert row.split()[3:] == ["default", "http://kitchen.example/lamps", "default", "-", "-"]

@@ -16,7 +16,7 @@ INSERT = "INSERT DATA { <http://x> <http://p> 1 }"
 
 async def test_echo_says_what_came_but_no_credentials(gateway: Addresses) -> None:
     url = gateway.query.replace("/query", "/echo")
-    headers = {"X-Thing": "7", "Authorization": "Bearer secret"}
+    headers = {"X-Thing": "7", "Authorization": "Bearer secret", "Cookie": "__Host-lamplighter=secret"}
     answer = await http(url, "POST", "ვაიმეე", headers)
     assert (answer.status, answer.media_type) == (200, "application/json")
     assert (answer.json["method"], answer.json["protocol"], answer.json["body"]) == ("POST", "HTTP", "ვაიმეე")

@@ -1,0 +1,73 @@
+"""Log-in to the web page in secure mode: a cookie with an access token.
+
+The cookie is a credential for the gateway's own page only (`Browsers.is_own_page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import ForeignRequestError, MalformedRequestError, UnauthorizedError
+from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.security.browsers import COOKIE, Browsers
+from lamplighter.gateway.security.callers import Caller
+
+if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
+    from lamplighter.gateway.security.authorization import Authorization
+
+BODY_BYTES_MAX = 16 * 1024
+_POST = frozenset({"POST"})
+_ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Strict"
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class _Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """client: its id; secret: as registration returned it."""
+
+    client: str
+    secret: str
+
+
+class PageLogin:
+    """The handlers. authorization: None in plain mode."""
+
+    def __init__(self, authorization: Authorization | None, browsers: Browsers) -> None:
+        self._authorization = authorization
+        self._browsers = browsers
+
+    def places(self) -> Iterator[Place]:
+        yield Place("/page/login", self.login, Need.NOTHING, _POST)
+        yield Place("/page/logout", self.logout, Need.NOTHING, _POST)
+
+    async def login(self, request: Request, caller: Caller) -> Response:
+        """Sets the cookie. Each log-in gets a new token, whatever cookie the request has."""
+        if self._authorization is None:
+            raise UnauthorizedError("dependability_not_configured", "this gateway requires no log-in", 500)
+        self._check_page(request)
+        try:
+            given = msgspec.json.decode(await small_body(request, BODY_BYTES_MAX), type=_Credentials)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedRequestError(f"the body: {error}") from error
+        address = request.client.host if request.client else "local"
+        token = self._authorization.token(given.client, given.secret, address)
+        cookie = f"{COOKIE}={token.token}; Max-Age={token.life_s}; {_ATTRIBUTES}"
+        return json_answer(
+            {"client": given.client, "expires_in": token.life_s}, headers=_NO_STORE | {"Set-Cookie": cookie}
+        )
+
+    async def logout(self, request: Request, caller: Caller) -> Response:
+        """Removes the cookie."""
+        self._check_page(request)
+        return json_answer({}, headers=_NO_STORE | {"Set-Cookie": f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}"})
+
+    def _check_page(self, request: Request) -> None:
+        """Raises ForeignRequestError unless the gateway's own page made the request."""
+        if not self._browsers.is_own_page(request.scope["headers"], writes=True):
+            raise ForeignRequestError("cors_error", 403, "only the gateway's own page can log in or out")

@@ -1,0 +1,108 @@
+"""Rows of views for programs: results of SELECT as an array of objects, lists of objects as CSV. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from lamplighter.engine.terms import XSD
+from lamplighter.ontology.vocabulary import (
+    DESIRED_STATE,
+    HAS_FEATURE_OF_INTEREST,
+    HAS_SIMPLE_RESULT,
+    HAS_STATUS,
+    HAS_UNIT,
+    HOSTS,
+    LIVE_OBSERVATION,
+    MADE_BY_SENSOR,
+    OBSERVED_PROPERTY,
+    REPORTED_STATE,
+    RESULT_TIME,
+    UNKNOWN_UNIT,
+)
+
+Row = Mapping[str, Any]
+"""A row: texts, numbers, booleans, None; other values are written as JSON in CSV."""
+
+_READ = f"?reading <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }}"
+_UNIT = f"{{ ?stream <{HAS_UNIT}> ?unit }} UNION {{ ?stream <{UNKNOWN_UNIT}> ?unit }}"
+NOW = f"""\
+SELECT ?kind ?feature ?part ?property ?value ?unit ?desired ?time WHERE {{
+  {{ ?reading <{MADE_BY_SENSOR}> ?part . {_READ}
+    OPTIONAL {{ ?reading <{HAS_FEATURE_OF_INTEREST}> ?feature }}
+    OPTIONAL {{ ?reading <{OBSERVED_PROPERTY}> ?property }}
+    OPTIONAL {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_UNIT} }}
+    BIND("reading" AS ?kind) }}
+  UNION {{ GRAPH ?graph {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} }}
+    ?stream <{MADE_BY_SENSOR}> ?part .
+    OPTIONAL {{ ?stream <{HAS_FEATURE_OF_INTEREST}> ?feature }}
+    OPTIONAL {{ ?stream <{OBSERVED_PROPERTY}> ?property }}
+    OPTIONAL {{ {_UNIT} }}
+    BIND("reading" AS ?kind) }}
+  UNION {{ {{ ?part <{DESIRED_STATE}> ?desired }} UNION {{ ?part <{HAS_STATUS}> ?desired }}
+    OPTIONAL {{ ?part <{REPORTED_STATE}> ?value }}
+    OPTIONAL {{ ?feature <{HOSTS}> ?part }}
+    BIND("actuator" AS ?kind) }}
+}} ORDER BY ?feature ?kind ?property ?part ?time"""
+"""The readings and actuators of the view Now."""
+
+_NUMBERS = {f"{XSD}{name}" for name in ("integer", "decimal", "double", "float")}
+
+
+def result_rows(result: bytes) -> list[dict[str, Any]]:
+    """The rows of a SELECT in SPARQL Results JSON; an unbound variable is None. Of an ASK, one row with `boolean`."""
+    document = msgspec.json.decode(result)
+    if "boolean" in document:
+        return [{"boolean": document["boolean"]}]
+    names = document["head"]["vars"]
+    return [{name: _value(row.get(name)) for name in names} for row in document["results"]["bindings"]]
+
+
+def _value(term: dict[str, Any] | None) -> Any:
+    """A number or boolean as such, other terms as text."""
+    if term is None:
+        return None
+    value, datatype = term["value"], term.get("datatype")
+    if datatype == f"{XSD}boolean" and value in ("true", "false"):
+        return value == "true"
+    if datatype in _NUMBERS:
+        try:
+            number = int(value) if datatype == f"{XSD}integer" else float(value)
+        except ValueError:  # an invalid literal, or one of very many digits
+            return value
+        return number if isinstance(number, int) or isfinite(number) else value
+    return value if isinstance(value, str) else f"<<( {' '.join(str(_value(part)) for part in value.values())} )>>"
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """The rows as CSV (RFC 4180) under the names of all their members."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(names)
+    writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | tuple) else value
+
+
+def flat_rows(document: Mapping[str, Any], prefix: str = "") -> list[dict[str, Any]]:
+    """The leaves of a document as rows with `name`, such as ``log.bytes``, and `value`."""
+    rows: list[dict[str, Any]] = []
+    for key, value in document.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            rows += flat_rows(value, f"{name}.")
+        else:
+            rows.append({"name": name, "value": value})
+    return rows

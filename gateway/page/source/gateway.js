@@ -1,0 +1,103 @@
+// Requests to the gateway, over the same public protocols that any client uses.
+
+// The page is at <top>page/<view>, also below /secure/ or behind a proxy.
+const here = new URL(document.URL);
+export const top = new URL(here.pathname.replace(/page\/[^/]*$/, ""), here).href;
+
+export const session = { secure: false, client: null, operator: true, subscribe: "", query: "/query", base: "" };
+
+export class GatewayError extends Error {
+    constructor(status, code, description) {
+        super(description);
+        this.status = status;
+        this.code = code;
+    }
+}
+
+const watchers = new Set();
+
+// Calls back when the session has ended or begun. Returns what stops that.
+export function watchSession(watcher) {
+    watchers.add(watcher);
+    return () => watchers.delete(watcher);
+}
+
+// Whether requests for data can succeed: in secure mode somebody has to be logged in.
+export function allowed() {
+    return !session.secure || session.client !== null;
+}
+
+export function sessionEnded() {
+    if (!session.secure || session.client === null) return;
+    session.client = null;
+    for (const watcher of watchers) watcher();
+}
+
+function address(path) {
+    return new URL(path.replace(/^\//, ""), top).href;
+}
+
+export async function request(path, { method = "GET", body, type, accept, signal } = {}) {
+    const headers = {};
+    if (type) headers["Content-Type"] = type;
+    if (accept) headers.Accept = accept;
+    if (method !== "GET") headers["X-Lamplighter-Page"] = "1";
+    let answer;
+    try {
+        answer = await fetch(address(path), { method, body, headers, credentials: "same-origin", cache: "no-store", signal });
+    } catch (error) {
+        if (error.name === "AbortError") throw error;
+        throw new GatewayError(0, "unreachable", "The gateway does not answer. Is it running?");
+    }
+    if (answer.ok) return answer;
+    throw await refusal(answer);
+}
+
+async function refusal(answer) {
+    const text = await answer.text();
+    let code = String(answer.status), description = text.slice(0, 2000) || answer.statusText;
+    try {
+        const told = JSON.parse(text);
+        code = told.error ?? code;
+        description = told.error_description ?? description;
+    } catch { /* no error of the gateway's own, such as that of a proxy */ }
+    if (answer.status === 401) sessionEnded();
+    return new GatewayError(answer.status, code, description);
+}
+
+// The answer of `GET path`. also: statuses whose answer is one too.
+export async function getJson(path, also = []) {
+    try {
+        return await (await request(path, { accept: "application/json" })).json();
+    } catch (error) {
+        if (!also.includes(error.status)) throw error;
+        const answer = await fetch(address(path), { credentials: "same-origin", cache: "no-store" });
+        return await answer.json();
+    }
+}
+
+// A query in POST. Returns the parsed result of SELECT and ASK, or the text of CONSTRUCT and DESCRIBE.
+export async function query(sparql, signal) {
+    const answer = await request(session.query, {
+        method: "POST", body: sparql, type: "application/sparql-query", signal,
+        accept: "application/sparql-results+json, text/turtle",
+    });
+    return answer.headers.get("Content-Type").startsWith("text/turtle") ? answer.text() : answer.json();
+}
+
+export async function loadSession() {
+    const told = await getJson("page/session.json");
+    Object.assign(session, told);
+    for (const watcher of watchers) watcher();
+}
+
+export async function login(client, secret) {
+    const body = JSON.stringify({ client, secret });
+    await request("page/login", { method: "POST", body, type: "application/json" });
+    await loadSession();
+}
+
+export async function logout() {
+    await request("page/logout", { method: "POST" });
+    await loadSession();
+}

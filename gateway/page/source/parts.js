@@ -1,0 +1,87 @@
+// Small parts that views share.
+import { useEffect, useState } from "preact/hooks";
+
+import { html } from "./html.js";
+import { allowed, top, watchSession } from "./gateway.js";
+import { cut, isBoolean, isNumber, linkOf, localName, shortIri, text } from "./terms.js";
+
+export function Failure({ error }) {
+    return error ? html`<p class="failure" role="alert">${cut(error.message)}</p>` : null;
+}
+
+export function Iri({ iri, label }) {
+    const address = linkOf(iri, top);
+    const shown = label ?? cut(shortIri(iri));
+    return address
+        ? html`<a href=${address} rel="noreferrer" title=${cut(iri)}><bdi>${shown}</bdi></a>`
+        : html`<bdi title=${cut(iri)}>${shown}</bdi>`;
+}
+
+export function Term({ term }) {
+    if (!term) return html`<span class="unbound">unbound</span>`;
+    if (term.type === "uri") return html`<${Iri} iri=${term.value} />`;
+    if (term.type !== "literal") return html`<code>${cut(text(term))}</code>`;
+    const kind = term["xml:lang"] ? `@${term["xml:lang"]}`
+        : term.datatype && !isNumber(term) && !isBoolean(term) ? localName(term.datatype) : "";
+    return html`<bdi class="literal">${cut(term.value)}</bdi>${kind ? html` <small>${cut(kind, 80)}</small>` : null}`;
+}
+
+// Links to the rows of a view for programs.
+export function Downloads({ view, search = "" }) {
+    const suffix = search ? `?${search}` : "";
+    return html`<span class="downloads">
+        <a href=${`${top}page/${view}.json${suffix}`}>JSON</a> <a href=${`${top}page/${view}.csv${suffix}`}>CSV</a>
+    </span>`;
+}
+
+export function Head({ title, view, search, children }) {
+    return html`<header class="head">
+        <h1 tabindex="-1">${title}</h1>
+        ${children}
+        ${view ? html`<${Downloads} view=${view} search=${search} />` : null}
+    </header>`;
+}
+
+// Counts up each so many milliseconds, while the page is visible.
+export function useTick(ms) {
+    const [count, setCount] = useState(0);
+    useEffect(() => {
+        const timer = setInterval(() => document.hidden || setCount((n) => n + 1), ms);
+        return () => clearInterval(timer);
+    }, [ms]);
+    return count;
+}
+
+// What `load` returns, again each so many milliseconds while the page is visible; error: of the last attempt.
+export function usePolled(load, ms) {
+    const [state, setState] = useState({ value: null, error: null });
+    const [again, setAgain] = useState(0);
+    useEffect(() => {
+        let over = false, timer = 0, running = false;
+        const next = async () => {
+            clearTimeout(timer);
+            if (running || over) return;
+            running = true;
+            if (!document.hidden && allowed()) {
+                try {
+                    const value = await load();
+                    if (!over) setState({ value, error: null });
+                } catch (error) {
+                    if (!over && allowed()) setState((before) => ({ ...before, error }));
+                }
+            }
+            running = false;
+            if (!over) timer = setTimeout(next, ms);
+        };
+        next();
+        document.addEventListener("visibilitychange", next);
+        const unwatch = watchSession(next);
+        return () => {
+            over = true;
+            clearTimeout(timer);
+            unwatch();
+            document.removeEventListener("visibilitychange", next);
+        };
+    }, [again, ms]);
+    return { ...state, reload: () => setAgain((n) => n + 1) };
+}

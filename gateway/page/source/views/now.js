@@ -1,0 +1,129 @@
+// What is the case now: problems first, then each room or post with its readings and actuators.
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { Sparkline } from "../chart.js";
+import { getJson } from "../gateway.js";
+import { html } from "../html.js";
+import { Failure, Head, Iri, usePolled, useTick } from "../parts.js";
+import { go } from "../route.js";
+import { age, cut, isBoolean, isNumber, localName, numberText, text } from "../terms.js";
+import { Component } from "./health.js";
+import { Site } from "./site.js";
+
+const HEALTH_MS = 5000;
+
+function Value({ value, unit }) {
+    if (isBoolean(value)) {
+        const on = value.value === "true";
+        return html`<span class=${`value dot ${on ? "on" : ""}`}>${on ? "yes" : "no"}</span>`;
+    }
+    if (isNumber(value)) return html`<span class="value">${numberText(value.value)}${unit ? html`<small> ${unit}</small>` : null}</span>`;
+    return html`<span class="value text"><bdi>${cut(text(value), 200)}</bdi></span>`;
+}
+
+function Age({ time, problem, now }) {
+    if (!time) return html`<span class="age" title="The broker had stored this value; its time is unknown">${problem || "no time"}</span>`;
+    const at = Date.parse(time.value);
+    return html`<time class="age" datetime=${time.value} title=${new Date(at).toLocaleString("en-GB")}>${Number.isFinite(at) ? age(Math.max(0, now - at)) : ""}</time>`;
+}
+
+function Stream({ stream, now, alike }) {
+    const name = localName(stream.property) || "value";
+    return html`<li class=${stream.offline ? "row away" : "row"}>
+        <span class="name"><bdi title=${cut(stream.property)}>${cut(name, 80)}</bdi>${alike ? html` <small><bdi>${cut(localName(stream.sensor), 60)}</bdi></small>` : null}</span>
+        <${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />
+        <${Value} value=${stream.value} unit=${stream.unit} />
+        ${stream.offline ? html`<span class="tag warn">offline</span>` : html`<${Age} time=${stream.time} problem=${stream.problem} now=${now} />`}
+    </li>`;
+}
+
+function stateText(term) {
+    return cut(text(term), 60);
+}
+
+function Actuator({ one }) {
+    const state = one.reported ?? one.acknowledged;
+    const shown = one.desired ?? state;
+    const on = shown && /^(on|true|1|open|unlocked)$/i.test(shown.value);
+    return html`<li class="row actuator">
+        <span class="name"><bdi title=${cut(one.iri)}>${cut(one.label, 80)}</bdi></span>
+        <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
+            : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} ${stateText(state)}</span>`
+            : one.reported ? html`<span class="note">reported</span>`
+            : one.acknowledged ? html`<span class="note">confirmed</span>`
+            : html`<span class="note">not confirmed</span>`}</span>
+        <span class=${`value lamp ${on ? "on" : ""}`}>${shown ? html`<bdi>${stateText(shown)}</bdi>` : "none"}</span>
+        ${one.offline ? html`<span class="tag warn">offline</span>` : html`<span class="age">${one.desired ? "" : "no wish"}</span>`}
+    </li>
+    ${one.refused ? html`<li class="why"><bdi>${cut(one.refused, 300)}</bdi></li>` : null}`;
+}
+
+function Feature({ card, now }) {
+    const names = card.streams.map((stream) => stream.property);
+    return html`<section class=${card.trouble ? "card trouble" : "card"} aria-label=${cut(card.title, 120)}>
+        <h2>${card.iri ? html`<${Iri} iri=${card.iri} label=${cut(card.title, 120)} />` : card.title}${card.area ? html` <small><bdi>${cut(card.area, 60)}</bdi></small>` : null}</h2>
+        <ul>
+            ${card.streams.map((stream) => html`<${Stream} key=${stream.about} stream=${stream} now=${now}
+                alike=${names.filter((name) => name === stream.property).length > 1} />`)}
+            ${card.actuators.map((one) => html`<${Actuator} key=${one.iri} one=${one} />`)}
+        </ul>
+    </section>`;
+}
+
+function Problems({ health, offline, now }) {
+    const wrong = (health?.components ?? []).filter((one) => one.state !== "ok");
+    const told = wrong.length ? [] : health?.problems ?? [];
+    if (!wrong.length && !told.length && !offline.length) return null;
+    return html`<section class="problems" aria-label="Problems">
+        ${wrong.length || told.length ? html`<ul class="components">
+            ${wrong.map((one) => html`<${Component} key=${one.name} one=${one} />`)}
+            ${told.map((problem) => html`<li class=${`component ${health.status === "degraded" ? "warn" : "bad"}`}><p><bdi>${cut(problem)}</bdi></p></li>`)}
+        </ul>` : null}
+        ${offline.length ? html`<div class="component warn"><strong>${offline.length === 1 ? "1 device is offline" : `${offline.length} devices are offline`}</strong>
+            <ul class="offline">${offline.slice(0, 50).map(({ iri, label, seen, reason }) => html`<li key=${iri}>
+                <${Iri} iri=${iri} label=${label ? cut(label, 120) : undefined} />${seen ? html` <small>for ${age(now - Date.parse(seen))}</small>` : null}${reason ? html` <small><bdi>${cut(reason, 200)}</bdi></small>` : null}
+            </li>`)}</ul></div>` : null}
+    </section>`;
+}
+
+function Empty() {
+    const click = (event) => {
+        event.preventDefault();
+        go("query");
+    };
+    return html`<div class="empty"><p>There are no readings yet.</p>
+        <p>Name your MQTT broker in <code>lamplighter.toml</code>, and say in a file of <code>mapping/</code> what its topics
+        mean; <code>lamplighter devices</code> lists devices that announce themselves. Everything that the gateway knows can be
+        <a href="query" onClick=${click}>queried</a>.</p></div>`;
+}
+
+function matches(card, wanted) {
+    const words = [card.title, card.iri, card.area, ...card.streams.map((one) => one.property), ...card.actuators.map((one) => one.label)];
+    return words.some((word) => word.toLowerCase().includes(wanted));
+}
+
+export function Now() {
+    const [, changed] = useState(0);
+    const [failures, setFailures] = useState([]);
+    const [wanted, setWanted] = useState("");
+    const site = useRef(null);
+    useTick(1000);
+    const { value: health, error } = usePolled(() => getJson("health", [503]), HEALTH_MS);
+    useEffect(() => {
+        const mine = new Site(() => changed((n) => n + 1), (name, failure) => setFailures((all) => [...all, failure]));
+        site.current = mine;
+        mine.start();
+        return () => mine.stop();
+    }, []);
+    const now = Date.now(), known = site.current;
+    const cards = known ? known.features() : [];
+    const shown = wanted ? cards.filter((card) => matches(card, wanted.toLowerCase())) : cards;
+    return html`<${Head} title="Now" view="now">
+            ${cards.length > 8 ? html`<input type="search" placeholder="Filter" aria-label="Filter" value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} />` : null}
+        <//>
+        <${Failure} error=${error} />
+        ${failures.map((failure) => html`<${Failure} error=${failure} />`)}
+        <${Problems} health=${health} offline=${known?.offline() ?? []} now=${now} />
+        ${cards.length ? html`<div class="cards">${shown.map((card) => html`<${Feature} key=${card.iri} card=${card} now=${now} />`)}</div>`
+            : known?.loaded ? html`<${Empty} />` : html`<p class="note" role="status">Loading…</p>`}`;
+}

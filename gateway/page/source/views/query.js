@@ -1,0 +1,198 @@
+// Queries and subscriptions: an editor, the result as a table and a chart, and its changes as they happen.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { Chart } from "../chart.js";
+import { query } from "../gateway.js";
+import { html } from "../html.js";
+import { subscribe } from "../live.js";
+import { Failure, Head, Term } from "../parts.js";
+import { clockTime } from "../terms.js";
+import { Rows, drawing } from "./results.js";
+import { EXAMPLES, parts, withPrefixes } from "./sparql.js";
+
+const SHOWN = 200, CHANGES_MAX = 200, POINTS_MAX = 2000, RENDER_MS = 100;
+
+function textOf(hash) {
+    return new URLSearchParams(hash.slice(1)).get("query");
+}
+
+function remember(sparql, ran) {
+    history.replaceState({ ran }, "", `#${new URLSearchParams({ query: sparql })}`);
+}
+
+// A text field over its own marked copy: the browser's editing, undo and keyboard stay as they are.
+function Editor({ value, onInput, onRun }) {
+    const keys = (event) => {
+        if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+            event.preventDefault();
+            onRun();
+        }
+    };
+    return html`<div class="editor">
+        <pre aria-hidden="true">${parts(value).map(([kind, part]) => kind ? html`<span class=${`t-${kind}`}>${part}</span>` : part)}${"\n"}</pre>
+        <textarea aria-label="SPARQL query" spellcheck="false" autocapitalize="off" autocomplete="off" autocorrect="off"
+            value=${value} onInput=${(event) => onInput(event.currentTarget.value)} onKeyDown=${keys}></textarea>
+    </div>`;
+}
+
+function Cells({ columns, binding }) {
+    return columns.map((name) => html`<td><${Term} term=${binding[name]} /></td>`);
+}
+
+function Table({ columns, bindings, caption }) {
+    const [shown, setShown] = useState(SHOWN);
+    return html`<div class="scroll" role="region" aria-label=${caption} tabindex="0"><table>
+        <caption class="hidden">${caption}</caption>
+        <thead><tr>${columns.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+        <tbody>${bindings.slice(0, shown).map((binding) => html`<tr><${Cells} columns=${columns} binding=${binding} /></tr>`)}</tbody>
+    </table></div>
+    ${bindings.length > shown
+        ? html`<button onClick=${() => setShown(shown + 5 * SHOWN)}>Show more of ${bindings.length.toLocaleString("en")} rows</button>`
+        : null}`;
+}
+
+function count(number, what) {
+    return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
+}
+
+function Answer({ answer }) {
+    const bindings = answer.rows;
+    const drawn = useMemo(() => bindings && drawing(answer.columns, bindings), [answer]);
+    if (answer.boolean !== undefined) return html`<p class="result" role="status">${answer.boolean ? "yes" : "no"}</p>`;
+    if (answer.turtle !== undefined) {
+        return html`<div class="scroll" role="region" aria-label="Result in Turtle" tabindex="0"><pre class="turtle">${answer.turtle}</pre></div>`;
+    }
+    return html`<p role="status" class="note">${count(bindings.length, "row")} in ${answer.ms} ms</p>
+        ${drawn ? html`<${Chart} series=${drawn.series} label=${`Numbers over ${drawn.time}`} />` : null}
+        <${Table} columns=${answer.columns} bindings=${bindings} caption="Result" />`;
+}
+
+// The rows of a live query: those that came and went, the newest first, and the result as it is now.
+function Live({ live }) {
+    const drawn = useMemo(() => drawing(live.columns, live.points), [live]);
+    return html`<p role="status" class="note">Live: ${count(live.rows.length, "row")}${live.kind ? html` · class <em>${live.kind}</em>` : null}</p>
+        ${drawn ? html`<${Chart} series=${drawn.series} label=${`Numbers over ${drawn.time}, live`} />` : null}
+        <h2>Changes</h2>
+        ${live.changes.length === 0 ? html`<p class="note">None yet. Rows that enter or leave the result appear here.</p>` : html`
+        <div class="scroll short" role="region" aria-label="Changes" tabindex="0"><table class="changes">
+            <caption class="hidden">Changes of the result, the newest first</caption>
+            <thead><tr><th scope="col">change</th><th scope="col">time</th>${live.columns.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+            <tbody>${live.changes.map(({ id, added, at, binding }) => html`<tr key=${id} class=${added ? "added" : "removed"}>
+                <td><span aria-hidden="true">${added ? "+" : "−"}</span><span class="hidden">${added ? "added" : "removed"}</span></td>
+                <td>${clockTime(at)}</td><${Cells} columns=${live.columns} binding=${binding} /></tr>`)}</tbody>
+        </table></div>`}
+        <h2>Result now</h2>
+        <${Table} columns=${live.columns} bindings=${live.rows} caption="Result now" />`;
+}
+
+// Follows a query. Returns what ends it. shown(state): at most each RENDER_MS.
+function follow(sparql, shown, failed) {
+    const rows = new Rows();
+    let changes = [], points = [], kind = "", timer = 0, id = 0;
+    const show = () => {
+        timer = 0;
+        shown({ columns: rows.columns, rows: rows.list(), changes, points, kind });
+    };
+    const end = subscribe(sparql, (sequence, added, removed, spuClass) => {
+        if (sequence === 0) {
+            rows.replace(added);
+            kind = spuClass ?? kind;
+            points = rows.list();
+        } else {
+            const at = new Date();
+            rows.remove(removed.results.bindings);
+            rows.add(added.results.bindings);
+            const come = added.results.bindings.map((binding) => ({ id: ++id, added: true, at, binding }));
+            const gone = removed.results.bindings.map((binding) => ({ id: ++id, added: false, at, binding }));
+            changes = [...come, ...gone, ...changes].slice(0, CHANGES_MAX);
+            points = [...points, ...added.results.bindings].slice(-POINTS_MAX);
+        }
+        timer ||= setTimeout(show, RENDER_MS);
+    }, failed);
+    return () => {
+        clearTimeout(timer);
+        end();
+    };
+}
+
+function Examples({ choose }) {
+    const chosen = (event) => {
+        const example = EXAMPLES[Number(event.currentTarget.value)];
+        event.currentTarget.value = "";
+        if (example) choose(withPrefixes(example.sparql));
+    };
+    return html`<label class="examples"><span class="hidden">Examples</span>
+        <select onChange=${chosen}><option value="">Examples…</option>
+            ${EXAMPLES.map(({ title }, index) => html`<option value=${index}>${title}</option>`)}</select></label>`;
+}
+
+export function Query() {
+    const [sparql, setSparql] = useState(() => textOf(location.hash) ?? withPrefixes(EXAMPLES[0].sparql));
+    const [answer, setAnswer] = useState(null);
+    const [live, setLive] = useState(null);
+    const [error, setError] = useState(null);
+    const [running, setRunning] = useState(false);
+    const ends = useRef(null);
+
+    const clear = () => {
+        ends.current?.();
+        ends.current = null;
+        setAnswer(null);
+        setLive(null);
+        setError(null);
+        setRunning(false);
+    };
+    const prepared = (ran) => {
+        const whole = withPrefixes(sparql);
+        clear();
+        setSparql(whole);
+        remember(whole, ran);
+        return whole;
+    };
+    const run = async () => {
+        const whole = prepared(true), abort = new AbortController(), begun = performance.now();
+        ends.current = () => abort.abort();
+        setRunning(true);
+        try {
+            const result = await query(whole, abort.signal);
+            const ms = Math.round(performance.now() - begun);
+            if (typeof result === "string") setAnswer({ turtle: result });
+            else if (result.boolean !== undefined) setAnswer({ boolean: result.boolean });
+            else setAnswer({ columns: result.head.vars, rows: result.results.bindings, ms });
+            setRunning(false);
+        } catch (failure) {
+            if (failure.name === "AbortError") return;
+            setError(failure);
+            setRunning(false);
+        }
+    };
+    const toggle = () => {
+        if (live) return clear();
+        const whole = prepared(false);
+        setLive({ columns: [], rows: [], changes: [], points: [], kind: "" });
+        ends.current = follow(whole, setLive, (failure) => {
+            setLive(null);
+            setError(failure);
+        });
+    };
+    useEffect(() => {
+        // A link only fills the editor; what this window has run before is run again, as after a reload.
+        if (history.state?.ran && textOf(location.hash)) run();
+        return () => ends.current?.();
+    }, []);
+    const search = String(new URLSearchParams({ query: sparql }));
+    return html`<${Head} title="Query"><${Examples} choose=${(text) => {
+            clear();
+            setSparql(text);
+        }} /><//>
+        <${Editor} value=${sparql} onInput=${setSparql} onRun=${run} />
+        <div class="actions">
+            <button class="main" onClick=${run} aria-keyshortcuts="Control+Enter">Run</button>
+            <button onClick=${toggle} aria-pressed=${Boolean(live)}>${live ? "Stop" : "Subscribe"}</button>
+            <span class="note keys">Ctrl-Enter runs</span>
+            ${running ? html`<span role="status">Running…</span> <button onClick=${clear}>Cancel</button>` : null}
+            <span class="downloads">as <a href=${`query.json?${search}`}>JSON</a> <a href=${`query.csv?${search}`}>CSV</a></span>
+        </div>
+        <${Failure} error=${error} />
+        ${live ? html`<${Live} live=${live} />` : answer ? html`<${Answer} answer=${answer} />` : null}`;
+}

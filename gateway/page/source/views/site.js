@@ -1,0 +1,270 @@
+// What Now shows, kept from subscriptions: readings, actuators, devices, by feature of interest.
+import { subscribe } from "../live.js";
+import { isBoolean, isNumber, localName, natural, shortIri, text, unitSign } from "../terms.js";
+
+const POINTS_MAX = 60;
+const CHANGED_MS = 100;
+
+const PROLOGUE = `PREFIX sosa: <http://www.w3.org/ns/sosa/>
+PREFIX rdfs: <http://www.w3.org/2000/01/rdf-schema#>
+PREFIX qudt: <http://qudt.org/schema/qudt/>
+PREFIX lighting: <http://lamplighter.example/ns/lighting#>
+PREFIX gateway: <http://lamplighter.example/ns/gateway#>
+`;
+
+// Each query is one that the gateway follows from the changed quads alone; they are joined here.
+const QUERIES = {
+    values: `SELECT ?about ?value ?time ?problem WHERE { ?about sosa:hasSimpleResult ?value
+        OPTIONAL { ?about sosa:resultTime ?time } OPTIONAL { ?about gateway:timeProblem ?problem } }`,
+    events: `SELECT ?stream ?about ?value ?time WHERE { GRAPH ?graph { ?stream gateway:liveObservation ?about .
+        ?about sosa:hasSimpleResult ?value OPTIONAL { ?about sosa:resultTime ?time } } }`,
+    sensors: "SELECT ?about ?sensor WHERE { ?about sosa:madeBySensor ?sensor }",
+    features: "SELECT ?about ?feature WHERE { ?about sosa:hasFeatureOfInterest ?feature }",
+    properties: "SELECT ?about ?property WHERE { ?about sosa:observedProperty ?property }",
+    streams: `SELECT ?stream ?about ?unit ?code WHERE { ?stream gateway:liveObservation ?about
+        OPTIONAL { ?stream qudt:hasUnit ?unit } OPTIONAL { ?stream gateway:unknownUnit ?code } }`,
+    units: `SELECT ?stream ?unit ?code WHERE { ?stream a gateway:Stream
+        OPTIONAL { ?stream qudt:hasUnit ?unit } OPTIONAL { ?stream gateway:unknownUnit ?code } }`,
+    desired: `SELECT ?actuator ?state WHERE { { ?actuator gateway:desiredState ?state }
+        UNION { ?actuator lighting:hasStatus ?state } }`,
+    reported: "SELECT ?actuator ?state WHERE { ?actuator gateway:reportedState ?state }",
+    actuations: `SELECT ?about ?actuator ?refused WHERE { ?about sosa:madeByActuator ?actuator
+        OPTIONAL { ?about gateway:refused ?refused } }`,
+    controls: "SELECT ?actuator ?property WHERE { ?actuator gateway:controls ?property }",
+    hosts: "SELECT ?platform ?part WHERE { { ?platform sosa:hosts ?part } UNION { ?platform lighting:hasLamp ?part } }",
+    online: `SELECT ?platform ?online ?seen ?unreachable WHERE { ?platform gateway:online ?online
+        OPTIONAL { ?platform gateway:lastSeen ?seen } OPTIONAL { ?platform gateway:unreachable ?unreachable } }`,
+    areas: "SELECT ?device ?area WHERE { ?device gateway:inArea ?where . ?where rdfs:label ?area }",
+    labels: "SELECT ?thing ?label WHERE { ?thing rdfs:label ?label }",
+};
+
+// The newest of the rows of one subject stays when an older one leaves behind it.
+class Index {
+    constructor(key) {
+        this.key = key;
+        this.rows = new Map(); // value of the key -> Map(row as text -> row)
+    }
+
+    clear() {
+        this.rows.clear();
+    }
+
+    apply(added, removed) {
+        for (const row of removed) {
+            const known = this.rows.get(row[this.key]?.value);
+            known?.delete(JSON.stringify(row));
+            if (known?.size === 0) this.rows.delete(row[this.key].value);
+        }
+        for (const row of added) {
+            const name = row[this.key]?.value;
+            if (name === undefined) continue;
+            if (!this.rows.has(name)) this.rows.set(name, new Map());
+            this.rows.get(name).set(JSON.stringify(row), row);
+        }
+    }
+
+    // The newest row of a subject.
+    get(name) {
+        const known = this.rows.get(name);
+        if (!known) return undefined;
+        let last;
+        for (const row of known.values()) last = row;
+        return last;
+    }
+
+    all(name) {
+        return Array.from(this.rows.get(name)?.values() ?? []);
+    }
+
+    keys() {
+        return this.rows.keys();
+    }
+}
+
+const KEYS = {
+    values: "about", events: "stream", sensors: "about", features: "about", properties: "about", streams: "about",
+    units: "stream", desired: "actuator", reported: "actuator", actuations: "about", controls: "actuator", hosts: "part",
+    online: "platform", areas: "device", labels: "thing",
+};
+
+export function sameState(one, other) {
+    if (one.value === other.value) return true;
+    if (isNumber(one) && isNumber(other)) return Number(one.value) === Number(other.value);
+    const truth = { true: true, 1: true, false: false, 0: false };
+    return (isBoolean(one) || isBoolean(other)) && one.value in truth && truth[one.value] === truth[other.value];
+}
+
+export class Site {
+    // changed(): something else is to be shown; called at most each CHANGED_MS. failed(name, error): a subscription ended.
+    constructor(changed, failed) {
+        this.changed = changed;
+        this.failed = failed;
+        this.indexes = Object.fromEntries(Object.entries(KEYS).map(([name, key]) => [name, new Index(key)]));
+        this.points = new Map(); // IRI of a reading or stream -> [[seconds, number]]
+        this.waiting = new Set(Object.keys(QUERIES));
+        this.ends = [];
+        this.timer = 0;
+    }
+
+    start() {
+        for (const [name, sparql] of Object.entries(QUERIES)) {
+            const index = this.indexes[name];
+            this.ends.push(subscribe(PROLOGUE + sparql, (sequence, added, removed) => {
+                if (sequence === 0) index.clear();
+                const come = added.results.bindings;
+                index.apply(come, removed?.results.bindings ?? []);
+                if (name === "values" || name === "events") for (const row of come) this.draw(row[KEYS[name]].value, row);
+                this.waiting.delete(name);
+                this.timer ||= setTimeout(() => this.show(), CHANGED_MS);
+            }, (error) => {
+                this.waiting.delete(name);
+                this.failed(name, error);
+            }));
+        }
+    }
+
+    stop() {
+        clearTimeout(this.timer);
+        for (const end of this.ends) end();
+    }
+
+    show() {
+        this.timer = 0;
+        this.changed();
+    }
+
+    get loaded() {
+        return this.waiting.size === 0;
+    }
+
+    draw(name, { value, time }) {
+        const number = isNumber(value) ? Number(value.value) : isBoolean(value) ? Number(value.value === "true") : null;
+        if (number === null) return;
+        const at = time ? Date.parse(time.value) : Date.now();
+        let points = this.points.get(name);
+        if (!points) this.points.set(name, points = []);
+        if (points.length && points[points.length - 1][0] >= at) return;
+        points.push([at, number]);
+        if (points.length > POINTS_MAX) points.shift();
+    }
+
+    label(iri) {
+        return text(this.indexes.labels.get(iri)?.label) || "";
+    }
+
+    // The platform that carries a part, directly or not, that says whether it is online.
+    availability(part) {
+        const seen = new Set();
+        let waiting = [part];
+        while (waiting.length) {
+            const next = [];
+            for (const one of waiting) {
+                if (seen.has(one)) continue;
+                seen.add(one);
+                const found = this.indexes.online.get(one);
+                if (found) return found;
+                next.push(...this.indexes.hosts.all(one).map((row) => row.platform.value));
+            }
+            waiting = next;
+        }
+        return undefined;
+    }
+
+    area(part) {
+        const device = [part, ...this.indexes.hosts.all(part).map((row) => row.platform.value)]
+            .find((one) => this.indexes.areas.get(one));
+        return device ? this.indexes.areas.get(device).area.value : "";
+    }
+
+    // The streams: { about, feature, property, sensor, value, time, problem, unit, points, offline }.
+    streams() {
+        const { values, events, sensors, features, properties, streams, units } = this.indexes;
+        const found = [];
+        const add = (about, row, described, unit) => {
+            const sensor = sensors.get(described)?.sensor.value ?? "";
+            const availability = sensor ? this.availability(sensor) : undefined;
+            found.push({
+                about, sensor,
+                feature: features.get(described)?.feature.value ?? "",
+                property: properties.get(described)?.property.value ?? "",
+                value: row?.value, time: row?.time, problem: row?.problem?.value ?? "",
+                unit: unit ? unitSign(unit.unit?.value, unit.code?.value) : "",
+                points: this.points.get(about) ?? [],
+                offline: availability?.online.value === "false",
+            });
+        };
+        for (const about of sensors.keys()) {
+            if (values.get(about)) add(about, values.get(about), about, streams.get(about));
+        }
+        for (const stream of events.keys()) add(stream, newest(events.all(stream)), stream, units.get(stream));
+        return found;
+    }
+
+    // The actuators: { iri, label, desired, reported, acknowledged, refused, differs, offline, places }.
+    actuators() {
+        const { desired, reported, actuations, values, hosts, controls } = this.indexes;
+        const acts = new Map();
+        for (const about of actuations.keys()) {
+            const row = actuations.get(about);
+            acts.set(row.actuator.value, { row, result: values.get(about) });
+        }
+        const all = new Set([...desired.keys(), ...reported.keys(), ...acts.keys()]);
+        return Array.from(all, (iri) => {
+            const want = desired.get(iri)?.state, say = reported.get(iri)?.state, act = acts.get(iri);
+            const acknowledged = act?.result?.value;
+            const availability = this.availability(iri);
+            return {
+                iri, desired: want, reported: say, acknowledged, time: act?.result?.time,
+                label: this.label(iri) || (controls.get(iri) ? localName(controls.get(iri).property.value) : localName(iri)),
+                refused: act?.row.refused?.value ?? "",
+                differs: Boolean(want && (say ? !sameState(want, say) : acknowledged && !sameState(want, acknowledged))),
+                offline: availability?.online.value === "false",
+                places: hosts.all(iri).map((row) => row.platform.value),
+            };
+        });
+    }
+
+    // The features with what belongs to them; those with problems first.
+    features() {
+        const cards = new Map();
+        const card = (iri) => {
+            if (!cards.has(iri)) {
+                const title = this.label(iri) || (iri ? shortIri(iri) : "Other");
+                cards.set(iri, { iri, title, area: this.area(iri), streams: [], actuators: [] });
+            }
+            return cards.get(iri);
+        };
+        const carried = new Map(); // platform -> feature that its sensors observe
+        for (const stream of this.streams()) {
+            card(stream.feature).streams.push(stream);
+            for (const row of this.indexes.hosts.all(stream.sensor)) carried.set(row.platform.value, stream.feature);
+        }
+        for (const actuator of this.actuators()) {
+            const { places } = actuator;
+            const shared = places.find((one) => cards.has(one)) ?? carried.get(places.find((one) => carried.has(one)));
+            card(shared ?? places[0] ?? "").actuators.push(actuator);
+        }
+        for (const one of cards.values()) {
+            one.streams.sort((a, b) => natural(a.property, b.property) || natural(a.sensor, b.sensor));
+            one.actuators.sort((a, b) => natural(a.label, b.label));
+            one.trouble = one.streams.some((stream) => stream.offline)
+                || one.actuators.some((actuator) => actuator.refused || actuator.differs || actuator.offline);
+        }
+        return Array.from(cards.values()).sort((a, b) => b.trouble - a.trouble || natural(a.area, b.area) || natural(a.title, b.title));
+    }
+
+    // The platforms that are away: [{ iri, label, seen, reason }].
+    offline() {
+        return Array.from(this.indexes.online.keys(), (iri) => this.indexes.online.get(iri))
+            .filter((row) => row.online.value === "false")
+            .map((row) => ({
+                iri: row.platform.value, label: this.label(row.platform.value), seen: row.seen?.value, reason: row.unreachable?.value ?? "",
+            }))
+            .sort((a, b) => natural(a.label || a.iri, b.label || b.iri));
+    }
+}
+
+// Model "event": several readings of a stream are in the dataset.
+function newest(rows) {
+    return rows.reduce((best, row) => ((row.time?.value ?? "") >= (best.time?.value ?? "") ? row : best));
+}

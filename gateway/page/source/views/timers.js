@@ -1,0 +1,89 @@
+// Delayed updates that are pending, counting down.
+import { useRef, useState } from "preact/hooks";
+
+import { getJson, request } from "../gateway.js";
+import { html } from "../html.js";
+import { Failure, Head, usePolled, useTick } from "../parts.js";
+import { clockTime, cut, duration } from "../terms.js";
+
+const POLL_MS = 2000;
+
+async function load() {
+    const answer = await getJson("delayed");
+    return { ...answer, at: performance.now() };
+}
+
+// What is left of it as text, and as a share of its whole delay.
+function remaining(timer, loaded) {
+    if (timer.in_s === null) return { left: null, share: 1 };
+    const left = timer.in_s - (performance.now() - loaded) / 1000;
+    const due = Date.parse(timer.due), set = Date.parse(timer.set);
+    const whole = (due - set) / 1000;
+    return { left, share: whole > 0 ? Math.min(1, Math.max(0, left / whole)) : 0 };
+}
+
+function Cancelling({ timer, done }) {
+    const dialog = useRef(null);
+    const [error, setError] = useState(null);
+    const opened = (element) => {
+        dialog.current = element;
+        if (element && !element.open) element.showModal();
+    };
+    const cancel = async () => {
+        try {
+            await request(`delayed/${encodeURIComponent(timer.id)}`, { method: "DELETE" });
+            done(true);
+        } catch (failure) {
+            setError(failure);
+        }
+    };
+    return html`<dialog ref=${opened} aria-labelledby="cancel-title" onClose=${() => done(false)}>
+        <h2 id="cancel-title">Cancel this timer?</h2>
+        <p>The update will not run. This cannot be undone.</p>
+        <pre class="clip">${cut(timer.update)}</pre>
+        <${Failure} error=${error} />
+        <div class="actions">
+            <button class="danger" onClick=${cancel}>Cancel the timer</button>
+            <button autofocus onClick=${() => dialog.current.close()}>Keep it</button>
+        </div>
+    </dialog>`;
+}
+
+function Timer({ timer, loaded, choose }) {
+    const { left, share } = remaining(timer, loaded);
+    const state = timer.state === "pending" && left !== null ? (left <= 0 ? "due" : duration(left + 0.999)) : timer.state;
+    return html`<li class="timer">
+        <div class="line">
+            <strong class="left">${state}</strong>
+            <span class="note">due <time datetime=${timer.due}>${clockTime(new Date(timer.due))}</time>${timer.cause ? html` · set by ${cut(causeText(timer.cause), 80)}` : null}${timer.client ? html` · client ${cut(timer.client, 80)}` : null}</span>
+            <button onClick=${() => choose(timer)} aria-label=${`Cancel the timer that is due at ${clockTime(new Date(timer.due))}`}>Cancel…</button>
+        </div>
+        <progress max="1" value=${share} aria-hidden="true"></progress>
+        <details><summary>Update</summary><pre class="clip">${cut(timer.update)}</pre></details>
+    </li>`;
+}
+
+function causeText(cause) {
+    return typeof cause === "string" ? cause : [cause.kind, cause.id].filter(Boolean).join(" ");
+}
+
+export function Timers() {
+    useTick(1000);
+    const { value, error, reload } = usePolled(load, POLL_MS);
+    const [chosen, setChosen] = useState(null);
+    const [said, setSaid] = useState("");
+    const done = (cancelled) => {
+        setChosen(null);
+        if (!cancelled) return;
+        setSaid("The timer was cancelled.");
+        reload();
+    };
+    return html`<${Head} title="Timers" view="timers" />
+        <${Failure} error=${error} />
+        <p class="hidden" role="status">${said}</p>
+        ${value === null ? null : value.total === 0
+            ? html`<p class="empty">No timer is pending. An update with a delay, such as “switch off in 30 s”, appears here until it runs.</p>`
+            : html`<p class="note">${value.total.toLocaleString("en")} pending${value.total > value.delayed.length ? `; the next ${value.delayed.length} are shown` : ""}</p>
+                <ul class="timers">${value.delayed.map((timer) => html`<${Timer} key=${timer.id} timer=${timer} loaded=${value.at} choose=${setChosen} />`)}</ul>`}
+        ${chosen ? html`<${Cancelling} timer=${chosen} done=${done} />` : null}`;
+}

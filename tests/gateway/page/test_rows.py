@@ -1,0 +1,60 @@
+"""Rows of views for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from lamplighter.gateway.page.rows import csv_text, flat_rows, result_rows
+
+XSD = "http://www.w3.org/2001/XMLSchema#"
+
+
+def result(*terms: dict[str, Any] | None) -> bytes:
+    rows = [{} if term is None else {"x": term} for term in terms]
+    return json.dumps({"head": {"vars": ["x"]}, "results": {"bindings": rows}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("term", "value"),
+    [
+        (None, None),
+        ({"type": "uri", "value": "http://a"}, "http://a"),
+        ({"type": "literal", "value": 'a,"b"\n<script>'}, 'a,"b"\n<script>'),
+        ({"type": "literal", "value": "21.5", "datatype": f"{XSD}decimal"}, 21.5),
+        ({"type": "literal", "value": "7", "datatype": f"{XSD}integer"}, 7),
+        ({"type": "literal", "value": "9" * 5000, "datatype": f"{XSD}integer"}, "9" * 5000),
+        ({"type": "literal", "value": "NaN", "datatype": f"{XSD}double"}, "NaN"),
+        ({"type": "literal", "value": "abc", "datatype": f"{XSD}integer"}, "abc"),
+        ({"type": "literal", "value": "true", "datatype": f"{XSD}boolean"}, True),
+        ({"type": "literal", "value": "1", "datatype": f"{XSD}boolean"}, "1"),
+    ],
+)
+def test_numbers_and_booleans_are_values_and_all_else_is_text(term: dict[str, Any] | None, value: object) -> None:
+    assert result_rows(result(term)) == [{"x": value}]
+
+
+def test_a_triple_term_is_text() -> None:
+    parts = {name: {"type": "uri", "value": f"http://{name}"} for name in ("subject", "predicate", "object")}
+    (row,) = result_rows(result({"type": "triple", "value": parts}))
+    assert row == {"x": "<<( http://subject http://predicate http://object )>>"}
+
+
+def test_an_ask_is_one_row() -> None:
+    assert result_rows(b'{"head":{},"boolean":true}') == [{"boolean": True}]
+
+
+def test_csv_has_every_member_and_reads_back() -> None:
+    text = csv_text([{"a": 'x,"\n', "b": None}, {"b": True, "c": {"kind": "ws"}}])
+    assert list(csv.reader(io.StringIO(text))) == [["a", "b", "c"], ['x,"\n', "", ""], ["", "true", '{"kind": "ws"}']]
+
+
+def test_a_document_becomes_named_leaves() -> None:
+    assert flat_rows({"status": "ok", "log": {"bytes": 7}}) == [
+        {"name": "status", "value": "ok"},
+        {"name": "log.bytes", "value": 7},
+    ]

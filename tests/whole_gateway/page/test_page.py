@@ -1,0 +1,153 @@
+"""The web page as the HTTP gate serves it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.http.page import VIEWS
+from tests.support.components import require_page
+from tests.support.running_gateway import http, running_gateway, update
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+def at(gateway: Addresses, path: str) -> str:
+    return f"http://{urlsplit(gateway.query).netloc}{path}"
+
+
+async def test_browsers_get_the_page_and_programs_the_list_of_paths(gateway: Addresses) -> None:
+    require_page()
+    for accept in ("", "*/*", "text/plain", "application/json"):
+        answer = await http(at(gateway, "/"), headers={"Accept": accept} if accept else {})
+        assert (answer.status, answer.media_type) == (200, "text/plain")
+        assert b"/page/" in answer.body
+    answer = await http(at(gateway, "/"), headers={"Accept": BROWSER})
+    assert (answer.status, answer.headers["location"]) == (303, "page/")
+    assert "Accept" in answer.headers["vary"]
+    answer = await http(at(gateway, "/page"))
+    assert (answer.status, answer.headers["location"]) == (308, "page/")
+
+
+@pytest.mark.parametrize("view", ["", *VIEWS])
+async def test_each_view_is_the_same_index(gateway: Addresses, view: str) -> None:
+    page = require_page()
+    answer = await http(at(gateway, f"/page/{view}"))
+    assert (answer.status, answer.media_type, answer.body) == (200, "text/html", page.index.plain)
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+async def test_the_policy_permits_own_scripts_and_the_own_websocket_only(gateway: Addresses) -> None:
+    require_page()
+    port = urlsplit(gateway.subscribe).port
+    for host in ("127.0.0.1", "localhost", "[::1]"):
+        answer = await http(at(gateway, "/page/now"), headers={"Host": f"{host}:8000"})
+        policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+        assert policy == {
+            "default-src": "'none'",
+            "script-src": "'self'",
+            "style-src": "'self'",
+            "img-src": "'self' data:",
+            "connect-src": f"'self' ws://{host}:{port}",
+            "base-uri": "'none'",
+            "form-action": "'self'",
+            "frame-ancestors": "'none'",
+        }
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        session = (await http(at(gateway, "/page/session.json"), headers={"Host": host})).json
+        assert session["subscribe"] == f"ws://{host}:{port}/subscribe"
+
+
+async def test_assets_are_immutable_and_packed_where_the_client_takes_it(gateway: Addresses) -> None:
+    page = require_page()
+    for name, asset in page.files.items():
+        url = at(gateway, f"/page/assets/{name}")
+        plain = await http(url)
+        assert (plain.status, plain.body, plain.media_type) == (200, asset.plain, asset.media_type)
+        assert "immutable" in plain.headers["cache-control"] and "Accept-Encoding" in plain.headers["vary"]
+        packed = await http(url, headers={"Accept-Encoding": "gzip, br"})
+        assert (packed.headers["content-encoding"], gzip.decompress(packed.body)) == ("gzip", asset.plain)
+        assert packed.headers["etag"] != plain.headers["etag"]
+        known = await http(url, headers={"Accept-Encoding": "gzip", "If-None-Match": f'"x", {packed.headers["etag"]}'})
+        assert (known.status, known.body) == (304, b"")
+        refused = await http(url, headers={"Accept-Encoding": "gzip;q=0"})
+        assert "content-encoding" not in refused.headers
+        head = await http(url, "HEAD")
+        assert (head.status, head.body, head.headers["content-length"]) == (200, b"", str(len(asset.plain)))
+
+
+@pytest.mark.parametrize(
+    "path", ["/page/nothing", "/page/assets/", "/page/assets/../index.html", "/page/index.html", "/page/assets/x.js"]
+)
+async def test_there_is_nothing_else(gateway: Addresses, path: str) -> None:
+    require_page()
+    answer = await http(at(gateway, path))
+    assert (answer.status, answer.json["error"]) == (404, "not_found")
+
+
+async def test_a_gateway_without_the_built_page_serves_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("gates.http.gate", "service.process"):
+        monkeypatch.setattr(f"lamplighter.gateway.{module}.built_assets", lambda: None)
+    async with running_gateway(tmp_path) as running:
+        answer = await http(at(running, "/"), headers={"Accept": BROWSER})
+        assert (answer.status, answer.media_type) == (200, "text/plain")
+        assert b"gateway/page/build.sh" in answer.body
+        answer = await http(at(running, "/page/now"))
+        assert answer.status == 404 and "build.sh" in answer.json["error_description"]
+
+
+READING = """PREFIX sosa: <http://www.w3.org/ns/sosa/> PREFIX gateway: <http://lamplighter.example/ns/gateway#>
+PREFIX qudt: <http://qudt.org/schema/qudt/> PREFIX : <http://lamplighter.local/> INSERT DATA {
+:reading sosa:madeBySensor :sensor ; sosa:hasFeatureOfInterest :hall ; sosa:observedProperty :temperature ;
+  sosa:hasSimpleResult 20.5 ; sosa:resultTime "2026-01-01T00:00:00Z"^^<http://www.w3.org/2001/XMLSchema#dateTime> .
+:stream gateway:liveObservation :reading ; qudt:hasUnit <http://qudt.org/vocab/unit/DEG_C> .
+:lamp gateway:desiredState true ; gateway:reportedState false . :hall sosa:hosts :lamp }"""
+
+
+async def test_now_has_rows_for_programs(gateway: Addresses) -> None:
+    assert (await update(gateway, READING)).status == 200
+    lamp, reading = (await http(at(gateway, "/page/now.json"))).json
+    assert lamp["kind"] == "actuator" and (lamp["desired"], lamp["value"]) == (True, False)
+    assert lamp["feature"] == reading["feature"] == "http://lamplighter.local/hall"
+    assert (reading["value"], reading["unit"]) == (20.5, "http://qudt.org/vocab/unit/DEG_C")
+    answer = await http(at(gateway, "/page/now.csv"))
+    assert answer.media_type == "text/csv"
+    rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
+    assert [row["kind"] for row in rows] == ["actuator", "reading"]
+    assert rows[1]["value"] == "20.5"
+
+
+async def test_a_query_has_rows_for_programs(gateway: Addresses) -> None:
+    query = "SELECT ?x ?y { VALUES ?x { 1 2.5 'a' } }"
+    answer = await http(at(gateway, "/page/query.json"), query=query)
+    assert answer.json == [{"x": 1, "y": None}, {"x": 2.5, "y": None}, {"x": "a", "y": None}]
+    answer = await http(at(gateway, "/page/query.csv"), query=query)
+    assert re.split(r"\r?\n", answer.body.decode().strip()) == ["x,y", "1,", "2.5,", "a,"]
+    assert (await http(at(gateway, "/page/query.json"), query="ASK {}")).json == [{"boolean": True}]
+    for path in ("/page/query.json", "/page/query.csv"):
+        for wrong in ("SELECT", "CONSTRUCT { ?s ?p ?o } { ?s ?p ?o }"):
+            refused = await http(at(gateway, path), query=wrong)
+            assert (refused.status, refused.media_type) == (400, "application/json")
+        assert (await http(at(gateway, path))).status == 400
+
+
+async def test_timers_subscriptions_and_health_have_rows_for_programs(gateway: Addresses) -> None:
+    assert (await update(gateway, "INSERT DATA { <http://x> <http://p> 1 }", delay="PT1H")).status == 202
+    (timer,) = (await http(at(gateway, "/page/timers.json"))).json
+    (row,) = csv.DictReader(io.StringIO((await http(at(gateway, "/page/timers.csv"))).body.decode()))
+    assert (row["id"], row["state"]) == (timer["id"], "pending")
+    assert (await http(at(gateway, "/page/subscriptions.json"))).json == []
+    assert (await http(at(gateway, "/page/subscriptions.csv"))).status == 200
+    told = {row["name"]: row["value"] for row in (await http(at(gateway, "/page/health.json"))).json}
+    assert told["status"] == "ok"
+    assert (await http(at(gateway, "/page/health.csv"))).body.startswith(b"name,value")
