@@ -14,15 +14,23 @@ from functools import cache
 from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.engine.terms import Quad, Term, iri
+from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.cli.commands import Adder, Names, config_file, opened_history, plain, table
 from lamplighter.gateway.clock import moment
-from lamplighter.gateway.history.explanation import ADAPTERS, ChainLink, Explainer, Explanation, as_json, differences
-from lamplighter.gateway.state.applications import aggregator_queries, load_applications
-from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, PREFIXES
+from lamplighter.gateway.history.explanation import (
+    ADAPTERS,
+    ChainLink,
+    Explainer,
+    Explanation,
+    as_json,
+    differences,
+    full_iri,
+    query_texts,
+)
+from lamplighter.gateway.state.applications import load_applications
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
 
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
-_PREFIXED = re.compile(r"([A-Za-z]*):(?!//)(.+)")
 _AGAIN = {
     "client": ", since the device had another state or came back",
     "timer": ", again at its interval, after attempts without an answer",
@@ -50,7 +58,7 @@ def _explain(options: argparse.Namespace) -> int:
     base = settings.gateway.base_iri
     until = None if options.at is None else end_of(options.at, datetime.now(UTC))
     config = config_file(options)
-    texts = cache(lambda: query_texts((config.parent if config else Path()) / "apps"))
+    texts = cache(lambda: texts_of((config.parent if config else Path()) / "apps"))
     explainer = Explainer(history, lambda application, aggregator: texts().get((application, aggregator), ""))
     explanation = explainer.explain(full_iri(options.name, base), until)
     if options.json:
@@ -60,29 +68,12 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def query_texts(folder: Path) -> dict[tuple[str, str], str]:
-    """The text of each query of an application, by application and aggregator; empty if the files have faults."""
+def texts_of(folder: Path) -> dict[tuple[str, str], str]:
+    """As `query_texts`, of the applications of a folder; empty if their files have faults."""
     try:
-        applications = load_applications(folder)
+        return query_texts(load_applications(folder))
     except GatewayError:
         return {}
-    return {(one.name, name): text for one in applications for name, text in aggregator_queries(one)}
-
-
-def full_iri(name: str, base_iri: str) -> str:
-    """The IRI of a name: a whole IRI, with or without angle brackets, one with a known prefix, or a path under the base
-    IRI, with or without a colon before it. Raises ConfigurationError."""
-    bare = name[1:-1] if name.startswith("<") and name.endswith(">") else name
-    prefixed = _PREFIXED.fullmatch(bare)
-    if prefixed is not None and prefixed[1] in {"", *PREFIXES}:
-        bare = (PREFIXES[prefixed[1]] if prefixed[1] else base_iri) + prefixed[2]
-    elif ":" not in bare:
-        bare = base_iri + bare
-    try:
-        iri(bare)
-    except ValueError as error:
-        raise ConfigurationError(f"{name!r} is not an IRI: {error}; write one such as actuator/kitchen") from error
-    return bare
 
 
 def end_of(text: str, now: datetime) -> datetime:

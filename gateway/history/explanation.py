@@ -14,18 +14,20 @@ the link says so.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from lamplighter.engine.change_log import Record
-from lamplighter.engine.errors import ChangeLogError
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import Quad, Term, iri, lexical
 from lamplighter.gateway.clock import iso, moment
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, place_of, shown
+from lamplighter.gateway.state.applications import Application, aggregator_queries
 from lamplighter.ontology.vocabulary import (
     ANSWER,
     BY_RULE,
@@ -34,6 +36,7 @@ from lamplighter.ontology.vocabulary import (
     FOLLOWED,
     HAS_SIMPLE_RESULT,
     HAS_STATUS,
+    PREFIXES,
     REFUSED,
     REPORTED_STATE,
     RESULT_TIME,
@@ -47,6 +50,7 @@ BY_TIME = "found by time"
 NOT_RECORDED = "not recorded"
 ADAPTERS = ("mqtt", "coap")
 _PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")
+_PREFIXED = re.compile(r"([A-Za-z]*):(?!//)(.+)")
 _LINKS_MAX = 1_000
 _QUADS_MAX = 3
 _SUGGESTED_MAX = 10
@@ -93,6 +97,19 @@ class Explanation(msgspec.Struct, frozen=True):
     links: list[ChainLink]
 
 
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An acknowledgement or a refusal. time: of the attempt; `explain` up to that time finds it. refused: the reason,
+    empty if it was acknowledged."""
+
+    actuator: Term
+    actuation: Term
+    record: str
+    time: str
+    state: Term | None = None
+    trusted: bool = True
+    refused: str = ""
+
+
 class Explainer:
     """query_text: the text of a query by application and aggregator, empty if it is not known."""
 
@@ -130,6 +147,17 @@ class Explainer:
         if newer is not None and _desired_state(newer, actuator) != state:
             links.append(_waiting(newer, _desired_state(newer, actuator)))
         return Explanation(actuator, state, cause, links)
+
+    def newest(self, count: int) -> list[Outcome]:
+        """The last outcomes of all actuators, newest first. Raises ChangeLogError."""
+        found: list[Outcome] = []
+
+        def notes(record: Record) -> bool:
+            found.extend(islice(_outcomes(record), count - len(found)))
+            return len(found) >= count
+
+        self._history.latest(f"{ACTUATION}>", notes)
+        return found
 
     # --- the outcome ---
 
@@ -270,6 +298,30 @@ class Explainer:
         return f"record {shown(place)} is not in the log" if found is None else found
 
 
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def query_texts(applications: Iterable[Application]) -> dict[tuple[str, str], str]:
+    """The text of each query of applications, by application and aggregator."""
+    return {(one.name, name): text for one in applications for name, text in aggregator_queries(one)}
+
+
+def full_iri(name: str, base_iri: str) -> str:
+    """The IRI of a name: a whole IRI, with or without angle brackets, one with a known prefix, or a path under the base
+    IRI, with or without a colon before it. Raises ConfigurationError."""
+    bare = name[1:-1] if name.startswith("<") and name.endswith(">") else name
+    prefixed = _PREFIXED.fullmatch(bare)
+    if prefixed is not None and prefixed[1] in {"", *PREFIXES}:
+        bare = (PREFIXES[prefixed[1]] if prefixed[1] else base_iri) + prefixed[2]
+    elif ":" not in bare:
+        bare = base_iri + bare
+    try:
+        iri(bare)
+    except ValueError as error:
+        raise ConfigurationError(f"{name!r} is not an IRI: {error}; write one such as actuator/kitchen") from error
+    return bare
+
+
 # --- quads --------------------------------------------------------------------------------------------------
 
 
@@ -285,6 +337,24 @@ def _asserted(record: Record, subject: Term) -> dict[str, Term]:
 
 def _text(found: Mapping[str, Term], name: str) -> str:
     return lexical(found[name]) if name in found else ""
+
+
+def _outcomes(record: Record) -> Iterator[Outcome]:
+    """The outcomes that a record has."""
+    for actuation in dict.fromkeys(quad.s for quad in record.a if quad.p in _OUTCOMES):
+        if not actuation.endswith(f"{ACTUATION}>"):
+            continue
+        found = _asserted(record, actuation)
+        acknowledged = any(name in _added(record, actuation) for name in (SENT_TIME, RESULT_TIME))
+        yield Outcome(
+            iri(lexical(actuation).removesuffix(ACTUATION)),
+            actuation,
+            shown(place_of(record)),
+            iso(_sent(record, actuation)),
+            found.get(HAS_SIMPLE_RESULT) if acknowledged else None,
+            record.trusted,
+            "" if acknowledged else _text(found, REFUSED),
+        )
 
 
 def _desired_state(record: Record, actuator: Term) -> Term | None:

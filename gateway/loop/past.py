@@ -5,23 +5,34 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import BinaryIO
 
 import msgspec
 
 from lamplighter.engine.change_log import decode
-from lamplighter.engine.errors import ChangeLogError, QueueFullError, UnknownResourceError
+from lamplighter.engine.errors import (
+    ChangeLogError,
+    ConfigurationError,
+    GatewayError,
+    MalformedRequestError,
+    QueueFullError,
+    StoreError,
+    UnknownResourceError,
+)
 from lamplighter.engine.sparql.clock_function import query_at
 from lamplighter.engine.sparql.requests import QueryOutline, parse_query
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.history.explanation import Explainer, as_json, full_iri, query_texts
 from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, page, page_of, told
 from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
 
@@ -40,9 +51,12 @@ class PastQuery:
 class Past:
     """The past of a running gateway."""
 
-    def __init__(self, reader: Reader, log: LogWriter, clock: Clock, current: Current) -> None:
+    def __init__(
+        self, reader: Reader, log: LogWriter, clock: Clock, current: Current, applications: Sequence[Application]
+    ) -> None:
         self._reader = reader
         self._current = current
+        self._applications = applications
         self._log = log
         self._clock = clock
         self._rebuilding = False
@@ -61,6 +75,25 @@ class Past:
         if lines is not None:
             return _encode(page((decode(line[:-1]) for line in lines), newest, wanted.quads))
         return await self._found(lambda history: _encode(page_of(history, wanted, newest)))
+
+    async def explanation(self, name: str, until: datetime | None) -> bytes:
+        """Why an actuator was switched (`Explainer.explain`), as JSON. name: as `full_iri` takes it.
+
+        Raises MalformedRequestError, UnknownResourceError, QueueFullError, LimitExceededError.
+        """
+        try:
+            iri = full_iri(name, self._current.settings.gateway.base_iri)
+        except ConfigurationError as error:
+            raise MalformedRequestError(str(error)) from error
+        return await self._found(lambda history: _encode(as_json(self._explainer(history).explain(iri, until))))
+
+    async def outcomes(self, count: int) -> bytes:
+        """The newest outcomes of all actuators (`Explainer.newest`), as JSON."""
+        return await self._found(lambda history: _encode({"outcomes": self._explainer(history).newest(count)}))
+
+    def _explainer(self, history: History) -> Explainer:
+        texts = query_texts(self._applications)
+        return Explainer(history, lambda application, aggregator: texts.get((application, aggregator), ""))
 
     async def query(self, query: PastQuery, caller: Caller, headers: dict[str, str]) -> AsyncGenerator[bytes, None]:
         """The answer of a query on the dataset as of a record, which a fork rebuilds from a snapshot and the log.
@@ -121,6 +154,10 @@ class Past:
             found = find(History(self._log.data, self._clock))
         except ChangeLogError as error:
             raise UnknownResourceError(told(error)) from error
+        except (GatewayError, MemoryError):
+            raise
+        except Exception as error:
+            raise StoreError(f"the change log cannot be read: {error!r}") from error
         out.write(b"+")
         out.write(found)
 

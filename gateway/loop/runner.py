@@ -169,7 +169,7 @@ class Runner:
             self.timings,
             self.counters,
         )
-        self.past = Past(self._reader, log, clock, current)
+        self.past = Past(self._reader, log, clock, current, applications)
         self._queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters)
         self._restore = Restore(
             engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock

@@ -302,6 +302,7 @@ def _about(settings: Settings, subscribe_at: str) -> str:
         ("/figures", "monitoring figures: counts and times"),
         ("/metrics", "the same for Prometheus"),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
+        ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]
     below = resources_path(settings.gateway.base_iri)

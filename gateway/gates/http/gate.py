@@ -63,6 +63,7 @@ def _places(
     yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read)
     past = PastRequests(runner)
     yield Place("/log", past.log, Need.OPERATOR, read)
+    yield Place("/explain", past.explain, Need.OPERATOR, read)
     yield Place("/backup", operations.backup, Need.OPERATOR, read)
     yield Place("/restore", operations.restore, Need.OPERATOR, frozenset({"POST"}))
 

@@ -1,4 +1,4 @@
-"""The past: records of the change log."""
+"""The past: records of the change log, and why actuators were switched."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from lamplighter.gateway.history.log_page import QUADS_DEFAULT, QUADS_MAX, RECOR
 from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.state.delayed import at_moment
 
 LAST_DEFAULT = 100
 WAIT_S_MAX = 30.0
 WAITING_MAX = 64
 """Requests that wait for a record at the same time."""
 WAITING_PER_CLIENT_MAX = 8
+OUTCOMES_MAX = 100
 _RECORD = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
 _NUMBER = re.compile(r"[0-9]{1,4}")
 _SECONDS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6})?")
@@ -55,6 +57,21 @@ class PastRequests:
             with self._one_more(request, caller):
                 await self._wait(request, after, wait)
         found = await self._runner.past.records(LogRange(after, begin, to, last, quads))
+        return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
+
+    async def explain(self, request: Request, caller: Caller) -> Response:
+        """Why an actuator was switched, or the newest outcomes of all actuators."""
+        asked = _UrlParameters(request, ("actuation", "at", "last"))
+        actuation, at, last = asked.text("actuation"), asked.text("at"), asked.number("last", OUTCOMES_MAX)
+        if (actuation is None) == (last is None):
+            raise MalformedRequestError("send actuation, the IRI of an actuation or actuator, or last, a number")
+        if actuation is None:
+            if at is not None:
+                raise MalformedRequestError("at comes with actuation")
+            assert last is not None
+            found = await self._runner.past.outcomes(last)
+        else:
+            found = await self._runner.past.explanation(actuation, None if at is None else at_moment(at))
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
     def _place(self, named: Place | str | None) -> Place | str | None:

@@ -13,8 +13,8 @@ import pytest
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Quad, literal
 from lamplighter.gateway.cli.commands import Names
-from lamplighter.gateway.cli.explain_command import end_of, full_iri, lines, query_texts
-from lamplighter.gateway.history.explanation import ChainLink, Explanation
+from lamplighter.gateway.cli.explain_command import end_of, lines, texts_of
+from lamplighter.gateway.history.explanation import ChainLink, Explanation, full_iri
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
 from tests.support.commands import command
 from tests.support.places import ROOT
@@ -187,10 +187,10 @@ def test_texts_of_devices_cannot_control_the_terminal(name: str) -> None:
 
 
 def test_the_texts_of_queries_are_those_of_the_applications(tmp_path: Path) -> None:
-    found = query_texts(ROOT / "apps")
+    found = texts_of(ROOT / "apps")
     assert "lighting:presence" in found["smart-lighting", "switch-on"]
     (tmp_path / "wrong.jsap").write_text("{")
-    assert query_texts(tmp_path) == query_texts(tmp_path / "none") == {}
+    assert texts_of(tmp_path) == texts_of(tmp_path / "none") == {}
 
 
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from lamplighter.adapters.devices.desired import (
 )
 from lamplighter.engine import change_log
 from lamplighter.engine.access import FULL
-from lamplighter.engine.errors import ChangeLogError
+from lamplighter.engine.errors import ChangeLogError, MalformedRequestError, UnknownResourceError
 from lamplighter.engine.terms import XSD, Term, iri, literal
-from lamplighter.gateway.history.explanation import ChainLink, Explainer, Explanation, as_json
+from lamplighter.gateway.clock import moment
+from lamplighter.gateway.history.explanation import ChainLink, Explainer, Explanation, Outcome, as_json
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -95,6 +96,9 @@ class Street:
         past = History(self.data, self.clock)
         return Explainer(past, lambda *one: f"the query of {'/'.join(one)}").explain(name, **members)
 
+    def outcomes(self, count: int) -> list[Outcome]:
+        return Explainer(History(self.data, self.clock), lambda *one: "").newest(count)
+
     def links(self, **members: Any) -> list[ChainLink]:
         return self.explained(**members).links
 
@@ -135,6 +139,43 @@ async def test_a_reading_an_application_and_an_adapter_are_a_chain(tmp_path: Pat
         assert [link.get("after_s") for link in members] == [None, 0, 0, 0, 0.25, 0, 0.5]
         assert json.loads(json.dumps(members))[0]["by"] == ["mqtt", "zigbee2mqtt/pir"]
         assert one.explained(f"{LAMP}/actuation") == found
+
+
+async def test_the_newest_outcomes_are_listed_and_each_can_be_explained(tmp_path: Path) -> None:
+    async with street(tmp_path) as one:
+        assert one.outcomes(9) == []
+        await one.reads(True)
+        await one.acknowledges(ON, 3)
+        await one.desires(OFF)
+        await one.writes(refusal_update(iri(LAMP), "4.00: want json"))
+        await one.desires(OFF)
+        await one.acknowledges(OFF, 7)
+        newest, refused, oldest = one.outcomes(9)
+        assert (newest.actuator, newest.actuation) == (f"<{LAMP}>", f"<{LAMP}/actuation>")
+        assert [outcome.state for outcome in (newest, refused, oldest)] == [OFF, None, ON]
+        assert [outcome.refused for outcome in (newest, refused, oldest)] == ["", "4.00: want json", ""]
+        assert one.outcomes(1) == [newest]
+        assert one.explained(until=moment(oldest.time)).links[-1].record == oldest.record
+        assert one.explained(until=moment(refused.time)).links[-1].link == "refusal"
+
+
+async def test_the_gateway_explains_as_the_command_does(tmp_path: Path) -> None:
+    async with street(tmp_path) as one:
+        await one.reads(True)
+        await one.acknowledges(ON, 3)
+        told = json.loads(await one.runner.past.explanation(f"{LAMP}/actuation", None))
+        text = "SELECT ?x {"
+        [query] = [link for link in told["links"] if link["link"] == "query"]
+        assert text in query.pop("text")
+        expected = json.loads(json.dumps(as_json(one.explained())))
+        del expected["links"][1]["text"]
+        assert told == expected
+        [outcome] = json.loads(await one.runner.past.outcomes(5))["outcomes"]
+        assert (outcome["actuator"], outcome["state"]) == (f"<{LAMP}>", ON)
+        with pytest.raises(UnknownResourceError, match=r"no actuation of <http://e/other>.*http://e/lamp"):
+            await one.runner.past.explanation("http://e/other", None)
+        with pytest.raises(MalformedRequestError, match="is not an IRI"):
+            await one.runner.past.explanation("my lamp", None)
 
 
 async def test_a_delayed_update_of_an_application_is_a_link_of_its_own(tmp_path: Path) -> None:

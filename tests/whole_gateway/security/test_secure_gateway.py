@@ -266,7 +266,17 @@ def test_requests_without_good_credentials_are_refused_before_they_are_parsed(
         kind = path.rpartition("/")[2]
         sent = {"Content-Type": f"application/sparql-{kind}", **headers}
         assert failed(gateway.https("POST", path, body, sent)) == outcome
-    for path in ("/health", "/delayed", "/metrics", "/subscriptions", "/backup", "/clients", "/figures", "/log"):
+    for path in (
+        "/health",
+        "/delayed",
+        "/metrics",
+        "/subscriptions",
+        "/backup",
+        "/clients",
+        "/figures",
+        "/log",
+        "/explain",
+    ):
         assert failed(gateway.https("GET", path, b"", headers)) == outcome, path
     assert rows(gateway) == before
 
@@ -299,6 +309,7 @@ def test_a_client_that_is_no_operator_gets_no_details(gateway: SecureGateway, fu
         ("GET", "/subscriptions"),
         ("GET", "/backup"),
         ("GET", "/log"),
+        ("GET", "/explain?last=1"),
         ("GET", "/query?query=ASK%20%7B%7D&at=1"),
         ("POST", "/restore"),
         ("GET", "/clients"),

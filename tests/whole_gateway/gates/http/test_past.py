@@ -148,6 +148,12 @@ async def test_what_a_record_shows_is_bounded(gateway: Addresses) -> None:
         "/log?after=1&after=2",
         "/log?quads=1001",
         "/log?since=3",
+        "/explain",
+        "/explain?last=101",
+        "/explain?last=1&at=2026-01-01T00:00:00Z",
+        "/explain?actuation=a&last=1",
+        "/explain?actuation=a&at=1",
+        "/explain?actuation=%3Ca",
     ],
 )
 async def test_wrong_parameters_are_refused(gateway: Addresses, target: str) -> None:
@@ -278,3 +284,27 @@ async def test_the_past_of_a_dataset_on_disk_is_queried_too(tmp_path: Path) -> N
         await insert(gateway, 1, 3)
         assert await values(gateway, "2") == [1, 2]
         assert names(await log(gateway, **{"from": "2"})) == ["1/2", "1/3"]
+
+
+# --- explanations -------------------------------------------------------------------------------------------
+
+
+async def test_an_actuation_is_explained_from_its_update_on(gateway: Addresses) -> None:
+    url = gateway.query.replace("/query", "/explain")
+    prefixes = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/>"
+    lamp = "<http://lamplighter.local/actuator/hall>"
+    assert (await http(url, last="5")).json == {"outcomes": []}
+    assert (await http(url, actuation="actuator/hall")).status == 404
+    assert (await update(gateway, f"{prefixes} INSERT DATA {{ {lamp} gateway:desiredState true }}")).status == 200
+    actuation = "<http://lamplighter.local/actuator/hall/actuation>"
+    time = "'2026-11-21T10:00:00Z'^^<http://www.w3.org/2001/XMLSchema#dateTime>"
+    text = f"{actuation} sosa:hasSimpleResult true ; sosa:resultTime {time} ; gateway:followed '1/1'"
+    assert (await update(gateway, f"{prefixes} INSERT DATA {{ {text} }}")).status == 200
+    [outcome] = (await http(url, last="5")).json["outcomes"]
+    assert (outcome["actuator"], outcome["record"]) == (lamp, "1/2")
+    for name in (actuation, lamp, lamp[1:-1], "actuator/hall"):
+        found = await http(url, actuation=name)
+        links = [link["link"] for link in found.json["links"]]
+        assert links == ["update", "notification", "rule", "request", "acknowledgement"]
+    assert (await http(url, actuation=lamp, at=outcome["time"])).json == found.json
+    assert (await http(url, actuation=lamp, at="2020-01-01T00:00:00Z")).status == 404
