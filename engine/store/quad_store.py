@@ -98,7 +98,8 @@ class QuadStore:
                     └─▶ contains ◀────┘  └ slices ─▶ fresh, which takes its place
 
     retire: called with the replaced native store at the end of a renewal. Dropping the last reference to that store
-    blocks the interpreter for 0.2 us a quad, dead or live; an event loop can keep it until it is idle.
+    blocks the interpreter for 0.25 us a quad, dead or live, and for twice as long if its quads were removed and added
+    again. An event loop can keep it until it is idle.
 
     path: folder of a store on disk (RocksDB), created if it is missing; None for memory. A store on disk is not
     renewed, because RocksDB compacts itself. Written changes survive the end of the process, and a power cut after
@@ -134,6 +135,7 @@ class QuadStore:
         self._failed = False
         self._ageing = Ageing(policy)
         self._renewal: Renewal | None = None
+        self._owed = 0
         self.renewals = 0
 
     def __len__(self) -> int:
@@ -376,6 +378,10 @@ class QuadStore:
             self._ageing.count(removed, self._count)
             if self._renewal is not None:
                 self._renewal.record(changes, graphs)
+            if self._slices.elsewhere:  # the iterator of a renewal stays in its thread
+                if self.renewing:  # removing makes the old store no larger, and leaves less to copy
+                    self._owed += self._policy.copies_per_change * len(added)
+                return
             paced = min(len(changes), self._policy.pending_max)  # a large delta must not copy the whole store at once
             slices = self._policy.copies_per_change * paced // self._policy.slice_quads
             for _ in range(max(1, slices)):
@@ -434,15 +440,31 @@ class QuadStore:
         self.flush()
         return self._renew()
 
+    def catch_up(self) -> bool:
+        """Copies some of the quads that long work in another thread owes the renewal; returns whether it copied any.
+
+        Must be called where that work pauses, in the thread that does short work, while True is returned. Without it,
+        a few large updates would make a store of several versions of the dataset.
+        """
+        policy = self._policy
+        if self._owed > 0 and self._renewal is None:
+            self.flush()  # a renewal begins without pending changes
+        before, end = self._owed, self._owed - policy.copies_per_change * policy.pending_max
+        while self._owed > max(0, end):
+            self._owed = self._owed - policy.slice_quads if self._renew() else 0
+        return before > 0
+
     def _renew(self) -> bool:
-        if self._slices.elsewhere:
-            return False
         if self._renewal is None:
             if not self._ageing.due(self._count):
                 return False
             self._renewal = Renewal(self._native, self._graph_names(), self._policy)
-        if not self._renewal.step(self._count):
-            return True
+        try:
+            if not self._renewal.step(self._count):
+                return True
+        except BaseException:
+            self._renewal = None  # it may lack quads
+            raise
         old = self._native
         self._native, self._ageing, self._renewal = self._renewal.fresh, self._renewal.ageing, None
         self.renewals += 1

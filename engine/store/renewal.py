@@ -27,8 +27,9 @@ class RenewalPolicy:
 
     pending_max: changes that wait before they are written. slice_quads: quads copied in one step; few, because a hash
     table of the fresh store may grow in a step (5 ms at 334K quads). copies_per_change: quads copied for each written
-    change during a renewal. dead_floor, dead_share: a renewal is due when more dead quads exist than dead_floor and
-    than this share of the live ones. hot_floor: as dead_floor, for the quads of one subject, predicate or object.
+    change during a renewal, in long work for each added quad. dead_floor, dead_share: a renewal is due when more dead
+    quads exist than dead_floor and than this share of the live ones. hot_floor: as dead_floor, for the quads of one
+    subject, predicate or object.
     """
 
     pending_max: int = 1000

@@ -175,6 +175,7 @@ class Runner:
             engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock
         )
         self._upkeep = Upkeep(engine, self.health.problems.append)
+        slices.between = self._upkeep.between
         self._steps = Steps(
             queue,
             log,

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from time import perf_counter
+from time import perf_counter, thread_time
 from types import FrameType
 from typing import TypeVar
 
@@ -67,6 +67,7 @@ class LoopSlices(slices.Slices):
         self._whole = False  # whether a step is being run in the loop
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
         self._until = 0.0
+        self._begun_s = self._busy_s = 0.0  # of the slice: the thread's clock at its start, and its processor time
         self._beside = False
         self._late: str | None = None  # where a slice stopped that took too long
         self._back = asyncio.Event()
@@ -74,6 +75,9 @@ class LoopSlices(slices.Slices):
         self.steady = asyncio.Event()
         """Whether nobody is in the middle of changing the engine."""
         self.steady.set()
+        self.between: Callable[[], bool] = lambda: False
+        """Called by the loop between two slices of a long step. Returns whether it did anything; then it is called
+        again, after sockets. It must not raise."""
 
     # --- what the engine calls ---
 
@@ -102,20 +106,28 @@ class LoopSlices(slices.Slices):
     @contextmanager
     def _running_beside(self) -> Iterator[None]:
         self._beside = True
-        self._stopped.release()
+        self._stop()
         try:
             yield
         finally:
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._back.set)
-            self._go.acquire()
+            self._start()
             self._beside = False
-            self._until = perf_counter() + SLICE_S
 
     def _give_way(self) -> None:
-        self._stopped.release()
+        self._stop()
+        self._start()
+
+    def _start(self) -> None:
+        """Waits for the loop to grant a slice."""
         self._go.acquire()
-        self._until = perf_counter() + SLICE_S
+        self._until, self._begun_s = perf_counter() + SLICE_S, thread_time()
+
+    def _stop(self) -> None:
+        """Ends a slice."""
+        self._busy_s = thread_time() - self._begun_s
+        self._stopped.release()
 
     # --- what the loop calls ---
 
@@ -146,11 +158,14 @@ class LoopSlices(slices.Slices):
                     long = True
                     gc.collect(_YOUNG)
                     gc.disable()  # it would look at all that the work makes, again and again
-                if cancelled is None:
-                    try:
-                        await (self._back.wait() if self._beside else asyncio.sleep(0))
-                    except asyncio.CancelledError as error:
-                        cancelled = error
+                again = True
+                while again:
+                    if cancelled is None:
+                        try:
+                            await (self._back.wait() if self._beside else asyncio.sleep(0))
+                        except asyncio.CancelledError as error:
+                            cancelled = error
+                    again = not self._beside and self._between()
                 self._back.clear()
         finally:
             self._worker = None
@@ -163,24 +178,30 @@ class LoopSlices(slices.Slices):
             raise cancelled
         return ended.result()
 
+    def _between(self) -> bool:
+        begun = self._held.now()
+        again = self.between()
+        if again:
+            self._held.ended(begun, self.between)
+        return again
+
     def _slice(self, work: Callable[[], object]) -> bool:
         """Waits for one slice of a work; whether it was the last one."""
         self._late = None
-        begun = self._held.now_waiting()
+        begun = perf_counter()
         self._go.release()
         self._stopped.acquire()
-        self._held.waited(begun, self._late or work)
+        self._held.waited(perf_counter() - begun, self._busy_s, self._late or work)
         return self._worker is None
 
     def _life(self, work: Callable[[], _Outcome]) -> _Outcome:
-        self._go.acquire()
+        self._start()
         self._worker = threading.get_ident()
-        self._until = perf_counter() + SLICE_S
         try:
             return work()
         finally:
             self._worker = None
-            self._stopped.release()
+            self._stop()
 
     def close(self) -> None:
         """No work may be under way."""

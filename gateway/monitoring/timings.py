@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from time import perf_counter, process_time, thread_time
+from time import perf_counter, thread_time
 from typing import Any
 
 from lamplighter.engine.log_events import EventLogger
@@ -88,14 +88,9 @@ class Holds(Timing):
         self._took(now[0] - begun[0], now[1] - begun[1], work)
         return now
 
-    @staticmethod
-    def now_waiting() -> tuple[float, float]:
-        """The same, for `waited`."""
-        return perf_counter(), process_time()
-
-    def waited(self, begun: tuple[float, float], work: Work) -> None:
-        """Counts a wait of the loop for another thread, while no third thread was running."""
-        self._took(perf_counter() - begun[0], process_time() - begun[1], work)
+    def waited(self, seconds: float, busy: float, work: Work) -> None:
+        """Counts a wait of the loop for another thread. busy: the processor time of that thread, in seconds."""
+        self._took(seconds, busy, work)
 
     def _took(self, seconds: float, busy: float, work: Work) -> None:
         self.took(seconds)

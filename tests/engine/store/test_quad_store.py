@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.slices import Slices
 from lamplighter.engine.store.quad_store import QuadStore, quad_from_native
-from lamplighter.engine.store.renewal import TRACKED_MAX, Ageing, RenewalPolicy, _Heavy
+from lamplighter.engine.store.renewal import TRACKED_MAX, Ageing, Renewal, RenewalPolicy, _Heavy
 from lamplighter.engine.terms import Quad, Term
 
 DECIMAL = "http://www.w3.org/2001/XMLSchema#decimal"
@@ -53,6 +54,26 @@ class Model:
         return QuadDelta(tuple(removed), tuple(added), created=tuple(created), dropped=tuple(dropped))
 
 
+class Elsewhere(Slices):
+    """Long work in another thread, which pauses where the engine lets it."""
+
+    def __init__(self) -> None:
+        self.store = QuadStore(slices=self)
+        self.within = False
+        self.dead_max = 0
+
+    @property
+    def elsewhere(self) -> bool:
+        return self.within
+
+    def pause(self) -> None:
+        if self.within:
+            self.within = False
+            while self.store.catch_up():
+                self.dead_max = max(self.dead_max, self.store.dead)
+            self.within = True
+
+
 steps = st.one_of(
     st.tuples(
         st.just("apply"),
@@ -60,7 +81,7 @@ steps = st.one_of(
         st.lists(st.sampled_from(NAMES[1:]), max_size=1),
         st.booleans(),
     ),
-    st.sampled_from([("flush",), ("step",), ("read",), ("contains",), ("undo",)]),
+    st.sampled_from([("flush",), ("step",), ("read",), ("contains",), ("undo",), ("long",), ("pause",), ("short",)]),
 )
 
 
@@ -82,12 +103,20 @@ def test_store_is_what_its_deltas_say_through_all_renewals() -> None:
     @given(st.lists(steps, min_size=10, max_size=60))
     def follow(todo) -> None:
         nonlocal renewals
-        store, model = QuadStore(EAGER), Model()
+        slices, model = Elsewhere(), Model()
+        store = slices.store = QuadStore(EAGER, slices=slices)
         for step in todo:
-            take(step, store, model)
+            match step:
+                case ("long",) | ("short",):
+                    slices.within = step == ("long",)
+                case ("pause",):
+                    slices.pause()
+                case _ if not slices.within or step != ("step",):
+                    take(step, store, model)
             assert len(store) == len(model.quads)
             assert set(store.graphs()) == model.graphs
             assert [store.has_graph(name) for name in NAMES[1:]] == [name in model.graphs for name in NAMES[1:]]
+        slices.within = False
         while store.step():
             pass
         check(store, model)
@@ -246,6 +275,54 @@ def test_renewal_copies_a_few_quads_at_a_time() -> None:
     assert steps == (400 - 60) // 10 + 1, "the last step catches up"
     assert set(store.quads(None)) == {quad_from_native(quad) for quad in store.native}
     assert (len(store), store.renewals, store.dead) == (400, 1, 0)
+
+
+def test_large_deltas_of_long_work_do_not_make_a_store_of_several_versions() -> None:
+    slices, count = Elsewhere(), 12_000
+    store, before = slices.store, tuple[Quad, ...]()
+    slices.within = True
+    for version in range(6):
+        after = tuple(Quad(f"<a:s{n}>", "<a:p>", f'"{version} {n}"') for n in range(count))
+        store.apply(QuadDelta(removed=before, added=after))
+        before = after
+    slices.within = False
+    assert store.renewals == 5
+    assert slices.dead_max <= count + RenewalPolicy().pending_max
+    assert set(store.quads(None)) == set(before)
+
+
+def test_long_work_that_only_removes_leaves_the_copying_for_later() -> None:
+    slices = Elsewhere()
+    store, quads = slices.store, tuple(Quad(f"<a:s{n}>", "<a:p>", f'"{n}"') for n in range(30_000))
+    slices.within = True
+    store.apply(QuadDelta(added=quads))
+    store.apply(QuadDelta(removed=quads[10:]))
+    slices.within = False
+    store.flush()
+    assert store._renewal is None or len(store._renewal.fresh) <= 10
+    while store.step():
+        pass
+    assert (store.renewals, store.dead, len(store.native)) == (1, 0, 10)
+
+
+def test_a_renewal_that_fails_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled(100, RenewalPolicy(dead_floor=0, slice_quads=10, copies_per_change=0))
+    store.apply(QuadDelta(removed=tuple(store.quads(None))[:60]))
+    store.flush()
+    store.step()
+
+    def fails(renewal: Renewal, live: int) -> bool:
+        raise MemoryError(live)
+
+    monkeypatch.setattr(Renewal, "step", fails)
+    with pytest.raises(MemoryError):
+        store.step()
+    monkeypatch.undo()
+    while store.step():
+        pass
+    assert store.renewals == 1
+    assert {quad_from_native(quad) for quad in store.native} == set(store.quads(None))
+    assert len(store.native) == 40
 
 
 def test_quads_removed_during_a_renewal_are_dead_in_the_new_store() -> None:

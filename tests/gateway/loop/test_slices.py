@@ -113,6 +113,61 @@ async def test_loop_and_work_take_turns_and_are_never_at_it_together(sliced: Loo
     assert all("loop" in pair for pair in pairwise(log))
 
 
+async def test_upkeep_has_its_turns_between_two_slices_and_the_loop_between_two_turns(sliced: LoopSlices) -> None:
+    log: list[str] = []
+    owed = 0
+
+    def between() -> bool:
+        nonlocal owed
+        assert threading.get_ident() == loop
+        log.append(f"owed {owed}")
+        owed -= 1
+        return owed >= 0
+
+    def work() -> None:
+        nonlocal owed
+        for number in range(3):
+            log.append(f"work {number}")
+            owed = number
+            sliced.pause()
+        with sliced.beside():
+            log.append("beside")
+
+    async def others() -> None:
+        while True:
+            log.append("loop")
+            await asyncio.sleep(0)
+
+    loop, sliced.between = threading.get_ident(), between
+    beside = asyncio.create_task(others())
+    await sliced.run(work)
+    beside.cancel()
+    assert [entry for entry in log if entry != "loop"] == [
+        *("work 0", "owed 0"),
+        *("work 1", "owed 1", "owed 0"),
+        *("work 2", "owed 2", "owed 1", "owed 0"),
+        "beside",
+    ]
+    turns = log[: log.index("beside")]
+    assert all("loop" in pair for pair in pairwise(turns) if pair[1].startswith("owed"))
+
+
+async def test_a_slice_is_measured_by_the_clock_of_its_own_thread(
+    sliced: LoopSlices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that is sealed meanwhile, in a third thread, takes nothing from the loop."""
+    took = dict.fromkeys([threading.get_ident()], 1000.0)
+    monkeypatch.setattr(slices, "thread_time", lambda: took.setdefault(threading.get_ident(), 0.0))
+
+    def work() -> None:
+        for seconds in (0.2, 0.7, 0.1):
+            took[threading.get_ident()] += seconds
+            sliced.pause()
+
+    await sliced.run(work)
+    assert sliced._held.busiest == pytest.approx(0.7)
+
+
 async def test_the_loop_goes_on_beside_what_cannot_pause(sliced: LoopSlices) -> None:
     went_on = threading.Event()
 

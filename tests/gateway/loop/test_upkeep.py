@@ -19,6 +19,7 @@ from lamplighter.gateway.loop.upkeep import (
     PAUSE_S,
     QUIET_TURNS_MAX,
     RENEWAL_PAUSE_S,
+    RETIRED_MAX,
     TRIM_TURNS_MIN,
     Upkeep,
 )
@@ -114,6 +115,40 @@ def test_a_replaced_store_is_let_go_when_it_is_quiet_or_has_waited_long(monkeypa
     assert newer() is not None, "each blocks the loop for as long as its memory takes"
     keeper.turn(quiet=True)
     assert newer() is None
+
+
+def test_long_work_leaves_one_replaced_store_to_wait_and_survives_a_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = Engine()
+    keeper, _ = upkeep(engine)
+    for native in (object(), object(), object()):
+        engine.store.retire(native)
+    assert [keeper.between() for _ in range(3)] == [True, True, False]
+
+    def fails() -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr(engine.store, "catch_up", fails)
+    assert not keeper.between()
+    assert "upkeep failed" in caplog.text
+
+
+async def test_large_updates_do_not_make_a_store_of_several_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 1e6)  # no turn of upkeep comes in between
+    monkeypatch.setattr("lamplighter.gateway.loop.slices.SLICE_S", 0.0)
+    count, rounds = 11_000, 5
+    async with recovered_runner(tmp_path) as runner:
+        store = runner._engine.store
+        for version in range(rounds):
+            quads = " . ".join(f"<http://s{number}> <http://p{version}> {number}" for number in range(count))
+            await update(runner, f"DELETE WHERE {{ ?s ?p ?o }} ; INSERT DATA {{ {quads} }}")
+            assert store.dead <= count + RenewalPolicy().pending_max
+        assert store.renewals >= rounds - 1
+        assert len(runner._upkeep._retired) <= RETIRED_MAX + 1
+        assert len(store) == count
 
 
 async def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_red(

@@ -41,16 +41,13 @@ def test_the_work_that_held_the_loop_longest_is_named_and_logged(
     assert held.members()["processor_max_work"] is None
     now = 0.0
     monkeypatch.setattr(timings, "thread_time", lambda: now)
-    monkeypatch.setattr(timings, "process_time", lambda: now)
     with caplog.at_level(logging.WARNING, timings.__name__):
         begun = held.now()
         now += 0.1
         held.ended(begun, partial(partial(math.isqrt), 4))
         assert (held.members()["processor_max"], held.members()["processor_max_work"]) == (100.0, "isqrt")
         assert caplog.messages == []
-        waiting = held.now_waiting()
-        now += 0.3
-        held.waited(waiting, "a slice")
+        held.waited(2.0, 0.3, "a slice")
         begun = held.now()
         now += 0.26
         held.ended(begun, "not the longest")
