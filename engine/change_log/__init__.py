@@ -24,6 +24,7 @@ from lamplighter.engine.change_log.codec import (
     check,
     decode,
     encode,
+    place,
     seal_name,
     segment_name,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "check",
     "decode",
     "encode",
+    "place",
     "seal_name",
     "segment_name",
 ]

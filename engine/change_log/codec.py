@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Annotated, Literal, NamedTuple
 
@@ -158,6 +159,7 @@ def encode(record: Record, slices: Slices = Slices()) -> bytes:  # noqa: B008 - 
     if len(record.d) + len(record.a) + len(record.k) > LONG:
         members = {name: _encoded(getattr(record, name), slices) for name in ("d", "a", "k") if getattr(record, name)}
         record = msgspec.structs.replace(record, **members)
+        slices.pause()
     body = _encode(record)[:-1]
     return b'%s%s%08x"}\n' % (body, _CRC, google_crc32c.value(body))
 
@@ -198,8 +200,31 @@ def decode(line: bytes) -> Record:
     return record
 
 
+class _Head(msgspec.Struct):
+    v: int
+    gw: str
+    epoch: Count
+    seq: Count
+
+
+def place(line: bytes) -> tuple[str, int, int]:
+    """(gw, epoch, seq) of a line that passed `check`. Reads the begin of the line only, in microseconds: to `decode` a
+    record of 720,000 quads takes 0.8 s, and no other thread runs meanwhile. Raises as `decode`."""
+    found = line.find(_BEHIND_PLACE, 0, _PLACE_BYTES)
+    if found >= 0:
+        with suppress(msgspec.DecodeError):
+            head = _decode_head(line[:found] + b"}")
+            if head.v == VERSION:
+                return head.gw, head.epoch, head.seq
+    record = decode(line)
+    return record.gw, record.epoch, record.seq
+
+
+_BEHIND_PLACE = b',"ts":'
+_PLACE_BYTES = 4096
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
+_decode_head = msgspec.json.Decoder(_Head).decode
 
 
 # --- files --------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Follower:
         try:
             matchers, wildcards = self._matchers, self._wildcards
             if changed > LONG or changed * self._lutt.filed > LONG_MATCHINGS:
-                matchings = self._lutt.matchings(delta)
+                matchings = self._lutt.matchings(delta, self._slices)
                 size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
                 for some in sliced(delta.removed, self._slices, size):
                     self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)

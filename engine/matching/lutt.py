@@ -88,11 +88,14 @@ class Lutt(Generic[Owner]):
         if predicate is not None and not filed:
             self.matchers.pop(predicate, None)
 
-    def matchings(self, delta: QuadDelta) -> int:
+    def matchings(self, delta: QuadDelta, slices: Slices = Slices()) -> int:  # noqa: B008 - it has no state
         """How often a delta calls a matcher with a quad, at most `filed` times for each quad."""
         wildcards, matchers = len(self.wildcards), self.matchers
         return sum(
-            wildcards + len(matchers.get(quad.p, ())) for quads in (delta.removed, delta.added) for quad in quads
+            wildcards + len(matchers.get(quad.p, ()))
+            for quads in (delta.removed, delta.added)
+            for some in sliced(quads, slices)
+            for quad in some
         )
 
     @property

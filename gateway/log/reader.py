@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.engine.change_log import Record, Seal, SegmentName, check, decode, seal_name, segment_name
+from lamplighter.engine.change_log import Record, Seal, SegmentName, check, decode, place, seal_name, segment_name
 from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.errors import ChangeLogError
 
@@ -259,7 +259,7 @@ class CheckedLines:
         for line in self._frames:
             try:
                 check(line)
-                if self._end is not None and decode(line).seq >= self._end:
+                if self._end is not None and place(line)[2] >= self._end:
                     return
             except ValueError as error:
                 self.reason = str(error)

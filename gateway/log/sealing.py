@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from lamplighter.engine.change_log import VERSION, Seal, SegmentName, decode, seal_name, segment_name
+from lamplighter.engine.change_log import VERSION, Seal, SegmentName, place, seal_name, segment_name
 from lamplighter.engine.change_log.frames import SEALED
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.disk import Disk
@@ -43,31 +43,32 @@ def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
     Raises OSError, and ChangeLogError when the segment has lost records since they were written.
     """
     found = segments(folder)
-    place = [other.begin for other in found].index(segment.begin)
+    number = [other.begin for other in found].index(segment.begin)
     lines = CheckedLines(segment, ends(found).get(segment.name.epoch))
     compressed = _Compressed(lines)
     data = compressed.data()
     if not compressed.count:
         disk.remove(segment.path)
         return None
-    first, last = decode(compressed.first), decode(compressed.last)
-    after = found[place + 1] if place + 1 < len(found) else None
-    next_ = None if after is None or after.name.epoch != first.epoch else after.name.first
-    if compressed.count != last.seq - first.seq + 1 or (next_ is not None and last.seq != next_ - 1):
+    gateway, epoch, first = place(compressed.first)
+    _, _, last = place(compressed.last)
+    after = found[number + 1] if number + 1 < len(found) else None
+    next_ = None if after is None or after.name.epoch != epoch else after.name.first
+    if compressed.count != last - first + 1 or (next_ is not None and last != next_ - 1):
         why = lines.reason or "the file is whole"
         raise ChangeLogError(
-            f"records are missing behind {last.seq}, where {next_} should follow: {why}",
+            f"records are missing behind {last}, where {next_} should follow: {why}",
             path=segment.path,
             hint="the card may be failing; keep a backup",
         )
-    previous = seal_of(found[place - 1]) if place else None
-    name = SegmentName(first.epoch, first.seq, last.seq)
+    previous = seal_of(found[number - 1]) if number else None
+    name = SegmentName(epoch, first, last)
     sealed = Seal(
         v=VERSION,
-        gw=first.gw,
-        epoch=first.epoch,
-        first=first.seq,
-        last=last.seq,
+        gw=gateway,
+        epoch=epoch,
+        first=first,
+        last=last,
         count=compressed.count,
         bytes=len(data),
         sha256=hashlib.sha256(data).hexdigest(),

@@ -203,10 +203,13 @@ class LogWriter:
         )
 
     def _write(self, record: Record) -> Record:
-        assert self._file is not None
         line = encode(record, self.slices)
         if len(line) > RECORD_REST_BYTES_MAX:
             _check_size(line, record)
+        self.slices.pause()
+        if self._file is None:  # the segment was ended in a pause
+            self._begin()
+        assert self._file is not None
         try:
             data = self._frames.add(line)
             if self.disk.write(self._file, data) < len(data):

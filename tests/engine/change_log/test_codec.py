@@ -1,9 +1,10 @@
 import json
 
 import google_crc32c
+import msgspec
 import pytest
 
-from lamplighter.engine.change_log import Cause, GraphChanges, Record, Timer, decode, encode
+from lamplighter.engine.change_log import Cause, GraphChanges, Record, Timer, codec, decode, encode, place
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Quad
 
@@ -43,6 +44,22 @@ def test_round_trip() -> None:
     assert decode(encode(RECORD)[:-1]) == RECORD
     timer = Record(1, "timer", "g", 1, 1, "t", False, "b", 5, timer=Timer("x", "INSERT DATA {}", delay_us=30_000_000))
     assert decode(encode(timer)[:-1]) == timer
+
+
+def test_the_place_of_a_line_is_read_without_its_quads(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = encode(RECORD)[:-1]
+    reordered = b'{"ts":"t","type":"gap","trusted":true,"boot":"b","boottime_us":1,"seq":9,"gw":"g","epoch":2,"v":1'
+    crc = b"%08x" % google_crc32c.value(reordered)
+    assert place(reordered + b',"crc":"' + crc + b'"}') == ("g", 2, 9), "other writers may have another order"
+    newer = encode(msgspec.structs.replace(RECORD, v=2))[:-1]
+    with pytest.raises(ConfigurationError, match="version 2"):
+        place(newer)
+
+    def not_to_be_read(body: bytes) -> Record:
+        raise AssertionError(body)
+
+    monkeypatch.setattr(codec, "_decode", not_to_be_read)
+    assert place(line) == ("gw-7f3a", 1, 17)
 
 
 def test_every_changed_byte_is_noticed() -> None:

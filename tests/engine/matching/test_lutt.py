@@ -58,3 +58,6 @@ def test_a_large_delta_is_looked_up_with_pauses() -> None:
     many = (*few, Quad("<a:s>", "<a:p>", "<a:o>"))
     assert table.touched(QuadDelta(added=many), slices) == ["coarse"]
     assert slices.pauses > 1
+    slices.pauses = 0
+    table.matchings(QuadDelta(added=many), slices)
+    assert slices.pauses > 1

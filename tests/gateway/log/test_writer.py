@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.engine.change_log import Cause, Record, Timer, decode
+from lamplighter.engine.change_log import Cause, Record, Timer, codec, decode
 from lamplighter.engine.change_log.frames import FrameReader, FrameWriter
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
+from lamplighter.gateway.log.sealing import seal, unsealed
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from tests.support.gateway_parts import FakeClock, opened_log, records, segments
 from tests.support.places import ROOT
@@ -553,3 +555,41 @@ def test_a_start_that_writes_nothing_leaves_no_file_behind(tmp_path: Path) -> No
         _, _, log = replayed(tmp_path)
         log.finish()
     assert len(list((tmp_path / "log").iterdir())) == 1
+
+
+def test_a_segment_may_end_while_a_long_record_is_encoded(tmp_path: Path) -> None:
+    _, _, log = replayed(tmp_path)
+    first = commit(log, 0)
+
+    class Ending(Slices):
+        def pause(self) -> None:
+            log.slices = Slices()
+            log.end_segment()
+
+    log.slices = Ending()
+    many = QuadDelta(added=tuple(map(quad, range(LONG + 1))))
+    second = log.append(entries.commit(many, Cause("http", "test")))
+    third = commit(log, LONG + 1)
+    log.sync()
+    log.close()
+    assert len(segments(tmp_path)) == 2
+    assert replayed(tmp_path)[0] == [first, second, third]
+
+
+def test_sealing_reads_no_quads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To decode a long record keeps all threads waiting."""
+    _, _, log = replayed(tmp_path)
+    for number in range(3):
+        commit(log, number)
+    log.end_segment()
+    log.sync(always=True)
+    (segment,) = unsealed(log.path, None, log.epoch, log.sequence)
+
+    def not_to_be_read(body: bytes) -> Record:
+        raise AssertionError(body)
+
+    monkeypatch.setattr(codec, "_decode", not_to_be_read)
+    sealed = seal(log.disk, log.path, segment)
+    assert sealed is not None
+    assert (sealed.epoch, sealed.first, sealed.last, sealed.count) == (1, 1, 3, 3)
+    log.close()
