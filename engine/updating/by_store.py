@@ -357,7 +357,9 @@ def _graph_delta(operation: GraphOperation, context: _Context) -> QuadDelta:
     if source == target:
         return QuadDelta()
     parts = [] if verb == "ADD" else [_clear_delta(context, "", target, drop=True, silent=True)]
-    moved = [quad._replace(g=target) for quad in distinct(store.quads(source), context.slices)]
+    moved: list[Quad] = []
+    for some in sliced(list(distinct(store.quads(source), context.slices)), context.slices):
+        moved += [Quad(s, p, o, target) for s, p, o, _ in some]
     if parts:
         # The target is empty at this point, so all quads are new, and the graph exists again if there are any.
         created = (target,) if moved and target is not None else ()
