@@ -54,6 +54,7 @@ from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
+from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import Jsap
 from lamplighter.engine.errors import GatewayError
@@ -113,6 +114,7 @@ class CoapAdapter:
         if base_iri:
             self._problems = ProblemWriter(client, base_iri=base_iri, kind="coap", sources=SOURCES, clock=now)
         self._warnings = DropWarnings("coap", self._note, sources=SOURCES)
+        self._owners = StreamOwners(settings.streams_max, self._warnings.reading, kind="coap")
         self._output: Output[BoundCommand] | None = None
         self._sensors: CoapSensors | None = None
         self._server: CoapServer | None = None
@@ -218,9 +220,9 @@ class CoapAdapter:
             self._client,
             contacts=reachability,
             warnings=self._warnings,
+            owners=self._owners,
             observations=self.counters.observations,
             resources_max=settings.resources_max,
-            streams_max=settings.streams_max,
             model=settings.model,
             events_kept=settings.events_kept,
             trusted=self._trusted,
@@ -234,6 +236,7 @@ class CoapAdapter:
             contexts,
             secure=self._secure,
             warnings=self._warnings,
+            owners=self._owners,
             resources=() if self._found is None else (self._found.site,),
             base_iri=self._base_iri,
             clock=self._now,

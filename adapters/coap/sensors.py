@@ -132,9 +132,9 @@ class _Waiting:
 class CoapSensors:
     """The sensors of an adapter.
 
-    contacts: takes which devices answer. warnings: takes what is dropped. observations: counted here.
-    resources_max, streams_max: further ones are refused. model, events_kept: as for `ReadingCommits`. trusted:
-    whether the gateway's clock is synchronised. clock: wall time; elapsed: seconds of a monotonic clock.
+    contacts: takes which devices answer. warnings: takes what is dropped. owners: of the streams. observations: counted
+    here. resources_max: further ones are refused. model, events_kept: as for `ReadingCommits`. trusted: whether the
+    gateway's clock is synchronised. clock: wall time; elapsed: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class CoapSensors:
         *,
         contacts: DeviceContacts,
         warnings: DropWarnings,
+        owners: StreamOwners,
         observations: ObservationCounters,
         resources_max: int = 2_000,
-        streams_max: int = 10_000,
         model: Literal["latest", "event"] = "latest",
         events_kept: int = 10,
         trusted: Callable[[], bool] = lambda: True,
@@ -161,17 +161,17 @@ class CoapSensors:
         self._resources_max = resources_max
         self._trusted, self._clock, self._elapsed = trusted, clock, elapsed
         self._failures = Failures("coap")
-        self._owners = StreamOwners(streams_max, warnings.reading, kind="coap")
+        self._owners = owners
         self._commits = ReadingCommits(
             client,
             kind="coap",
             model=model,
             events_kept=events_kept,
-            streams_max=streams_max,
+            streams_max=owners.streams_max,
             counters=self.counters,
             warn=warnings.reading,
         )
-        self._intervals = Intervals(SILENT_INTERVALS, streams_max)
+        self._intervals = Intervals(SILENT_INTERVALS, owners.streams_max)
         self._rules: tuple[ResourceRule, ...] = ()
         self._sources: dict[_Key, _SensorResource] = {}
         self._by_device: dict[str, set[_SensorResource]] = {}

@@ -66,9 +66,9 @@ class _Place(NamedTuple):
 class CoapServer:
     """Listens and answers for as long as `run` runs.
 
-    contexts: OSCORE keys; secure: of ``security.enabled``. warnings: takes what is dropped. resources: further parts of
-    the site. base_iri: where the address is written as a triple; empty: nowhere. clock, trusted: as for
-    `PostedReadings`; machine, monotonic: as for `Networks`.
+    contexts: OSCORE keys; secure: of ``security.enabled``. warnings: takes what is dropped. owners: of the streams of
+    readings. resources: further parts of the site. base_iri: where the address is written as a triple; empty: nowhere.
+    clock, trusted: as for `PostedReadings`; machine, monotonic: as for `Networks`.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class CoapServer:
         *,
         secure: bool,
         warnings: DropWarnings,
+        owners: StreamOwners,
         resources: Sequence[SiteResource] = (),
         base_iri: str = "",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -99,11 +100,11 @@ class CoapServer:
                 kind="coap",
                 model=settings.model,
                 events_kept=settings.events_kept,
-                streams_max=settings.streams_max,
+                streams_max=owners.streams_max,
                 counters=counters,
                 warn=warnings.reading,
             ),
-            StreamOwners(settings.streams_max, warnings.reading, kind="coap"),
+            owners,
             counters,
             connected=lambda: client.connected,
             warn=warnings.reading,

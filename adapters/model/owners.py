@@ -12,11 +12,12 @@ STREAM_CHARS_MEAN = 2_000
 
 
 class StreamOwners:
-    """The streams of one run, at most `streams_max`. kind: of the adapter, such as "mqtt"; warn: takes topic and reason
-    of a reading that is refused."""
+    """The streams of one run, at most `streams_max`, however their readings come. kind: of the adapter, such as "mqtt";
+    warn: takes topic and reason of a reading that is refused."""
 
     def __init__(self, streams_max: int, warn: Callable[[str, str], None], *, kind: str) -> None:
-        self._streams_max, self._warn, self._kind = streams_max, warn, kind
+        self.streams_max = streams_max
+        self._warn, self._kind = warn, kind
         self._owners: dict[Term, tuple[str, Stream]] = {}
         self._chars = 0
 
@@ -24,7 +25,7 @@ class StreamOwners:
         """Whether the reading is of the owner of its stream. broker: its name; "" for CoAP."""
         stream = reading.stream
         owner = self._owners.get(stream.iri)
-        most = self._streams_max
+        most = self.streams_max
         if owner is None and len(self._owners) < most and self._chars < STREAM_CHARS_MEAN * most:
             self._owners[stream.iri] = owner = broker, stream
             self._chars += stream.chars()

@@ -156,34 +156,43 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         print(text)
         return 0
-    found = json.loads(text)
-    engine, subscriptions = found["engine"], found["spu_manager"]
-    print(f"Lamplighter {engine['version']}, {engine['gateway']}: {engine['status']}")
-    for problem in engine["problems"]:
-        print(f"PROBLEM    {problem}")
-    used = [(name, most) for name, most in found["quotas"].items() if most]
-    # The seven lines of the paper's table 1 (Roffia 2018, 6), and the use of quotas.
-    rows = [
-        ("up-time", _up_time(engine["up_time_s"])),
-        ("processed requests", f"{found['scheduler']['requests']:,}"),
-        (
-            "subscriptions",
-            f"{subscriptions['subscribers']:,} of clients (at most {subscriptions['max_subscribers']:,}), "
-            f"{subscriptions['application_subscriptions']:,} of applications",
-        ),
-        ("store query", _average(found["queries"]["store_ms"])),
-        ("store update", _average(found["updates"]["store_ms"])),
-        ("update processing", _average(found["updates"]["processing_ms"])),
-        ("SPU manager", _average(subscriptions["processing_ms"])),
-        ("loop held", _average(engine["loop_held_ms"])),
-        ("most of a quota", ", ".join(f"{name} {most:,}" for name, most in used) or "none used"),
-        *(("mqtt", broker["text"]) for broker in found["brokers"]),
-        *([("coap", found["coap"]["text"])] if found["coap"] else []),
-        *((kind, _counted(counts)) for kind, counts in found["adapters"].items()),
-    ]
-    for name, value in rows:
-        print(f"{name:<20}{value}")
+    for line in status_lines(json.loads(text)):
+        print(line)
     return 0
+
+
+def status_lines(found: dict[str, Any]) -> Iterator[str]:
+    """The figures of a gateway for people. It may be older or newer than this command: a member that it does not send
+    is shown as absent."""
+    engine = found.get("engine", {})
+    version, name, status = (engine.get(key, ABSENT) for key in ("version", "gateway", "status"))
+    yield f"Lamplighter {version}, {name}: {status}"
+    for problem in engine.get("problems", ()):
+        yield f"PROBLEM    {problem}"
+    for name, value in _STATUS.items():
+        try:
+            yield f"{name:<20}{value(found)}"
+        except KeyError:
+            yield f"{name:<20}{ABSENT}"
+    for broker in found.get("brokers", ()):
+        yield f"{'mqtt':<20}{broker.get('text', ABSENT)}"
+    if found.get("coap"):
+        yield f"{'coap':<20}{found['coap'].get('text', ABSENT)}"
+    for kind, counts in found.get("adapters", {}).items():
+        yield f"{kind:<20}{_counted(counts)}"
+
+
+def _clients(found: dict[str, Any]) -> str:
+    manager = found["spu_manager"]
+    return (
+        f"{manager['subscribers']:,} of clients (at most {manager['max_subscribers']:,}), "
+        f"{manager['application_subscriptions']:,} of applications"
+    )
+
+
+def _quotas(found: dict[str, Any]) -> str:
+    used = [(name, most) for name, most in found["quotas"].items() if most]
+    return ", ".join(f"{name} {most:,}" for name, most in used) or "none used"
 
 
 def _up_time(seconds: float) -> str:
@@ -200,6 +209,21 @@ def _average(timing: dict[str, Any]) -> str:
     if not timing["count"]:
         return "none yet"
     return f"{timing['average']:.3f} ms on average, {timing['min']:.3f} to {timing['max']:.3f} ms"
+
+
+ABSENT = "absent: the gateway has another version"
+_STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "up-time": lambda found: _up_time(found["engine"]["up_time_s"]),
+    "processed requests": lambda found: f"{found['scheduler']['requests']:,}",
+    "subscriptions": _clients,
+    "store query": lambda found: _average(found["queries"]["store_ms"]),
+    "store update": lambda found: _average(found["updates"]["store_ms"]),
+    "update processing": lambda found: _average(found["updates"]["processing_ms"]),
+    "SPU manager": lambda found: _average(found["spu_manager"]["processing_ms"]),
+    "loop held": lambda found: _average(found["engine"]["loop_held_ms"]),
+    "most of a quota": _quotas,
+}
+"""The seven lines of the paper's table 1 (Roffia 2018, 6), the blocking of the loop, and the use of quotas."""
 
 
 # --- verify ---------------------------------------------------------------------------------------------

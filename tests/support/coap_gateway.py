@@ -17,6 +17,8 @@ NAMES = "".join(f"PREFIX {name}: <{address}> " for name, address in PREFIXES.ite
 class EngineGateway:
     """Any number of subscriptions. texts: the updates that it took from the adapter."""
 
+    connected = True
+
     def __init__(self) -> None:
         self.engine = Engine()
         self.texts: list[str] = []

@@ -22,13 +22,15 @@ from lamplighter.adapters.coap.contexts import make_context
 from lamplighter.adapters.coap.discovery import proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.links import parsed
-from lamplighter.adapters.coap.serving import SiteCaller, SiteRequest
+from lamplighter.adapters.coap.server_settings import CoapServerSettings
+from lamplighter.adapters.coap.serving import SiteCaller, SiteRefusal, SiteRequest
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.resource_commands import resource_command
 from lamplighter.adapters.mapping.tables import ResourceCommandTable
+from lamplighter.engine.terms import literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.coap_gateway import EngineGateway
 from tests.support.coap_peers import free_udp_port, libcoap_server
@@ -192,6 +194,38 @@ def virtually(test: Callable[[], Any]) -> Callable[[], None]:
 
     run.__name__ = test.__name__
     return run
+
+
+# Readings.
+
+
+@virtually
+async def test_a_stream_that_is_read_is_not_posted_too_and_both_have_one_limit() -> None:
+    t = {"property": "gateway:temperature", "payload": "number", "feature": "room"}
+    read = {"stream": t | {"resource": "coap://10.0.1.1/t", "sensor": "sensor/t", "observe": "never", "poll_s": 1}}
+    posted = {"stream": t | {"path": "posted/{n}", "sensor": "sensor/{n}"}}
+    settings = replace(VIRTUAL, streams_max=2, server=CoapServerSettings(port=0))
+
+    async def post(here: Home, name: str) -> str:
+        assert here.adapter._server is not None
+        resource = here.adapter._server._posted.entry(("posted", name))
+        assert resource is not None
+        caller = SiteCaller(Origin(ip_address("10.0.1.1"), 5683))
+        try:
+            await resource.methods["POST"].handle(SiteRequest("POST", ("posted", name), caller, (), b"1", 0))
+        except SiteRefusal as error:
+            return str(error)
+        return ""
+
+    async with home(settings=settings, dataset=True) as here:
+        for rule in (read, posted):
+            here.gateway.write(f"INSERT DATA {{ [] a gateway:Mapping ; gateway:rule {literal(json.dumps(rule))} }}")
+        here.lamp.states["t"] = b"20"
+        await asyncio.sleep(5)
+        assert "belongs to another source" in await post(here, "t")
+        assert await post(here, "a") == ""
+        assert "belongs to another source" in await post(here, "b")  # the third stream
+        assert here.gateway.found("?o sosa:madeBySensor ?s ; sosa:hasSimpleResult ?x") == ["1", "20"]
 
 
 # What is sent.

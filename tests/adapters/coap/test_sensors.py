@@ -23,6 +23,7 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import REPORTS_MIN
 from lamplighter.adapters.mapping import ResourceRule, ResourceTable
+from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Networks
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
@@ -78,7 +79,7 @@ class Contacts:
 class Parts:
     """Sensors with what surrounds them."""
 
-    def __init__(self, exchanges: Exchanges, **options: Any) -> None:
+    def __init__(self, exchanges: Exchanges, *, streams_max: int = 100, **options: Any) -> None:
         self.gateway, self.contacts, self.problems = Gateway(), Contacts(), list[Problem]()
         warnings = DropWarnings("coap", self.problems.append, sources=("coap", "coap"))
         self.observations = ObservationCounters()
@@ -88,6 +89,7 @@ class Parts:
             client,
             contacts=self.contacts,
             warnings=warnings,
+            owners=StreamOwners(streams_max, warnings.reading, kind="coap"),
             observations=self.observations,
             **options,
         )

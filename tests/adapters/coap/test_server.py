@@ -19,6 +19,7 @@ from lamplighter.adapters.coap.server import CoapServer, listens_update
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
 from lamplighter.adapters.devices.dropped import DropWarnings
+from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.engine import Engine
 from lamplighter.ontology.vocabulary import LISTENS_ON
 from tests.adapters.coap.test_queries import PROFILE, FakeClient
@@ -42,7 +43,8 @@ async def running(server: CoapServerSettings, *, secure: bool = False, **more: A
     client.released.set()
     settings = CoapSettings(server=server, networks=(), **more)
     warnings = DropWarnings("coap", lambda problem: None)
-    found = CoapServer(settings, client, Contexts(), secure=secure, warnings=warnings, base_iri=BASE)
+    owners = StreamOwners(100, warnings.reading, kind="coap")
+    found = CoapServer(settings, client, Contexts(), secure=secure, warnings=warnings, owners=owners, base_iri=BASE)
     found.change_rules(rules(RULES))
     found.change_profiles({"street": PROFILE})
     async with beside(found.run()):
