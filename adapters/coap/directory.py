@@ -135,9 +135,15 @@ class Directory:
         self._monotonic = monotonic
         self._registrations: dict[str, Registration] = {}
         self._bytes: dict[str, int] = {}
+        self._links = self._links_bytes = 0
 
     def __len__(self) -> int:
         return len(self._registrations)
+
+    @property
+    def links(self) -> int:
+        """Of all registrations."""
+        return self._links
 
     def register(
         self, query: Iterable[str], text: bytes, registrant: Registrant, *, simple: bool = False
@@ -266,20 +272,21 @@ class Directory:
 
     def _put(self, new: Registration) -> None:
         """Adds or replaces a registration, if there is room. A replaced one keeps its place in lookups."""
-        others = [one for one in self._registrations.values() if one.id != new.id]
-        size = len(links.written(new.links).encode())
-        if (
-            len(others) >= REGISTRATIONS_MAX
-            or sum(len(one.links) for one in others) + len(new.links) > LINKS_ALL_MAX
-            or sum(self._bytes[one.id] for one in others) + size > LINKS_BYTES_ALL_MAX
-        ):
+        known, size = self._registrations.get(new.id), len(links.written(new.links).encode())
+        count = self._links + len(new.links) - (0 if known is None else len(known.links))
+        size_all = self._links_bytes + size - self._bytes.get(new.id, 0)
+        room = known is not None or len(self._registrations) < REGISTRATIONS_MAX
+        if not room or count > LINKS_ALL_MAX or size_all > LINKS_BYTES_ALL_MAX:
             raise RegistrationError("full", "the directory is full")
+        self._links, self._links_bytes = count, size_all
         self._registrations[new.id] = new
         self._bytes[new.id] = size
 
     def _drop(self, id_: str) -> Registration:
-        del self._bytes[id_]
-        return self._registrations.pop(id_)
+        known = self._registrations.pop(id_)
+        self._links -= len(known.links)
+        self._links_bytes -= self._bytes.pop(id_)
+        return known
 
 
 def registration_id(endpoint: str, sector: str = "") -> str:

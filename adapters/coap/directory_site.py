@@ -22,6 +22,10 @@ from lamplighter.adapters.coap.serving import (
 
 RETRY_S = 10
 """How long a caller is asked to wait while the directory takes no requests, or is full."""
+LOOKUP_BYTES_MAX = 512 * 1024
+"""Of the answer to a lookup."""
+LINKS_OF_REQUEST = 500
+"""A lookup counts as one further request for each so many links of the directory."""
 DIRECTORY: SitePath = ("rd",)
 SIMPLE: SitePath = (".well-known", "rd")
 ENDPOINTS: SitePath = ("rd-lookup", "ep")
@@ -53,14 +57,20 @@ class DirectorySite:
         self._entries = {
             DIRECTORY: _entry(POST=SiteMethod(_answered(self._register), takes=lambda format_: format_ == LINK_FORMAT)),
             SIMPLE: _entry(POST=SiteMethod(_answered(self._register_simply), verified=True)),
-            ENDPOINTS: _entry(GET=SiteMethod(_answered(self._endpoints), gives=(LINK_FORMAT,))),
-            RESOURCES: _entry(GET=SiteMethod(_answered(self._resources), gives=(LINK_FORMAT,))),
+            ENDPOINTS: _entry(GET=self._lookup(self._endpoints)),
+            RESOURCES: _entry(GET=self._lookup(self._resources)),
         }
 
     def entry(self, path: SitePath) -> SiteEntry | None:
         if len(path) == 2 and path[:1] == DIRECTORY:
             return self._one
         return self._entries.get(path)
+
+    def _lookup(self, handle: Callable[[SiteRequest], Awaitable[SiteAnswer]]) -> SiteMethod:
+        return SiteMethod(_answered(handle), gives=(LINK_FORMAT,), cost=self._cost)
+
+    def _cost(self, request: SiteRequest) -> int:
+        return self._registrations.directory.links // LINKS_OF_REQUEST
 
     def links(self, caller: SiteCaller) -> Iterable[Link]:
         return _LINKS if caller.permitted else ()
@@ -100,7 +110,11 @@ def _entry(**methods: SiteMethod) -> SiteEntry:
 
 
 def _content(found: Sequence[Link]) -> SiteAnswer:
-    return SiteAnswer(Code.CONTENT, links.written(found).encode(), LINK_FORMAT)
+    """Raises SiteRefusal."""
+    body = links.written(found).encode()
+    if len(body) > LOOKUP_BYTES_MAX:
+        raise SiteRefusal(Code.BAD_REQUEST, "the answer is too long; use page and count")
+    return SiteAnswer(Code.CONTENT, body, LINK_FORMAT)
 
 
 def _answered(handle: Callable[[SiteRequest], Awaitable[SiteAnswer]]) -> Callable[[SiteRequest], Awaitable[SiteAnswer]]:

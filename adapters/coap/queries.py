@@ -7,6 +7,7 @@ bindings share a subscription. Each notification is the whole result.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -41,6 +42,14 @@ ANSWER_S = 15.0
 RETRY_AFTER_S = 10
 MAX_AGE_S = 60
 BINDINGS_MAX = 16
+ROWS_MAX = 16_384
+"""Of a result; one with more has no body that is short enough."""
+TOO_LONG_S, TOO_LONG_MAX = 60.0, 64
+"""Queries with results that are too long are remembered so long, and so many of them."""
+COST = 4
+"""As how many further requests a query counts that is not followed."""
+WARNINGS_MAX = 100
+"""Reasons in the log why a query is not followed."""
 
 logger = EventLogger(__name__)
 
@@ -66,11 +75,12 @@ class BoundQuery(NamedTuple):
 @dataclass(eq=False)
 class _FollowedQuery:
     """A subscription. result: None before the first; answers: made of it, by format; failure: it has ended; changed:
-    set at the next change of one of them."""
+    set at the next change of one of them. refused: why there is no answer in a format."""
 
     observers: int = 0
     result: Bag | None = None
     answers: dict[int | None, SiteAnswer] = field(default_factory=dict)
+    refused: dict[int | None, SiteRefusal] = field(default_factory=dict)
     failure: GatewayError | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -78,6 +88,7 @@ class _FollowedQuery:
     def tell(self) -> None:
         """Wakes the observers."""
         self.answers.clear()
+        self.refused.clear()
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -86,8 +97,15 @@ class _FollowedQuery:
         if self.failure is not None:
             raise _refusal(self.failure)
         assert self.result is not None
+        refused = self.refused.get(accept)
+        if refused is not None:
+            raise SiteRefusal(refused.code, refused.reason)
         if accept not in self.answers:
-            self.answers[accept] = _answer(self.result, accept)
+            try:
+                self.answers[accept] = _answer(self.result, accept)
+            except SiteRefusal as refusal:
+                self.refused[accept] = refusal
+                raise
         return self.answers[accept]
 
 
@@ -103,6 +121,8 @@ class QueryResources:
         self._allowed = allowed
         self._profiles: Mapping[str, Jsap] = {}
         self._followed: dict[BoundQuery, _FollowedQuery] = {}
+        self._too_long: OrderedDict[BoundQuery, float] = OrderedDict()  # until when
+        self._warned: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
 
     def change_profiles(self, profiles: Mapping[str, Jsap]) -> None:
@@ -134,7 +154,8 @@ class QueryResources:
             allowed = self._allowed(caller)
             return allowed is None or bool(allowed & names)
 
-        return SiteEntry({"GET": SiteMethod(self._handle, gives=FORMATS, observe=self._observe)}, permits)
+        method = SiteMethod(self._handle, gives=FORMATS, observe=self._observe, cost=self._cost)
+        return SiteEntry({"GET": method}, permits)
 
     def links(self, caller: SiteCaller) -> Iterable[Link]:
         allowed = self._allowed(caller) if caller.permitted else frozenset()
@@ -153,11 +174,21 @@ class QueryResources:
         found = [one for one in profiles if one in self._profiles and path[-1] in self._profiles[one].queries]
         return (found[0], path[-1]) if len(found) == 1 else None
 
+    def _cost(self, request: SiteRequest) -> int:
+        return 0 if self._known(self._bound(request)) is not None else COST
+
+    def _known(self, bound: BoundQuery) -> _FollowedQuery | None:
+        """The subscription that has the result of a query."""
+        found = self._followed.get(bound)
+        return None if found is None or found.result is None or found.failure is not None else found
+
     async def _handle(self, request: SiteRequest) -> SiteAnswer:
-        bound = self._bound(request)
-        followed = self._followed.get(bound)
-        if followed is not None and followed.result is not None and followed.failure is None:
+        bound, now = self._bound(request), asyncio.get_running_loop().time()
+        followed = self._known(bound)
+        if followed is not None:
             return followed.answer(request.accept)
+        if now < self._too_long.get(bound, 0.0):
+            raise _too_long()
         try:
             async with asyncio.timeout(ANSWER_S):
                 result = await self._client.query(
@@ -167,7 +198,15 @@ class QueryResources:
             raise SiteRefusal(Code.SERVICE_UNAVAILABLE, max_age=RETRY_AFTER_S) from error
         except GatewayError as error:
             raise _refusal(error) from error
-        return _answer(result, request.accept)
+        try:
+            return _answer(result, request.accept)
+        except SiteRefusal as refusal:
+            if refusal.code is Code.INTERNAL_SERVER_ERROR:
+                self._too_long[bound] = now + TOO_LONG_S
+                self._too_long.move_to_end(bound)
+                if len(self._too_long) > TOO_LONG_MAX:
+                    self._too_long.popitem(last=False)
+            raise
 
     async def _observe(self, request: SiteRequest) -> AsyncGenerator[SiteAnswer, None]:
         """The results that differ, the first one at once. Without a free subscription it ends at once."""
@@ -222,6 +261,10 @@ class QueryResources:
         found = self._followed.get(bound)
         if found is not None and found.failure is None:
             return found
+        if found is None and len(self._followed) >= SUBSCRIPTIONS_MAX:
+            unused = next((item for item in self._followed.items() if not item[1].observers), None)
+            if unused is not None:  # it lingers; nobody can hold places without observing
+                self._end_if_unused(*unused)
         if self._tasks is None or (found is None and len(self._followed) >= SUBSCRIPTIONS_MAX):
             return None
         followed = self._followed[bound] = _FollowedQuery()
@@ -250,7 +293,9 @@ class QueryResources:
                         followed.tell()
             except GatewayError as error:
                 if not error.retriable or isinstance(error, UpstreamError):
-                    logger.warning("coap query not followed", reason=error)
+                    if str(error) not in self._warned and len(self._warned) < WARNINGS_MAX:
+                        self._warned.add(str(error))
+                        logger.warning("coap query not followed", reason=error)
                     followed.failure = error
                     followed.tell()
                     return
@@ -261,13 +306,19 @@ class QueryResources:
 def _answer(result: Bag, accept: int | None) -> SiteAnswer:
     """Raises SiteRefusal."""
     content_format = FORMATS[0] if accept is None else accept
+    if len(result) > ROWS_MAX:
+        raise _too_long()
     try:
         body = result_body(result, content_format)
     except PayloadError as error:
         raise SiteRefusal(Code.NOT_ACCEPTABLE, str(error)) from error
     if len(body) > BODY_BYTES_MAX:
-        raise SiteRefusal(Code.INTERNAL_SERVER_ERROR, "the result is too long")
+        raise _too_long()
     return SiteAnswer(Code.CONTENT, body, content_format, max_age=MAX_AGE_S)
+
+
+def _too_long() -> SiteRefusal:
+    return SiteRefusal(Code.INTERNAL_SERVER_ERROR, "the result is too long")
 
 
 def _refusal(error: GatewayError) -> SiteRefusal:

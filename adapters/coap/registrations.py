@@ -48,8 +48,10 @@ CHECK_S = 1.0
 """How often it is looked which registrations have expired."""
 SOURCE_REGISTRATIONS_MAX = 100
 """Registrations of one source without a security context. One source must not fill the directory."""
-FETCHES_MAX = 32
-"""Simple registrations whose links are being fetched."""
+FETCHES_MAX, SOURCE_FETCHES_MAX = 16, 8
+"""Simple registrations whose links are being fetched, of all sources and of one."""
+FETCH_S = 60.0
+"""After so long, links are not fetched any more."""
 STORE_S = 20.0
 """How long a request waits until its registration is stored."""
 PORTION_MAX = 50
@@ -119,7 +121,8 @@ class Registrations:
         """The source of each registration that no security context owns."""
         self._unstored: _Waiting = {}
         self._work = asyncio.Event()
-        self._fetches: dict[str, asyncio.Task[None]] = {}
+        self._fetches: dict[str, tuple[asyncio.Task[None], str]] = {}
+        """With the source of each."""
         self._counts = dict.fromkeys(("registrations", "registrations_expired", "registrations_failed"), 0)
 
     def counts(self) -> dict[str, int]:
@@ -138,7 +141,7 @@ class Registrations:
                     self.expire()
         finally:
             self.ready = False
-            fetches = list(self._fetches.values())
+            fetches = [fetch for fetch, _ in self._fetches.values()]
             for fetch in fetches:
                 fetch.cancel()
             await asyncio.gather(*fetches, return_exceptions=True)
@@ -160,10 +163,12 @@ class Registrations:
         self._check_room(id_, caller)
         if id_ in self._fetches:
             return
-        if len(self._fetches) >= FETCHES_MAX:
+        source = machine_of(caller)
+        of_source = sum(one == source for _, one in self._fetches.values())
+        if len(self._fetches) >= FETCHES_MAX or of_source >= SOURCE_FETCHES_MAX:
             raise UnavailableError
         fetch = asyncio.get_running_loop().create_task(self._fetch(tuple(query), caller), name=f"coap links {id_}")
-        self._fetches[id_] = fetch
+        self._fetches[id_] = fetch, source
         fetch.add_done_callback(lambda _: self._fetches.pop(id_, None))
 
     async def update(self, id_: str, query: Sequence[str], caller: SiteCaller) -> Registration:
@@ -210,9 +215,10 @@ class Registrations:
             raise UnavailableError
 
     def _check_room(self, id_: str, caller: SiteCaller) -> None:
-        if caller.protected or self._sources.get(id_) == machine_of(caller):
+        source = machine_of(caller)
+        if caller.protected or self._sources.get(id_) == source:
             return
-        if sum(name == machine_of(caller) for name in self._sources.values()) >= SOURCE_REGISTRATIONS_MAX:
+        if sum(name == source for name in self._sources.values()) >= SOURCE_REGISTRATIONS_MAX:
             raise RegistrationError("full", f"one source has at most {SOURCE_REGISTRATIONS_MAX} registrations")
 
     async def _register(self, query: Sequence[str], text: bytes, caller: SiteCaller, *, simple: bool) -> Registration:
@@ -231,9 +237,13 @@ class Registrations:
         """Fetches the links of a source, and registers it (section 5.1)."""
         place = f"{registrant_of(caller).base}/.well-known/core"
         try:
-            answer = await self._exchanges.request(
-                CoapRequest(place, "GET", accept=LINK_FORMAT, device=caller.device if caller.protected else "")
-            )
+            device = caller.device if caller.protected else ""
+            request = CoapRequest(place, "GET", accept=LINK_FORMAT, device=device, retried=True)
+            try:
+                async with asyncio.timeout(FETCH_S):  # half of the slots stay free for commands
+                    answer = await self._exchanges.request(request)
+            except TimeoutError as error:
+                raise UpstreamError(f"the links did not come within {FETCH_S:g} s") from error
             if not answer.successful or answer.format not in (None, LINK_FORMAT):
                 raise UpstreamError(f"the device answered {answer.code} instead of its links")
             await self._register(query, answer.body, caller, simple=True)

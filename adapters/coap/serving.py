@@ -89,6 +89,10 @@ Handler = Callable[[SiteRequest], Awaitable[SiteAnswer]]
 Observer = Callable[[SiteRequest], AsyncGenerator[SiteAnswer, None]]
 
 
+def no_cost(request: SiteRequest) -> int:
+    return 0
+
+
 def no_format(content_format: int | None) -> bool:
     """For methods without a body."""
     return content_format is None
@@ -100,7 +104,7 @@ class SiteMethod(NamedTuple):
     handle: answers, or raises SiteRefusal. takes: whether a body may have a content format, None if it names none.
     gives: content formats of answers, the default first; empty: Accept does not matter. observe: the states of the
     resource, the first at once; None: Observe is not offered. verified: whether only sources that have shown that they
-    receive our answers may do it.
+    receive our answers may do it. cost: as how many further requests one counts; it may raise SiteRefusal.
     """
 
     handle: Handler
@@ -108,6 +112,7 @@ class SiteMethod(NamedTuple):
     gives: tuple[int, ...] = ()
     observe: Observer | None = None
     verified: bool = False
+    cost: Callable[[SiteRequest], int] = no_cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 ::
 
     datagram ─▶ rate ─▶ format ─▶ OSCORE ─▶ critical options ─▶ path ─▶ permission ─▶ method ─▶ Accept
-             ─▶ content format ─▶ Echo ─▶ size and blocks ─▶ handler ─▶ answer, in blocks
+             ─▶ content format ─▶ Echo ─▶ size and blocks ─▶ cost ─▶ handler ─▶ answer, in blocks
 
 `admits` checks the rate, and the socket the format. `serving` says what resources are.
 """
@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import IPv6Address
 from typing import Any
 
 import aiocoap
@@ -61,8 +62,12 @@ LEISURE_S = 2.0
 """Answers to a multicast request are spread over this time."""
 REQUEST_SLOT_S = 600
 """A request that is sent again has the same id within a slot of this length."""
+RATE_WAIT_S = 1
+"""When a source that sends too many costly requests may try again."""
 WELL_KNOWN: SitePath = (".well-known", "core")
 
+_UNVERIFIED = IPv6Address("::")
+"""Stands for all sources that are not verified, whose costly requests have one rate together: they can be forged."""
 _OBSERVE_NUMBERS = 1 << 24
 _PROXY = (OptionNumber.PROXY_URI, OptionNumber.PROXY_SCHEME)
 _CRITICAL = frozenset(
@@ -139,9 +144,10 @@ class Site:
         self._resources = resources
         self._echo_writes = echo_writes
         self._now, self._monotonic, self._leisure = now, monotonic, leisure
-        self._rates = Rates(monotonic)
+        self._rates, self._costs = Rates(monotonic), Rates(monotonic)
         self._bodies = PartialBodies()
-        self._kept = KeptAnswers()
+        self._kept = {True: KeptAnswers(), False: KeptAnswers()}
+        """For sources that are verified, and for others: those must not displace the answers of the former."""
         self._failures = Failures("coap")
         self._observers: Counter[Any] = Counter()
         self._observe_number = int(now().timestamp()) % _OBSERVE_NUMBERS
@@ -236,14 +242,17 @@ class Site:
             body,
             content_format,
             accept,
-            self._id(exchange, body),
+            _request_id(exchange, body, self._now()),
         )
+        block = block_option(message.opt.block2)
+        kept_key = _kept_key(request)
+        kept = None if block is None or not block.number else self._kept_for(exchange).get(kept_key, self._monotonic())
+        if kept is None and (cost := method.cost(request)) and not self._may_cost(exchange, cost):
+            return
         if observed and method.observe is not None and self._may_observe(caller):
             async with aclosing(method.observe(request)) as states:
                 if await self._observe(exchange, request, states):
                     return
-        block = block_option(message.opt.block2)
-        kept = None if block is None or not block.number else self._kept.get(_kept_key(request), self._monotonic())
         answer = await method.handle(request) if kept is None else kept
         if message.remote.is_multicast_locally and not answer.body:
             raise SiteRefusal(Code.NOT_FOUND)
@@ -255,6 +264,18 @@ class Site:
         if not path or any(not segment or "/" in segment for segment in path):
             return None
         return next((found for one in self._resources if (found := one.entry(path)) is not None), None)
+
+    def _may_cost(self, exchange: _Exchange, cost: int) -> bool:
+        """Whether a request of this cost is handled now; else it is answered. Raises SiteRefusal."""
+        if exchange.limit is not None and not self._costs.allows(_UNVERIFIED, cost):
+            self._ask_for_echo(exchange)
+            return False
+        if not self._costs.allows(exchange.caller.origin.address, cost):
+            raise SiteRefusal(Code.TOO_MANY_REQUESTS, max_age=RATE_WAIT_S)
+        return True
+
+    def _kept_for(self, exchange: _Exchange) -> KeptAnswers:
+        return self._kept[exchange.limit is None]
 
     def _limit(self, caller: SiteCaller, message: aiocoap.Message) -> int | None:
         return self.verified.answer_bytes_max(caller.origin, message_bytes(message, len(message.token)))
@@ -272,15 +293,8 @@ class Site:
             raise too_large
         caller = exchange.caller
         source = caller.device if caller.protected else caller.origin.address
-        name = (
-            caller.origin.port,
-            message.code,
-            message.opt.uri_path,
-            message.opt.uri_query,
-            tuple(message.opt.request_tag),
-        )
         try:
-            body = self._bodies.add(source, name, block, message.payload, self._monotonic())
+            body = self._bodies.add(source, _body_name(exchange), block, message.payload, self._monotonic())
         except BlockError as error:
             if error.fault == "limit":
                 raise too_large from error
@@ -291,14 +305,6 @@ class Site:
             going_on.opt.block1 = block
             exchange.send(going_on)
         return body
-
-    def _id(self, exchange: _Exchange, body: bytes) -> str:
-        message, caller = exchange.pipe.request, exchange.caller
-        slot = int(self._now().timestamp()) // REQUEST_SLOT_S
-        source = f"{caller.device if caller.protected else caller.origin} {message.mid} {slot} {message.code.name} "
-        options = exchange.message.opt
-        parts = source.encode(), repr((options.uri_path, options.uri_query)).encode(), message.token, body
-        return "coap-" + hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
 
     # --- answers ---
 
@@ -322,7 +328,7 @@ class Site:
             self._ask_for_echo(exchange)
             return
         if sent.opt.block2 is not None and sent.opt.block2.more:
-            self._kept.keep(_kept_key(request), answer, self._monotonic())
+            self._kept_for(exchange).keep(_kept_key(request), answer, self._monotonic())
         if confirmable:
             sent.transport_tuning = aiocoap.Reliable()
         exchange.send(sent, last=observe is None)
@@ -417,12 +423,27 @@ def _check_options(message: aiocoap.Message) -> None:
         raise SiteRefusal(Code.PROXYING_NOT_SUPPORTED)
 
 
+def _request_id(exchange: _Exchange, body: bytes, now: datetime) -> str:
+    message, caller = exchange.pipe.request, exchange.caller
+    slot = int(now.timestamp()) // REQUEST_SLOT_S
+    source = f"{caller.device if caller.protected else caller.origin} {message.mid} {slot} {message.code.name} "
+    options = exchange.message.opt
+    parts = source.encode(), repr((options.uri_path, options.uri_query)).encode(), message.token, body
+    return "coap-" + hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
+
+
 async def _next(states: AsyncGenerator[SiteAnswer, None]) -> SiteAnswer | None:
     return await anext(states, None)
 
 
 def _number(option: Any) -> int | None:
     return None if option is None else int(option)
+
+
+def _body_name(exchange: _Exchange) -> tuple[Any, ...]:
+    """What tells the bodies of one source apart."""
+    message, options = exchange.message, exchange.message.opt
+    return exchange.caller.origin.port, message.code, options.uri_path, options.uri_query, tuple(options.request_tag)
 
 
 def _kept_key(request: SiteRequest) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from aiocoap.numbers.codes import Code
 
-from lamplighter.adapters.coap.queries import SUBSCRIPTIONS_MAX, QueryResources
+from lamplighter.adapters.coap.queries import COST, ROWS_MAX, SUBSCRIPTIONS_MAX, QueryResources
 from lamplighter.adapters.coap.results import result_body
 from lamplighter.adapters.coap.serving import SiteAnswer, SiteRefusal, SiteRequest
 from lamplighter.adapters.coap.site import Site
@@ -220,6 +220,51 @@ async def test_a_query_beyond_the_bound_is_answered_and_not_observed() -> None:
         await asyncio.wait(asking)
 
 
+async def test_a_subscription_without_observers_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.adapters.coap.queries.SUBSCRIPTIONS_MAX", 2)
+    client = FakeClient()
+    async with served(client) as (queries, _, _):
+        observed = [queries._observe(_request(f"ex:l{number}")) for number in range(3)]
+        for number, states in enumerate(observed):
+            asking = asyncio.ensure_future(_next(states))
+            await until(lambda count=number: len(client.queues) > count)
+            client.tell(0, ON)
+            assert (await asking).code == Code.CONTENT
+            if number:
+                await states.aclose()
+        await until(lambda: client.ended == 1)
+        assert queries.subscriptions == 2
+        assert queries._known(queries._bound(_request("ex:l0"))) is not None
+        await observed[0].aclose()
+
+
+async def test_a_followed_query_costs_nothing() -> None:
+    client = FakeClient()
+    async with served(client) as (queries, _, _):
+        assert queries._cost(_request()) == COST
+        with pytest.raises(SiteRefusal):
+            queries._cost(SiteRequest("GET", ("queries", "LAMP_STATE"), None, ("lamp",)))  # type: ignore[arg-type]
+        states = queries._observe(_request())
+        asking = asyncio.ensure_future(_next(states))
+        await until(lambda: bool(client.queues))
+        client.tell(0, ON)
+        await asking
+        assert queries._cost(_request()) == 0
+        await states.aclose()
+
+
+async def test_a_failing_query_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    client = FakeClient()
+    async with served(client) as (queries, _, _):
+        for number in range(5):
+            asking = asyncio.ensure_future(_next(queries._observe(_request(f"ex:l{number}"))))
+            await until(lambda count=number: len(client.queues) > count)
+            client.queues[-1].put_nowait(UnsupportedRequestError("this query is not supported"))
+            with pytest.raises(SiteRefusal):
+                await asking
+    assert len([one for one in caplog.records if "not followed" in one.message]) == 1
+
+
 def _request(lamp: str = "ex:lamp") -> SiteRequest:
     return SiteRequest("GET", ("queries", "LAMP_STATE"), None, (f"lamp={lamp}",))  # type: ignore[arg-type]
 
@@ -233,6 +278,32 @@ async def test_a_long_result_is_refused() -> None:
     with pytest.raises(SiteRefusal) as refusal:
         await query_resources(client)._handle(_request())
     assert refusal.value.code == Code.INTERNAL_SERVER_ERROR
+
+
+@pytest.mark.parametrize("rows", [ROWS_MAX + 1, 3_000])
+async def test_the_work_for_a_long_result_is_done_once(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Bag] = []
+    monkeypatch.setattr(
+        "lamplighter.adapters.coap.queries.result_body",
+        lambda result, number: made.append(result) or result_body(result, number),  # type: ignore[func-returns-value]
+    )
+    client = FakeClient(Bag(("state",), [(literal(f"{n} {'x' * 20}"),) for n in range(rows)]))
+    async with served(client) as (queries, _, _):
+        for _ in range(5):
+            with pytest.raises(SiteRefusal, match="too long"):
+                await queries._handle(_request())
+        assert len(client.asked) == 1
+        states = queries._observe(_request())
+        asking = asyncio.ensure_future(_next(states))
+        await until(lambda: bool(client.queues))
+        assert isinstance(client.result, Bag)
+        client.tell(0, client.result)
+        with pytest.raises(SiteRefusal, match="too long"):
+            await asking
+        for _ in range(5):
+            with pytest.raises(SiteRefusal, match="too long"):
+                await queries._handle(_request())
+    assert len(made) == (0 if rows > ROWS_MAX else 2)
 
 
 def test_results_in_senml() -> None:

@@ -14,11 +14,12 @@ import pytest
 
 from lamplighter.adapters.coap import registrations
 from lamplighter.adapters.coap.admission import Origin
-from lamplighter.adapters.coap.directory import Registration
-from lamplighter.adapters.coap.directory_site import DirectorySite
+from lamplighter.adapters.coap.directory import LINKS_MAX, Registration
+from lamplighter.adapters.coap.directory_site import ENDPOINTS, LINKS_OF_REQUEST, RESOURCES, DirectorySite
 from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest
 from lamplighter.adapters.coap.registrations import (
     FETCHES_MAX,
+    SOURCE_FETCHES_MAX,
     SOURCE_REGISTRATIONS_MAX,
     Event,
     Registrations,
@@ -338,12 +339,47 @@ async def test_fetches_are_bounded_and_end_with_the_directory() -> None:
     stand = Stand()
     async with stand.running() as one:
         for number in range(FETCHES_MAX):
-            await asked(one, "POST", ".well-known/rd", f"ep={number}")
-        assert await asked(one, "POST", ".well-known/rd", "ep=more") == "5.03"
+            by = caller(f"192.168.7.{number // SOURCE_FETCHES_MAX}")
+            await asked(one, "POST", ".well-known/rd", f"ep={number}", by=by)
+            if number == SOURCE_FETCHES_MAX - 1:  # further ports of the source are still that source
+                assert await asked(one, "POST", ".well-known/rd", "ep=more", by=by) == "5.03"
+        assert await asked(one, "POST", ".well-known/rd", "ep=more", by=caller("192.168.8.1")) == "5.03"
         await settled()
         assert len(stand.links.asked) == FETCHES_MAX
+        assert all(request.retried for request in stand.links.asked)  # these leave half of the slots free
     await settled()
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("coap links")]
+
+
+async def test_links_that_do_not_come_in_time_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.adapters.coap.registrations.FETCH_S", 0.01)
+    stand = Stand()
+    async with stand.running() as one:
+        await asked(one, "POST", ".well-known/rd", "ep=slow")
+        await until(lambda: one.counts()["registrations_failed"] == 1)
+        assert "did not come within 0.01 s" in stand.heard.notes[0]
+
+
+async def test_a_lookup_costs_as_much_as_it_looks_at() -> None:
+    async with Stand().running() as one:
+        lookups = [DirectorySite(one).entry(path) for path in (ENDPOINTS, RESOURCES)]
+        request = SiteRequest("GET", RESOURCES, caller())
+        for number in range(2 * LINKS_OF_REQUEST // LINKS_MAX + 1):
+            links = ",".join(f"</{n}>" for n in range(LINKS_MAX))
+            one.directory.register([f"ep={number}"], links.encode(), registrant_of(caller()))
+        for lookup in lookups:
+            assert lookup is not None
+            assert lookup.methods["GET"].cost(request) == 2
+
+
+async def test_a_lookup_that_is_too_long_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.adapters.coap.directory_site.LOOKUP_BYTES_MAX", 100)
+    async with Stand().running() as one:
+        for name in ("hall", "stairs"):
+            await registered(one, name)
+        refused = "4.00 the answer is too long; use page and count"
+        assert await asked(one, "GET", "rd-lookup/ep") == refused
+        assert body(await asked(one, "GET", "rd-lookup/ep", "count=1"))
 
 
 def test_only_permitted_callers_see_the_directory() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +19,8 @@ from lamplighter.adapters.coap.admission import ANSWER_BYTES_MIN, FACTOR, REQUES
 from lamplighter.adapters.coap.answers import KEPT_MAX, KeptAnswers
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts, make_context
-from lamplighter.adapters.coap.serving import SiteAnswer
+from lamplighter.adapters.coap.links import Link
+from lamplighter.adapters.coap.serving import SiteAnswer, SiteCaller, SiteEntry, SiteMethod, SitePath, SiteRequest
 from lamplighter.adapters.coap.settings import CoapDeviceSettings
 from lamplighter.adapters.coap.site import OBSERVERS_OF_SOURCE_MAX, Site
 from lamplighter.adapters.networks import Networks
@@ -54,6 +56,7 @@ from tests.support.raw_coap import (
     URI_PATH,
     Datagram,
     RawPeer,
+    raw_peer,
 )
 
 DELETE = 4
@@ -427,6 +430,58 @@ async def test_fuzzed_requests_reach_no_handler_of_the_loop_and_the_server_works
         assert "5.00" not in site.counters.refused
     assert faults == []
     assert "failed" not in caplog.text
+
+
+@dataclass
+class _Costly:
+    """A resource that counts as ten further requests."""
+
+    handled: int = 0
+
+    def entry(self, path: SitePath) -> SiteEntry | None:
+        return SiteEntry({"GET": SiteMethod(self._handle, cost=lambda request: 10)})
+
+    def links(self, caller: SiteCaller) -> Iterable[Link]:
+        return ()
+
+    async def _handle(self, request: SiteRequest) -> SiteAnswer:
+        self.handled += 1
+        return SiteAnswer(Code.CONTENT, bytes(2_000))
+
+
+async def test_costly_requests_have_a_rate_for_each_source_and_for_all_that_may_be_forged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lamplighter.adapters.coap.admission.REQUESTS_PER_S", 1e-9)
+    costly = _Costly()
+    async with coap_site(costly) as (site, peer):
+        asker = Asker(peer, echo=False)
+        site._costs.allows(ip_address("::"), REQUESTS_BURST - 10)  # as by forged sources
+        answers = [await asker.ask(GET, "any") for _ in range(3)]
+        assert [one.code for one in answers] == [Code.CONTENT, Code.UNAUTHORIZED, Code.UNAUTHORIZED]
+        assert costly.handled == 1
+        echo = answers[-1].option(ECHO)
+        assert echo is not None
+        assert (await asker.ask(GET, "any", b"", (ECHO, echo))).code == Code.CONTENT
+        while (answer := await asker.ask(GET, "any")).code == Code.CONTENT:
+            further = await asker.ask(GET, "any", b"", (BLOCK2, b"\x16"))  # a further block costs nothing
+            assert further.code == Code.CONTENT
+        assert (answer.code, answer.option(MAX_AGE)) == (Code.TOO_MANY_REQUESTS, b"\x01")
+        assert costly.handled == REQUESTS_BURST // 10
+
+
+async def test_sources_that_may_be_forged_do_not_displace_the_answers_of_others() -> None:
+    shelf = Shelf(text=LONG)
+    async with coap_site(shelf) as (_, peer):
+        asker = Asker(peer)
+        assert (await asker.ask(GET, "state", b"", (OBSERVE, b""))).code == Code.CONTENT  # verifies the source
+        assert (await asker.ask(GET, "long")).payload == LONG[:1_024]
+        with raw_peer(peer._to[1]) as forged:
+            for number in range(KEPT_MAX + 1):
+                await Asker(forged, echo=False).ask(GET, "long", b"", (URI_QUERY, b"%d" % number), token=b"%d" % number)
+        before = len(shelf.requests)
+        assert (await asker.ask(GET, "long", b"", (BLOCK2, b"\x16"))).payload == LONG[1_024:2_048]
+        assert len(shelf.requests) == before
 
 
 def test_kept_answers_are_bounded_and_expire() -> None:
