@@ -38,7 +38,7 @@ from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.health import WORST_MAX, CoapHealth, WorstDevice, keep_health
 from lamplighter.adapters.coap.names import DeviceNames
-from lamplighter.adapters.coap.protection import DeviceProtection
+from lamplighter.adapters.coap.protection import DeviceProtection, NewKeys
 from lamplighter.adapters.coap.reachability import DeviceContacts, Reachability
 from lamplighter.adapters.coap.sender import CoapSender
 from lamplighter.adapters.coap.sensors import CoapSensors
@@ -192,7 +192,8 @@ class CoapAdapter:
         self._server = self._made_server(contexts) if settings.server.enabled else None
         self._apply()
         async with asyncio.TaskGroup() as tasks:
-            for part in (output, states, sensors, reachability, self._server, self._found, self._problems):
+            keys = NewKeys(contexts, self._use_key)
+            for part in (output, states, sensors, reachability, self._server, self._found, self._problems, keys):
                 if part is not None:
                     tasks.create_task(part.run(), name=f"coap {type(part).__name__}")
             if self._base_iri:
@@ -212,6 +213,15 @@ class CoapAdapter:
         if not found and (self._names is None or self._names.adopted(device) is None):
             return None
         return set().union(*found)
+
+    def _use_key(self, address: str) -> None:
+        """Sends again what was sent to a device without its new key, and what was withheld: it may have other names."""
+        assert self._output and self._states and self._sensors and self._reachability
+        others = [one.authority for one in self._reachability.devices.values() if one.withheld]
+        for device in dict.fromkeys([address, *others]):
+            self._output.returned(device)
+            self._states.renew(device)
+            self._sensors.renew(device, observed=True)
 
     def _made_sensors(self, exchanges: Exchanges, reachability: Reachability) -> CoapSensors:
         settings = self._settings

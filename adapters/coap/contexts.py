@@ -175,8 +175,12 @@ class Contexts:
     problems: name of a context that cannot be used -> the reason and the cure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder: of the contexts, None: there are none."""
         self.problems: dict[str, str] = {}
+        self._folder = folder
+        self._changing = threading.Lock()
+        self._closed = False
         self._contexts: dict[str, SecuredContext] = {}
         self._addresses: dict[str, str] = {}
         self._unusable: dict[str, str] = {}  # address -> name
@@ -191,59 +195,74 @@ class Contexts:
 
         Raises ConfigurationError if the folder cannot be used. A damaged context is a problem of its device only.
         """
-        found = cls()
+        found = cls(folder)
         try:
-            names = _names(folder)
-            if names:
-                _check_private(folder)
-                found._lock = _locked(folder)
-        except OSError as error:
-            raise ConfigurationError(f"{folder}: {error.strerror}; it must belong to the adapter's user") from error
-        if not names:
-            return found
-        found._writer = ThreadPoolExecutor(1, "coap contexts")
-        try:
-            for name in names:
-                try:
-                    found._add(folder / name)
-                except ConfigurationError as error:
-                    found.problems[name] = str(error)
-                except OSError as error:
-                    found.problems[name] = f"{folder / name}: {error.strerror}"
+            found.add_new()
         except BaseException:
             found.close()
             raise
         return found
 
+    def add_new(self) -> list[str]:
+        """Adds the contexts that were made since the last call; returns their names. It blocks, and may run in another
+        thread. Raises ConfigurationError if the folder cannot be used."""
+        folder = self._folder
+        if folder is None:
+            return []
+        with self._changing:
+            try:
+                names = [one for one in _names(folder) if one not in self._contexts and one not in self.problems]
+                if self._closed or not names:
+                    return []
+                _check_private(folder)
+                if self._lock is None:
+                    self._lock = _locked(folder)
+            except OSError as error:
+                raise ConfigurationError(f"{folder}: {error.strerror}; it must belong to the adapter's user") from error
+            if self._writer is None:
+                self._writer = ThreadPoolExecutor(1, "coap contexts")
+            for name in names:
+                self._add(folder / name)
+            return names
+
+    def address(self, name: str) -> str:
+        """Of a context, as in `Key`; "" if it cannot be used."""
+        return next((address for address, one in self._addresses.items() if one == name), "")
+
     def _add(self, folder: Path) -> None:
+        """Adds a context, or why it cannot be used."""
+        name, address = folder.name, ""
+        try:
+            key = read_key(folder)
+            address = key.address
+            self._add_key(folder, key)
+        except (ConfigurationError, OSError) as error:
+            reason = str(error) if isinstance(error, ConfigurationError) else f"{folder}: {error.strerror}"
+            self.problems[name] = reason  # first, because requests look at the others
+            if address:
+                self._unusable[address] = name
+            else:
+                self._without_address = name
+
+    def _add_key(self, folder: Path, key: Key) -> None:
         """Raises ConfigurationError, OSError."""
         from lamplighter.adapters.coap.secured import SecuredContext
 
         assert self._writer is not None
-        name = folder.name
-        try:
-            key = read_key(folder)
-        except (ConfigurationError, OSError):
-            self._without_address = name
-            raise
-        try:
-            stored = _read_sequence(folder)
-            kid = key.recipient_id, key.id_context
-            for other, what in (
-                (self._addresses.get(key.address), f"the address {key.address}"),
-                (self._kids.get(kid), f"the device identifier {key.recipient_id.hex()}"),
-            ):
-                if other is not None:
-                    raise ConfigurationError(f"{folder}: context {other} has {what} too; remove one of the folders")
-            if len(self._contexts) == CONTEXTS_MAX:
-                raise ConfigurationError(f"{folder}: only {CONTEXTS_MAX:,} contexts can be used; remove folders")
-            context = SecuredContext(key, Numbers(folder, stored, self._writer.submit))
-        except (ConfigurationError, OSError):
-            self._unusable[key.address] = name
-            raise
-        self._contexts[name] = context
-        self._addresses[key.address] = name
-        self._kids[kid] = name
+        stored = _read_sequence(folder)
+        kid = key.recipient_id, key.id_context
+        for other, what in (
+            (self._addresses.get(key.address), f"the address {key.address}"),
+            (self._kids.get(kid), f"the device identifier {key.recipient_id.hex()}"),
+        ):
+            if other is not None:
+                raise ConfigurationError(f"{folder}: context {other} has {what} too; remove one of the folders")
+        if len(self._contexts) == CONTEXTS_MAX:
+            raise ConfigurationError(f"{folder}: only {CONTEXTS_MAX:,} contexts can be used; remove folders")
+        context = SecuredContext(key, Numbers(folder, stored, self._writer.submit))
+        self._contexts[key.name] = context
+        self._addresses[key.address] = key.name
+        self._kids[kid] = key.name
 
     def __len__(self) -> int:
         return len(self._contexts)
@@ -283,6 +302,8 @@ class Contexts:
         If it runs in another thread than the endpoints, they must be closed before: a request that is received
         meanwhile would be missing in the stored window.
         """
+        with self._changing:
+            self._closed = True
         windows = [(context, context.ended()) for context in self._contexts.values()]
         for context, window in windows:
             context.numbers.close(window)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 import aiocoap
@@ -13,6 +14,40 @@ from lamplighter.adapters.coap.settings import CoapDeviceSettings, normal_author
 from lamplighter.adapters.mapping.uris import COAP_PORT
 from lamplighter.adapters.networks import Address, Networks, refusal
 from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.log_events import EventLogger
+
+CHECK_S = 2.0
+"""How often new keys are looked for."""
+
+logger = EventLogger(__name__)
+
+
+class NewKeys:
+    """Takes keys that are made while the adapter runs. on_new: called with the address of each."""
+
+    def __init__(self, contexts: Contexts, on_new: Callable[[str], None]) -> None:
+        self._contexts = contexts
+        self._on_new = on_new
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        said = ""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            try:
+                names = await asyncio.to_thread(self._contexts.add_new)
+            except ConfigurationError as error:
+                if str(error) != said:
+                    logger.error("coap keys not read", reason=error)
+                said = str(error)
+                continue
+            said = ""
+            for name in names:
+                if name in self._contexts.problems:
+                    logger.error("coap key not usable", context=name, reason=self._contexts.problems[name])
+                    continue
+                logger.info("coap key found", context=name)
+                self._on_new(self._contexts.address(name))
 
 
 class DeviceProtection:

@@ -251,10 +251,11 @@ class CoapSensors:
             "readings_outdated": found.outdated,
         }
 
-    def renew(self, authority: str) -> None:
-        """Asks a device for its states at once, because it answers again."""
+    def renew(self, authority: str, *, observed: bool = False) -> None:
+        """Asks a device for its states at once, because it answers again. observed: registers at observed resources
+        again too."""
         for source in self._by_device.get(authority, ()):
-            if source.observation.status.state != "observed":
+            if observed or source.observation.status.state != "observed":
                 source.observation.renew()
 
     # Rules

@@ -24,7 +24,7 @@ from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteRefusal, SiteRequest
-from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
@@ -705,3 +705,31 @@ async def test_a_device_with_a_key_gets_protected_requests_only(tmp_path: Path) 
     finally:
         await endpoint.close()
         lamp.device.context._destroy()
+
+
+async def test_a_key_that_is_made_while_the_adapter_runs_is_used_at_once(tmp_path: Path) -> None:
+    port = free_udp_port()
+    with libcoap_server() as server:  # a device without a key, whose requests go on
+        files = rules(
+            {"actuator": "actuator/hall", "resource": f"coap://127.0.0.1:{port}/lamp"},
+            {"actuator": "actuator/stairs", "resource": server.uri("lamp")},
+        )
+        settings = replace(
+            REAL, devices={"stairs": CoapDeviceSettings(address=f"127.0.0.1:{server.port}", security="plain")}
+        )
+        gateway = EngineGateway()
+        adapter = CoapAdapter(settings, gateway, files=files, contexts=tmp_path / "contexts", secure=True)
+        async with beside(adapter.run()):
+            desire(gateway, "'ON'")
+            await until(lambda: len(gateway.found(REFUSED)) == 1)
+            half = make_context(tmp_path / "contexts", "hall", f"127.0.0.1:{port}")
+            lamp = KeyedLamp(tmp_path / "lamp", half)
+            endpoint = await Endpoint.server(ServerAt("127.0.0.1", port, 200), lamp, EndpointCounters())
+            try:
+                await until(lambda: gateway.found(REPORTED) == ["ON"])
+                assert (lamp.plain, lamp.state) == (0, b"ON")
+                desire(gateway, "'ON'", f"<{BASE}actuator/stairs>")
+                await until(lambda: server.get("lamp") == "ON")
+            finally:
+                await endpoint.close()
+                lamp.device.context._destroy()
