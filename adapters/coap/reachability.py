@@ -100,7 +100,7 @@ class Reachability:
         self._on_back = on_back
         self._now = now
         self._written: dict[Term, _WrittenDevice] = {}
-        self._pauses = Pauses()
+        self._pauses: Pauses[Term] = Pauses()
 
     def heard(self, authority: str, at: datetime | None = None) -> None:
         """Notes an answer or notification of a device. at: when, None: now."""

@@ -176,6 +176,7 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         sensors = " ".join(self.sensor_iri(sensor) for sensor in entry.device.sensors)
         observed = f"""\
 DELETE {{ ?thing ?property ?value }} WHERE {{
+  GRAPH {self.graph} {{ {self._guard(entry)} }}
   VALUES ?sensor {{ {sensors} }}
   ?observation <{MADE_BY_SENSOR}> ?sensor .
   {{ ?observation ?property ?value . BIND(?observation AS ?thing) }}
@@ -333,12 +334,16 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
             if silent
             else ""
         )
-        guard = f'{subject} <{ADOPTION}> "{old.adoption}" ; <{REVISION}> "{revision(old.device)}"'
         return (
             f"DELETE {{\n{deleted}{_lines(was - becomes)}  GRAPH {self.graph} {{\n{_lines(before - after)}  }}\n}}\n"
             f"INSERT {{\n{_lines(added)}  GRAPH {self.graph} {{\n{_lines(after - before)}  }}\n}}\n"
-            f"WHERE {{ GRAPH {self.graph} {{ {guard} }}{unless} }}"
+            f"WHERE {{ GRAPH {self.graph} {{ {self._guard(old)} }}{unless} }}"
         )
+
+    def _guard(self, entry: Entry) -> str:
+        """The condition that the dataset has the device as the caller saw it."""
+        subject = self.device_iri(entry.device)
+        return f'{subject} <{ADOPTION}> "{entry.adoption}" ; <{REVISION}> "{revision(entry.device)}"'
 
 
 def named(entries: Iterable[Entry], text: str) -> Entry:

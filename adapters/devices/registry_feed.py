@@ -72,7 +72,7 @@ class RegistryFeed:
         self._announced: dict[str, Device] = {}
         self._gone: set[str] = set()
         self._unsettled: dict[str, None] = {}
-        self._pauses = Pauses()
+        self._pauses: Pauses[str] = Pauses()
         self._online: dict[str, bool] = {}
         """What the dataset is to say of devices."""
         self._texts: deque[str] = deque()

@@ -5,8 +5,8 @@ A rule is a node of the default graph::
     <http://gateway.example/mapping/attic> a gateway:Mapping ; gateway:rule '{"stream": {"topic": "attic/t", ...}}' .
 
 Its JSON is an object with one member: ``stream``, ``command`` or ``publish``, the table of mapping/*.toml with the same
-keys. Other members (``availability``) belong to other parts of the adapter. A node may have several rules. A faulty
-rule is not applied, and the node gets the reason as `gateway:problem`, until the fault is gone.
+keys. A node may have several rules. A faulty rule is not applied, and the node gets the reason as `gateway:problem`,
+until the fault is gone.
 
 Each adapter applies the rules of its kind, and writes the problems of these. JSON that is no rule is a problem of MQTT.
 
@@ -179,10 +179,10 @@ def _rule(text: str, base_iri: str, place: str, publish: Sequence[str], kind: Ki
         raise ConfigurationError(f"{place}: the rule is not JSON: {error}; {cure}") from error
     [(name, table)] = document.items() if isinstance(document, dict) and len(document) == 1 else [("", None)]
     if name not in TABLES or not isinstance(table, dict):
-        if kind == "coap" or isinstance(table, dict):
+        if kind == "coap":
             return None
-        what = "has no table" if name else "is not an object with one member"
-        raise ConfigurationError(f"{place}: the rule {what}; {cure}")
+        what = "has no table" if name in TABLES else f"has an unknown member {name[:40]!r}"
+        raise ConfigurationError(f"{place}: the rule {what if name else 'is not an object with one member'}; {cure}")
     if kind_of(name, table) != kind:
         return None
     type_, make = rule_type(name, table, place)

@@ -8,13 +8,13 @@ often. A node is asked only after new data from it, so one that is gone gets no 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from paho.mqtt.client import topic_matches_sub
 
+from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.mapping import Births
 from lamplighter.adapters.mapping.sparkplug import NAMESPACE, NODES_MAX, rebirth_request
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
@@ -55,31 +55,24 @@ class RebirthBroker(Protocol):
     def births(self) -> Births: ...
 
 
-class RebirthPauses:
-    """When the nodes of a broker were asked, for at most `NODES_MAX` nodes. Times: seconds of a monotonic clock."""
+def rebirth_pauses() -> Pauses[Node]:
+    """When the nodes of a broker were asked."""
+    return Pauses(PAUSE_MIN_S, PAUSE_MAX_S, quiet_s=2 * PAUSE_MAX_S, devices_max=NODES_MAX)
 
-    def __init__(self) -> None:
-        self._asked: OrderedDict[Node, tuple[float, float]] = OrderedDict()
-        """Time of the last request, and the pause after it; the newest request last."""
 
-    def due(self, unborn: set[Node], now: float) -> Iterator[Node]:
-        """Takes up to `AT_ONCE_MAX` nodes out of `unborn` that may be asked now, and those that may not."""
-        count = 0
-        for node in sorted(unborn):
-            at, pause_s = self._asked.get(node, (now, 0.0))
-            if now - at < pause_s:
-                unborn.discard(node)  # it is there again with its next data
-                continue
-            if count == AT_ONCE_MAX:
-                return
-            count += 1
-            unborn.discard(node)
-            quiet = now - at >= 2 * PAUSE_MAX_S
-            self._asked[node] = now, PAUSE_MIN_S if quiet or not pause_s else min(2 * pause_s, PAUSE_MAX_S)
-            self._asked.move_to_end(node)
-            if len(self._asked) > NODES_MAX:
-                self._asked.popitem(last=False)
-            yield node
+def due_nodes(pauses: Pauses[Node], unborn: set[Node], now: float) -> Iterator[Node]:
+    """Takes up to `AT_ONCE_MAX` nodes out of `unborn` that may be asked now, and those that may not."""
+    count = 0
+    for node in sorted(unborn):
+        if now < pauses.due(node):
+            unborn.discard(node)  # it is there again with its next data
+            continue
+        if count == AT_ONCE_MAX:
+            return
+        count += 1
+        unborn.discard(node)
+        pauses.changed(node, now)
+        yield node
 
 
 async def ask_for_rebirths(
@@ -91,12 +84,12 @@ async def ask_for_rebirths(
 ) -> None:
     """Runs until cancelled. permitted: the setting mqtt.commands; note: takes topic and reason of a request that it
     does not permit."""
-    pauses = [(broker, RebirthPauses()) for broker in brokers]
+    pauses = [(broker, rebirth_pauses()) for broker in brokers]
     while True:
         await asyncio.sleep(CHECK_S)
         for broker, asked in pauses:
             if broker.births.unborn and broker.inbox.subscribed.is_set():
-                for node in asked.due(broker.births.unborn, elapsed()):
+                for node in due_nodes(asked, broker.births.unborn, elapsed()):
                     await _ask(broker.inbox, node, permitted, clock(), note)
 
 

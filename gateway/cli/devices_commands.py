@@ -20,7 +20,7 @@ from lamplighter.adapters.coap.discovery import distinct, offered
 from lamplighter.adapters.devices.desired import desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device, place
 from lamplighter.adapters.devices.problems import Problems
-from lamplighter.adapters.devices.registry import Entry, Registry, named
+from lamplighter.adapters.devices.registry import Entry, Registry, named, revision
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
 from lamplighter.adapters.mapping.tables import CommandTable
@@ -441,8 +441,20 @@ def _remove(options: argparse.Namespace) -> int:
     if not confirmed(f"Remove {entry.identity}, {printable(entry.name)}, from the dataset?", yes=options.yes):
         return 1
     gateway.update(gateway.registry.removal(entry))
+    now = next((one for one in gateway.entries() if one.identity == entry.identity), None)
+    if now is not None and not _is_proposed_again(entry, now):
+        print(
+            f"lamplighter: {entry.identity} is still {now.adoption}: it changed meanwhile; try again", file=sys.stderr
+        )
+        return 1
     print(f"removed {entry.identity}; it is proposed again if it is still announced")
     return 0
+
+
+def _is_proposed_again(before: Entry, now: Entry) -> bool:
+    """Whether a device may have been removed, and was announced since. If it had changed, it was not removed."""
+    changed = before.adoption == "proposed" and revision(before.device) != revision(now.device)
+    return now.adoption == "proposed" and not changed
 
 
 def _problems(options: argparse.Namespace) -> int:

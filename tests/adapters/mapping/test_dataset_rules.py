@@ -45,7 +45,7 @@ def test_rules_are_made_in_portions() -> None:
 
 def test_rules_are_applied_and_forgotten() -> None:
     rules = DatasetRules(BASE)
-    replaced(rules, [row("b", GOOD), row("a", COMMAND), row("c", {"availability": {"topics": []}})])
+    replaced(rules, [row("b", GOOD), row("a", COMMAND)])
     assert [rule.place for rule in rules.streams()] == [f"<{BASE}mapping/b>"]
     assert values(Mapping(rules.streams()), "attic/t", "215") == {"attic/t": "21.5"}
     assert [command.table.topic for command in rules.commands()] == ["lamp/set"]
@@ -70,7 +70,9 @@ def test_rule_that_stays_is_the_same_object() -> None:
         ("[]", "one member"),
         ({"stream": GOOD["stream"], "command": {}}, "one member"),
         ({"stream": []}, "no table"),
-        ({"availability": 1}, "no table"),
+        ({"stream": 1}, "no table"),
+        ({"availability": 1}, "unknown member 'availability'"),
+        ({"strem": GOOD["stream"]}, "unknown member 'strem'"),
         ({"stream": GOOD["stream"] | {"topik": 1}}, "topik"),
         ({"stream": GOOD["stream"] | {"topic": "a/{x}/{x}"}}, "captures a name twice"),
         ({"stream": GOOD["stream"] | {"scale": "NaN"}}, "scale"),

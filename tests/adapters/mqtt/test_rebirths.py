@@ -18,7 +18,7 @@ from lamplighter.adapters.mapping import Births, Mapping, protobuf
 from lamplighter.adapters.mapping.sparkplug import rebirth_request
 from lamplighter.adapters.mqtt import rebirths
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
-from lamplighter.adapters.mqtt.rebirths import AT_ONCE_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Node, RebirthPauses
+from lamplighter.adapters.mqtt.rebirths import AT_ONCE_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Node, due_nodes, rebirth_pauses
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError
@@ -156,29 +156,29 @@ async def test_a_node_is_not_asked_without_permission_or_beyond_the_filters(
 
 def test_few_nodes_are_asked_at_once_and_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebirths, "NODES_MAX", 20)
-    pauses = RebirthPauses()
+    pauses = rebirth_pauses()
     unborn = {("g", f"n{number:02}") for number in range(50)}
     asked: list[Node] = []
     while unborn:
-        some = list(pauses.due(unborn, 0.0))
+        some = list(due_nodes(pauses, unborn, 0.0))
         assert len(some) <= AT_ONCE_MAX
         asked += some
     assert asked == sorted(asked) and len(asked) == 50
-    assert len(pauses._asked) == 20
+    assert len(pauses) == 20
 
 
 def test_the_pause_is_bounded_and_begins_again_after_a_long_time() -> None:
-    pauses, now, times = RebirthPauses(), 0.0, []
+    pauses, now, times = rebirth_pauses(), 0.0, []
     while now < 6 * PAUSE_MAX_S:
-        if list(pauses.due({("g", "n")}, now)):
+        if list(due_nodes(pauses, {("g", "n")}, now)):
             times.append(now)
         now += 1
     gaps = [after - before for before, after in pairwise(times)]
     assert gaps[:3] == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S] and max(gaps) == gaps[-1] == PAUSE_MAX_S
-    quiet = RebirthPauses()
+    quiet = rebirth_pauses()
     for at in (0.0, PAUSE_MIN_S, 3 * PAUSE_MAX_S):
-        assert list(quiet.due({("g", "n")}, at))
-    assert list(quiet.due({("g", "n")}, 3 * PAUSE_MAX_S + PAUSE_MIN_S)), "it begins with the shortest pause"
+        assert list(due_nodes(quiet, {("g", "n")}, at))
+    assert list(due_nodes(quiet, {("g", "n")}, 3 * PAUSE_MAX_S + PAUSE_MIN_S)), "it begins with the shortest pause"
 
 
 def test_a_request_is_read_as_a_sparkplug_message() -> None:

@@ -87,3 +87,28 @@ def test_a_device_that_was_removed_meanwhile_is_named(
     dataset.meanwhile = removed
     assert run(tmp_path, "adopt", LAMP.identity) == 1
     assert f"{LAMP.identity} is not there any more" in capsys.readouterr().err
+
+
+def test_a_removal_that_the_dataset_refused_is_not_called_one(
+    dataset: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sensor = REGISTRY.sensor_iri(MOTION.sensors[0])
+    observed = "http://www.w3.org/ns/sosa/madeBySensor"
+
+    def adopted() -> None:
+        entries = [one for one in map(REGISTRY.entry, dataset.rows(REGISTRY.query)) if one.identity == MOTION.identity]
+        dataset.engine.update(REGISTRY.adoption(entries[0]))
+        dataset.engine.update(f"INSERT DATA {{ <http://e/o> <{observed}> {sensor} }}")
+
+    dataset.meanwhile = adopted
+    assert run(tmp_path, "remove", MOTION.identity, "--yes") == 1
+    told = capsys.readouterr()
+    assert f"{MOTION.identity} is still adopted: it changed meanwhile; try again" in told.err and not told.out
+    assert dataset.engine.query(f"ASK {{ ?o <{observed}> {sensor} }}"), "nothing of it is removed"
+    dataset.meanwhile = lambda: renamed(dataset)
+    assert run(tmp_path, "remove", LAMP.identity, "--yes") == 1
+    for identity in (MOTION.identity, LAMP.identity):
+        assert run(tmp_path, "remove", identity, "--yes") == 0
+        assert f"removed {identity}" in capsys.readouterr().out
+    assert dataset.rows(REGISTRY.query) == []
+    assert not dataset.engine.query(f"ASK {{ ?o <{observed}> {sensor} }}")
