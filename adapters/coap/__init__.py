@@ -12,8 +12,8 @@ happen (pure).
 
 Server: server: its socket and its parts; site: each request is checked here; serving: what resources are; callers: who
 sends a request; readings: POST and PUT of devices; queries: results of JSAP queries, observed; results: their formats;
-answers: blocks, ETag and bounds of what is sent; admission: limits for sources that have not shown that they receive
-our answers; server_settings: the table ``[coap.server]``.
+observers: who observes, within bounds (pure); answers: blocks, ETag and bounds of what is sent; admission: limits for
+sources that have not shown that they receive our answers; server_settings: the table ``[coap.server]``.
 
 For discovery: links: the link format (pure); discovery: links of a device -> the device that is proposed (pure);
 discovering: devices that are found, by multicast, by address and by registrations. Resource directory: directory:

@@ -156,6 +156,11 @@ class PartialBodies:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether half of the room is taken."""
+        return len(self._held) >= BODIES_MAX // 2 or self._bytes >= BODIES_BYTES_MAX // 2
+
     def add(self, source: Hashable, name: Hashable, block: Block, payload: bytes, at: float) -> bytes | None:
         """Adds a block; the whole body if this was its last one.
 

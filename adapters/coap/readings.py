@@ -188,6 +188,8 @@ class PostedReadings:
         )
 
     async def _handle(self, request: SiteRequest) -> SiteAnswer:
+        if not self._connected() or self._waiting_readings >= WAITING_READINGS_MAX:  # reading them takes long
+            raise SiteRefusal(Code.SERVICE_UNAVAILABLE, max_age=RETRY_AFTER_S)
         path = "/".join(request.path)
         try:
             readings = self._readings(path, request)
@@ -197,7 +199,7 @@ class PostedReadings:
             raise SiteRefusal(Code.BAD_REQUEST, str(error)) from error
         if not readings:
             return SiteAnswer(Code.CHANGED)
-        if not self._connected() or self._waiting_readings + len(readings) > WAITING_READINGS_MAX:
+        if self._waiting_readings + len(readings) > WAITING_READINGS_MAX:
             raise SiteRefusal(Code.SERVICE_UNAVAILABLE, max_age=RETRY_AFTER_S)
         post = _Post(readings)
         self._waiting.append(post)

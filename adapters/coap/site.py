@@ -40,6 +40,7 @@ from lamplighter.adapters.coap.answers import (
 from lamplighter.adapters.coap.blocks import BlockError, PartialBodies
 from lamplighter.adapters.coap.callers import Callers, ProtectsAnswers, origin_of
 from lamplighter.adapters.coap.links import LINK_FORMAT, Link
+from lamplighter.adapters.coap.observers import ObserverPlace, Observers
 from lamplighter.adapters.coap.serving import (
     SiteAnswer,
     SiteCaller,
@@ -53,13 +54,12 @@ from lamplighter.adapters.coap.serving import (
 from lamplighter.adapters.model.failures import Failures
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
-OBSERVERS_MAX, OBSERVERS_OF_SOURCE_MAX, OBSERVERS_OF_CONTEXT_MAX = 1_000, 20, 100
 CONFIRMED_EACH = 20
 """At least each so manieth notification is confirmable, and one in `CONFIRMED_S`, so that an observer that has gone is
 noticed (RFC 7641 section 4.5)."""
 CONFIRMED_S = 3_600.0
-LEISURE_S = 2.0
-"""Answers to a multicast request are spread over this time."""
+LEISURE_S, DELAYED_MAX = 2.0, 20
+"""Answers to multicast requests are spread over this time. So many wait for it; further ones are not sent."""
 REQUEST_SLOT_S = 600
 """A request that is sent again has the same id within a slot of this length."""
 RATE_WAIT_S = 1
@@ -82,6 +82,7 @@ _CRITICAL = frozenset(
     )
 )
 """The critical options that the server understands, besides those for proxies."""
+_REPEATABLE = frozenset((OptionNumber.URI_PATH, OptionNumber.URI_QUERY))
 _NOTHING = 26
 """No-Response: no answer of any class (RFC 7967)."""
 
@@ -107,6 +108,12 @@ class _Exchange:
     caller: SiteCaller
     protects: ProtectsAnswers | None
     limit: int | None
+
+    @property
+    def place(self) -> ObserverPlace:
+        """As an observer."""
+        request = self.pipe.request
+        return ObserverPlace((request.remote, request.token), _observer_key(self.caller), self.caller.protected)
 
     def send(self, message: aiocoap.Message, *, last: bool = True) -> None:
         """Raises UpstreamError if the message cannot be protected."""
@@ -149,14 +156,15 @@ class Site:
         self._kept = {True: KeptAnswers(), False: KeptAnswers()}
         """For sources that are verified, and for others: those must not displace the answers of the former."""
         self._failures = Failures("coap")
-        self._observers: Counter[Any] = Counter()
+        self._delayed = 0
+        self._observers = Observers()
         self._observe_number = int(now().timestamp()) % _OBSERVE_NUMBERS
         core = SiteMethod(self._core, gives=(LINK_FORMAT,))
         self._well_known = SiteEntry({"GET": core}, public=True)
 
     @property
     def observers(self) -> int:
-        return self._observers.total()
+        return len(self._observers)
 
     def admits(self, remote: Any, size: int) -> bool:
         """Whether a request of a peer, of so many bytes, is read now."""
@@ -206,9 +214,13 @@ class Site:
         """Raises SiteRefusal, UpstreamError."""
         message, caller = exchange.message, exchange.caller
         if message.remote.is_multicast_locally:
-            if message.opt.uri_path != WELL_KNOWN or not message.opt.uri_query:
+            if message.opt.uri_path != WELL_KNOWN or not message.opt.uri_query or self._delayed >= DELAYED_MAX:
                 raise SiteRefusal(Code.NOT_FOUND)
-            await asyncio.sleep(self._leisure())
+            self._delayed += 1
+            try:
+                await asyncio.sleep(self._leisure())
+            finally:
+                self._delayed -= 1
         _check_options(message)
         entry = self._entry(message.opt.uri_path)
         if entry is None:
@@ -249,7 +261,7 @@ class Site:
         kept = None if block is None or not block.number else self._kept_for(exchange).get(kept_key, self._monotonic())
         if kept is None and (cost := method.cost(request)) and not self._may_cost(exchange, cost):
             return
-        if observed and method.observe is not None and self._may_observe(caller):
+        if observed and method.observe is not None and self._observers.may_take(exchange.place):
             async with aclosing(method.observe(request)) as states:
                 if await self._observe(exchange, request, states):
                     return
@@ -281,7 +293,7 @@ class Site:
         return self.verified.answer_bytes_max(caller.origin, message_bytes(message, len(message.token)))
 
     def _body(self, exchange: _Exchange, bytes_max: int) -> bytes | None:
-        """The whole body of a request; None if further blocks are to come, which is answered. Raises SiteRefusal."""
+        """The whole body of a request; None if there is none now, which is answered. Raises SiteRefusal."""
         message = exchange.message
         too_large = SiteRefusal(Code.REQUEST_ENTITY_TOO_LARGE, f"at most {bytes_max} bytes", size=bytes_max)
         if max(message.opt.size1 or 0, len(message.payload)) > bytes_max:
@@ -293,6 +305,9 @@ class Site:
             raise too_large
         caller = exchange.caller
         source = caller.device if caller.protected else caller.origin.address
+        if block.more and exchange.limit is not None and self._bodies.crowded:
+            self._ask_for_echo(exchange)  # the other half is for sources that are there
+            return None
         try:
             body = self._bodies.add(source, _body_name(exchange), block, message.payload, self._monotonic())
         except BlockError as error:
@@ -354,25 +369,18 @@ class Site:
 
     # --- observers ---
 
-    def _may_observe(self, caller: SiteCaller) -> bool:
-        most = OBSERVERS_OF_CONTEXT_MAX if caller.protected else OBSERVERS_OF_SOURCE_MAX
-        return self.observers < OBSERVERS_MAX and self._observers[_observer_key(caller)] < most
-
     async def _observe(
         self, exchange: _Exchange, request: SiteRequest, states: AsyncGenerator[SiteAnswer, None]
     ) -> bool:
         """Notifies an observer of each state, until it is cancelled. Returns False if it cannot be observed now."""
-        key = _observer_key(exchange.caller)
-        self._observers[key] += 1
+        self._observers.take(exchange.place, exchange)
         try:
             answer = await anext(states, None)
             if answer is None:
                 return False
             await self._notify(exchange, request, answer, states)
         finally:
-            self._observers[key] -= 1
-            if not self._observers[key]:
-                del self._observers[key]
+            self._observers.free(exchange.place, exchange)
         raise SiteRefusal(Code.SERVICE_UNAVAILABLE, max_age=10)
 
     async def _notify(
@@ -414,12 +422,14 @@ class Site:
 
 
 def _check_options(message: aiocoap.Message) -> None:
-    """Raises SiteRefusal for critical options that the server does not understand. The library checks none."""
-    numbers = {option.number for option in message.opt.option_list()}
-    unknown = sorted(one for one in numbers if one.is_critical() and one not in _CRITICAL and one not in _PROXY)
-    if unknown:
-        raise SiteRefusal(Code.BAD_OPTION, f"option {int(unknown[0])}")
-    if numbers & set(_PROXY):
+    """Raises SiteRefusal for critical options that the server does not understand, or that may not come again (RFC 7252
+    section 5.4.5). The library checks none."""
+    numbers = Counter(option.number for option in message.opt.option_list())
+    critical = sorted(one for one in numbers if one.is_critical() and one not in _PROXY)
+    wrong = [one for one in critical if one not in _CRITICAL or (numbers[one] > 1 and one not in _REPEATABLE)]
+    if wrong:
+        raise SiteRefusal(Code.BAD_OPTION, f"option {int(wrong[0])}")
+    if numbers.keys() & set(_PROXY):
         raise SiteRefusal(Code.PROXYING_NOT_SUPPORTED)
 
 

@@ -25,7 +25,7 @@ from lamplighter.engine.errors import GatewayError, UnsupportedRequestError
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.coap_site import CONTENT_FORMAT, Asker, coap_site
 from tests.support.event_loops import beside, until
-from tests.support.raw_coap import CON, GET, POST, PUT, URI_PATH, Datagram, RawPeer
+from tests.support.raw_coap import CON, GET, MAX_AGE, POST, PUT, URI_PATH, Datagram, RawPeer
 
 BASE = "http://gateway.example/"
 LOOPBACK = ip_address("127.0.0.1")
@@ -173,6 +173,14 @@ async def test_a_refusal_of_the_gateway_is_the_answer_and_its_absence_too() -> N
         assert (await asker.ask(POST, "readings/hall", b"14")).code == Code.SERVICE_UNAVAILABLE
         gateway.connected = True
         assert (await asker.ask(POST, "readings/hall", b"14")).code == Code.CHANGED
+
+
+async def test_a_body_is_not_read_while_too_many_readings_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.adapters.coap.readings.WAITING_READINGS_MAX", 0)
+    async with served(FakeGateway()) as (readings, peer):
+        answer = await Asker(peer).ask(POST, "readings/hall", b"what cannot be read")
+        assert (answer.code, answer.option(MAX_AGE)) == (Code.SERVICE_UNAVAILABLE, b"\x0a")
+        assert readings.counters.unreadable == 0
 
 
 async def test_a_request_that_comes_again_after_a_restart_has_the_same_request_ids() -> None:

@@ -17,12 +17,14 @@ from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap.admission import ANSWER_BYTES_MIN, FACTOR, REQUESTS_BURST
 from lamplighter.adapters.coap.answers import KEPT_MAX, KeptAnswers
+from lamplighter.adapters.coap.blocks import BODIES_MAX, Block
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts, make_context
 from lamplighter.adapters.coap.links import Link
+from lamplighter.adapters.coap.observers import OBSERVERS_OF_SOURCE_MAX
 from lamplighter.adapters.coap.serving import SiteAnswer, SiteCaller, SiteEntry, SiteMethod, SitePath, SiteRequest
 from lamplighter.adapters.coap.settings import CoapDeviceSettings
-from lamplighter.adapters.coap.site import OBSERVERS_OF_SOURCE_MAX, Site
+from lamplighter.adapters.coap.site import DELAYED_MAX, Site
 from lamplighter.adapters.networks import Networks
 from tests.support.coap_datagrams import mutants
 from tests.support.coap_site import (
@@ -324,6 +326,9 @@ async def test_observe_needs_a_verified_source_and_has_a_bound_for_each() -> Non
             assert (await _observing(peer, b"%c" % (n + 10))).option(OBSERVE) is not None
         beyond = await _observing(peer, b"%c" % 200)
         assert (beyond.code, beyond.option(OBSERVE)) == (Code.CONTENT, None)
+        for n in range(OBSERVERS_OF_SOURCE_MAX):  # each can be renewed, though there is no room
+            assert (await _observing(peer, b"%c" % (n + 10))).option(OBSERVE) is not None
+        await until(lambda: shelf.observed == site.observers == OBSERVERS_OF_SOURCE_MAX)
 
 
 async def test_unconfirmable_notifications_are_confirmed_now_and_then() -> None:
@@ -382,6 +387,44 @@ async def test_a_multicast_request_is_answered_only_with_what_matches_its_filter
     assert (answer.opt.no_response is None) == answered
     if answered:
         assert answer.payload == b'</state>;rt="lamp";obs'
+
+
+async def test_few_answers_to_multicast_requests_wait() -> None:
+    """Their sources can be forged, and each would hold the place of another request."""
+    callers = Callers(Contexts(), {}, Networks(("127.0.0.0/8",), "coap.plain"))
+    site = Site(callers, [Shelf()], echo_writes=False, leisure=lambda: 60.0)
+    pipes = [_Pipe(("uri_path", (".well-known", "core")), ("uri_query", ("rt=lamp",))) for _ in range(2 * DELAYED_MAX)]
+    tasks = [asyncio.ensure_future(site.render_to_pipe(pipe)) for pipe in pipes]
+    await until(lambda: sum(task.done() for task in tasks) == DELAYED_MAX)
+    assert all(pipe.answers[0].opt.no_response is not None for pipe in pipes[DELAYED_MAX:])
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert site._delayed == 0
+
+
+@pytest.mark.parametrize("number", [3, 7, ACCEPT, BLOCK1, BLOCK2])
+async def test_a_critical_option_that_comes_twice_is_refused(number: int) -> None:
+    async with coap_site(Shelf()) as (_, peer):
+        answer = await Asker(peer).ask(GET, "long", b"", (number, b"\x06"), (number, b"\x06"))
+        assert (answer.code, answer.payload) == (Code.BAD_OPTION, b"option %d" % number)
+
+
+async def test_forged_sources_fill_only_half_of_the_room_for_bodies() -> None:
+    shelf = Shelf()
+    async with coap_site(shelf) as (site, peer):
+        for number in range(BODIES_MAX):  # as by sources that were verified once
+            if not site._bodies.crowded:
+                site._bodies.add(number, "name", Block(0, True, 0), bytes(16), site._monotonic())
+        assert len(site._bodies) == BODIES_MAX // 2
+        first = (BLOCK1, b"\x08")
+        refused = await Asker(peer, echo=False).ask(POST, "box", bytes(16), first, token=b"x")
+        assert refused.code == Code.UNAUTHORIZED and refused.option(ECHO)
+        assert len(site._bodies) == BODIES_MAX // 2
+        asker = Asker(peer)
+        assert (await asker.ask(POST, "box", bytes(16), first)).code == Code.CONTINUE
+        assert (await asker.ask(POST, "box", b"end", (BLOCK1, b"\x10"))).code == Code.CHANGED
+        assert shelf.requests[-1].body == bytes(16) + b"end"
 
 
 async def test_a_source_that_sends_too_much_gets_no_answer() -> None:
