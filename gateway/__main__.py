@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import faulthandler
-import json
 import logging
 import os
 import sys
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.settings import clock_trusted
-from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
@@ -29,17 +27,16 @@ from lamplighter.gateway.cli.commands import (
     config_file,
     printable,
     settings_and_data,
-    shortened,
-    table,
 )
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
+from lamplighter.gateway.cli.exit_codes import ExitCode, epilog, exit_code
 from lamplighter.gateway.cli.explain_command import add_explain_command
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
+from lamplighter.gateway.cli.listing_commands import add_listing_commands
 from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.readings_commands import add_readings_command
 from lamplighter.gateway.cli.security_commands import add_security_commands
-from lamplighter.gateway.gates.local_call import call
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,
@@ -65,17 +62,31 @@ logger = EventLogger("gateway")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0 well, 1 failed, 2 wrong use or configuration."""
-    options = _parser().parse_args(arguments)
+    """Runs the command; returns its exit code (`gateway.cli.exit_codes`)."""
+    try:
+        try:
+            code = _run_command(arguments)
+        except SystemExit:  # of argparse, after a help text or wrong use
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.GOOD
+    return code
+
+
+def _run_command(arguments: list[str] | None) -> int:
+    options = command_parser().parse_args(arguments)
     set_up_logging(os.environ)
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
         return int(options.command(options))
     except GatewayError as error:  # several faults are several lines
         _say(error)
-        return 2
+        return exit_code(error)
     except KeyboardInterrupt:
-        return 130
+        return ExitCode.INTERRUPTED
 
 
 def _say(error: GatewayError) -> None:
@@ -84,9 +95,13 @@ def _say(error: GatewayError) -> None:
         print(f"lamplighter: {printable(line)}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """The parser of the command line. Shell completion and manual pages are made from it."""
     parser = argparse.ArgumentParser(
-        prog="lamplighter", description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP."
+        prog="lamplighter",
+        description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP.",
+        epilog=epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"lamplighter {version('lamplighter')}")
     commands = parser.add_subparsers(title="commands", required=True)
@@ -107,9 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     command("mqtt", "run only the MQTT adapter", _mqtt)
     command("coap", "run only the CoAP adapter", _coap)
     add_check_command(command)
-    command("subscriptions", "list the subscriptions of a running gateway and their classes", _subscriptions)
-    timers = command("timers", "list the pending delayed updates of a running gateway", _timers)
-    timers.add_argument("--json", action="store_true", help="print the JSON of GET /delayed")
+    add_listing_commands(command)
     add_commands(command)
     add_client_commands(command)
     add_devices_commands(command)
@@ -198,86 +211,11 @@ def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
     return 0
 
 
-def _subscriptions(options: argparse.Namespace) -> int:
-    _, found, total = _asked(options, "subscriptions")
-    print(table([_TITLES, *(_row(subscription) for subscription in found)]), end="")
-    if total > len(found):
-        print(f"and {total - len(found)} more")
-    return 0
-
-
 def _sync_context(options: argparse.Namespace) -> Context:
     settings, data = settings_and_data(options)
     config = config_file(options)
     trusted = partial(clock_trusted, settings.gateway.clock_trusted)
     return Context(settings.sync, data, config.parent if config else Path(), trusted)
-
-
-def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:
-    """The list of the running gateway at the path of that name: its answer, the list, and the total.
-
-    Raises UpstreamError.
-    """
-    settings, data = settings_and_data(options)
-    try:
-        with call(settings, data, "GET", f"/{member}") as answer:
-            text = answer.read().decode()
-        answered = json.loads(text)
-        return text, answered[member], answered["total"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UpstreamError(f"the gateway's answer is not a list: {error!r}") from error
-
-
-def _timers(options: argparse.Namespace) -> int:
-    text, found, total = _asked(options, "delayed")
-    if options.json:
-        print(text)
-        return 0
-    print(table([_TIMER_TITLES, *(_timer_row(timer) for timer in found)]), end="")
-    if total > len(found):
-        print(f"and {total - len(found)} more")
-    return 0
-
-
-_TIMER_TITLES = ("ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE")
-
-
-def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
-    cause, in_s = timer["cause"], timer["in_s"]
-    first = next((" ".join(line.split()) for line in timer["update"].splitlines() if line.strip()), "")
-    return (
-        timer["id"],
-        f"{timer['due'][:19]}Z",
-        "" if in_s is None else _span(in_s),
-        "" if cause is None else shortened(f"{cause['kind']} {cause['id']}"),
-        timer["state"],
-        timer["missed"],
-        shortened(first),
-    )
-
-
-def _span(seconds: float) -> str:
-    """Days, hours, minutes and seconds, such as 1d 02:03:04; with a minus for the past."""
-    whole = round(abs(seconds))
-    days, clock = divmod(whole, 86_400)
-    text = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
-    return ("-" if seconds < 0 and whole else "") + (f"{days}d {text}" if days else text)
-
-
-_TITLES = ("SPUID", "CLASS", "SHARED BY", "EVALUATION MS", "SINCE", "CLIENT", "REASON FOR RE-EVALUATION")
-
-
-def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
-    evaluation_ms = subscription["evaluation_ms"]
-    return (
-        subscription["spuid"],
-        subscription["class"],
-        str(subscription["subscribers"]),
-        "" if evaluation_ms is None else f"{evaluation_ms:.1f}",
-        (subscription["since"] or "")[:19],
-        subscription["client"],
-        subscription["reason"],
-    )
 
 
 def _demo(options: argparse.Namespace) -> int:

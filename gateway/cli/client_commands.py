@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
-from lamplighter.engine.client import EngineClient, Notification, Tokens
+from lamplighter.engine.client import EngineClient, Notification
 from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
@@ -25,6 +22,14 @@ from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, socket_paths
 from lamplighter.gateway.cli.commands import printable, settings_and_data, table
+from lamplighter.gateway.cli.reaching import (
+    EndpointAddresses,
+    add_reach_options,
+    addresses_at,
+    file_option,
+    option,
+    tokens,
+)
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 
 if TYPE_CHECKING:
@@ -40,7 +45,6 @@ _FORMATS = {
     "turtle": "text/turtle",
 }
 """Requested media types; the second one is for queries that return graphs."""
-_PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 _FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
 """Matches the name of a file; no SPARQL text looks like that."""
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
@@ -85,12 +89,7 @@ def _add_request(parser: argparse.ArgumentParser, kind: str) -> None:
         metavar="MEMBER=VALUE",
         help="override a member of the profile, such as sparql11protocol.port=8001",
     )
-    parser.add_argument(
-        "--url", help="http(s)://HOST:PORT or ws(s)://HOST:PORT (default: the profile's, or this machine)"
-    )
-    parser.add_argument("--client", type=Path, metavar="FILE", help="credentials file of `lamplighter register`")
-    parser.add_argument("--token", type=Path, metavar="FILE", help="file with a bearer token")
-    parser.add_argument("--ca", type=Path, help="trusted certificates (default: the system's)")
+    add_reach_options(parser, "default: the profile's, or this machine")
     graphs = ("default-graph", "named-graph") if kind == "query" else ("using-graph", "using-named-graph")
     for name in graphs:
         parser.add_argument(
@@ -101,94 +100,34 @@ def _add_request(parser: argparse.ArgumentParser, kind: str) -> None:
 # --- addresses -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Addresses:
-    """unix: path of the Unix socket for HTTP. token: URL of the token endpoint."""
-
-    query: str
-    update: str
-    subscribe: str
-    token: str = ""
-    unix: Path | None = None
-
-
-def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> _Addresses:
+def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> EndpointAddresses:
     """The addresses of --url, else the profile's, else those of the gateway with this configuration."""
-    if options.url:
-        return _addresses_at(options.url)
+    url = option(options, "url")
+    if url:
+        return addresses_at(url)
     if profile is not None and profile.host and options.config is None:
         token = profile.oauth.token_url or ""
         if kind == "update":
-            return _Addresses("", profile.update_address(options.sparql).url, "", token)
+            return EndpointAddresses("", profile.update_address(options.sparql).url, "", token)
         query = profile.query_address(options.sparql).url
-        return _Addresses(query, "", profile.subscribe_url(options.sparql), token)
+        return EndpointAddresses(query, "", profile.subscribe_url(options.sparql), token)
     settings, data = settings_and_data(options)
     if settings.security.enabled:
         query, update = (f"http://localhost{path}" for path in (settings.http.query_path, settings.http.update_path))
-        return _Addresses(query, update, local_url(settings, data), unix=socket_paths(settings, data)[0])
+        return EndpointAddresses(query, update, local_url(settings, data), unix=socket_paths(settings, data)[0])
     here = plain_addresses(settings, settings.http.port, settings.websocket.port)
-    return _Addresses(here.query, here.update, here.subscribe)
+    return EndpointAddresses(here.query, here.update, here.subscribe)
 
 
-def _addresses_at(url: str) -> _Addresses:
-    """The classic layout (SEPA protocol 1.1) around an address of either gate: their ports are 1000 apart."""
-    place = urlsplit(url)
-    if place.scheme not in _PORTS or not place.hostname:
-        raise ConfigurationError(
-            f"--url: {url!r} is not an address; write one such as http://HOST:8000 or wss://HOST:9443"
-        )
-    host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
-    try:
-        port = place.port or _PORTS[place.scheme]
-    except ValueError as error:
-        raise ConfigurationError(f"--url: {url!r}: {error}") from error
-    secure = place.scheme in ("https", "wss")
-    is_socket = place.scheme in ("ws", "wss")
-    http = f"{'https' if secure else 'http'}://{host}:{port - 1000 if is_socket else port}"
-    socket = f"{'wss' if secure else 'ws'}://{host}:{port if is_socket else port + 1000}"
-    path = place.path.rstrip("/")
-    if is_socket:
-        return _Addresses(f"{http}/query", f"{http}/update", f"{socket}{path or '/subscribe'}", f"{http}/oauth/token")
-    if path:  # another endpoint, for both
-        return _Addresses(f"{http}{path}", f"{http}{path}", f"{socket}/subscribe", f"{http}/oauth/token")
-    return _Addresses(f"{http}/query", f"{http}/update", f"{socket}/subscribe", f"{http}/oauth/token")
-
-
-@dataclass(frozen=True)
-class _OneToken:
-    """A token from a file."""
-
-    value: str
-
-    async def token(self) -> str:
-        return self.value
-
-    def expired(self, token: str) -> None:
-        pass
-
-
-def _tokens(options: argparse.Namespace, addresses: _Addresses) -> Tokens | None:
-    if options.token is not None:
-        try:
-            return _OneToken(options.token.read_text().strip())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"--token: {options.token}: {error}") from error
-    if options.client is None:
-        return None
-    from lamplighter.engine.client import Credentials, OAuth
-
-    return OAuth(addresses.token, Credentials.load(options.client), ca=options.ca)
-
-
-def _endpoint(options: argparse.Namespace, addresses: _Addresses) -> SparqlEndpoint:
+def _endpoint(options: argparse.Namespace, addresses: EndpointAddresses) -> SparqlEndpoint:
     from lamplighter.engine.client import SparqlEndpoint
 
     return SparqlEndpoint(
         query_url=addresses.query,
         update_url=addresses.update,
         unix=addresses.unix,
-        tokens=_tokens(options, addresses),
-        ca=options.ca,
+        tokens=tokens(options, addresses),
+        ca=file_option(options, "ca"),
     )
 
 
@@ -203,7 +142,7 @@ def _request(options: argparse.Namespace, kind: str) -> tuple[Jsap | None, str]:
         return None, _text(options.sparql)
     from lamplighter.engine.client import load_profile
 
-    profile = load_profile(options.jsap, options.set, ca=options.ca)
+    profile = load_profile(options.jsap, options.set, ca=file_option(options, "ca"))
     values: dict[str, Any] = {}
     for binding in options.bind:
         name, sign, value = binding.partition("=")
@@ -261,11 +200,7 @@ def _query(options: argparse.Namespace) -> int:
             if shape == "json":
                 _write(b"\n")
 
-    try:
-        asyncio.run(ask())
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    asyncio.run(ask())
     return 0
 
 
@@ -351,9 +286,9 @@ def _subscribe(options: argparse.Namespace) -> int:
 
     async def follow() -> None:
         default, named = _graphs(options, profile)
-        tokens = _tokens(options, addresses)
+        given = tokens(options, addresses)
         async with (
-            EngineClient(addresses.subscribe, name="subscribe", tokens=tokens, ca=options.ca) as client,
+            EngineClient(addresses.subscribe, name="subscribe", tokens=given, ca=file_option(options, "ca")) as client,
             aclosing(
                 client.subscribe(text, keep=options.keep, default_graphs=default, named_graphs=named)
             ) as notifications,
@@ -367,10 +302,7 @@ def _subscribe(options: argparse.Namespace) -> int:
                 if options.count is not None and told >= options.count:
                     return
 
-    try:
-        asyncio.run(follow())
-    except BrokenPipeError:  # whoever reads has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    asyncio.run(follow())
     return 0
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -55,9 +54,11 @@ def add_commands(command: Adder) -> None:
     status = command("status", "show the health of a running gateway: up-time, requests, subscriptions, times", _status)
     status.add_argument("--json", action="store_true", help="print the JSON of GET /figures")
     command("verify", "check all files in the data folder and report problems", _verify)
-    command(
+    saving = command(
         "backup", "back up the dataset and the gateway's state to a file, with or without a running gateway", _backup
-    ).add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
+    )
+    saving.add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
+    add_confirmation(saving)
     restore = command("restore", "restore the dataset and delayed updates of a backup into a running gateway", _restore)
     restore.add_argument("file", type=Path, help="a file of `lamplighter backup`")
     add_confirmation(restore)
@@ -405,11 +406,7 @@ def _restore_at(options: argparse.Namespace) -> int:
 def _output(path: Path | None, history: History | None = None) -> Iterator[IO[bytes]]:
     """Standard output, or a file that appears when it is complete. Raises ConfigurationError."""
     if path is None:
-        try:
-            yield sys.stdout.buffer
-            sys.stdout.flush()
-        except BrokenPipeError:  # whoever reads has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        yield sys.stdout.buffer
         return
     if history is not None and history.data.resolve() in path.resolve().parents:
         raise ConfigurationError(f"{path}: it is in the data folder, where only the gateway writes; name another file")
@@ -433,6 +430,8 @@ def _output(path: Path | None, history: History | None = None) -> Iterator[IO[by
 
 def _backup(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
+    if options.file.exists() and not confirmed(f"Replace the existing file {options.file}?", yes=options.yes):
+        return 1
     try:
         answer = call(settings, data, "GET", "/backup")
     except UpstreamError as error:

@@ -12,7 +12,7 @@ from lamplighter.engine.errors import RefusedError, UpstreamError
 from lamplighter.gateway.addresses import socket_paths
 from lamplighter.gateway.settings import Settings
 
-_ANSWER_S = 600
+ANSWER_S = 600
 """Longest wait for the next bytes; comparing a large backup takes minutes."""
 _CHECK_S = 20
 
@@ -34,8 +34,20 @@ def call(
         there = socket_paths(settings, data)[0]
         connection, place = _UnixConnection(there), str(there)
     else:
-        connection = http.client.HTTPConnection(settings.http.host, settings.http.port, timeout=_ANSWER_S)
+        connection = http.client.HTTPConnection(settings.http.host, settings.http.port, timeout=ANSWER_S)
         place = f"http://{settings.http.host}:{settings.http.port}"
+    return exchange(connection, place, method, path, content, headers)
+
+
+def exchange(
+    connection: http.client.HTTPConnection,
+    place: str,
+    method: str,
+    path: str,
+    content: IO[bytes] | bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> http.client.HTTPResponse:
+    """The answer to one request. place: of the gateway, for errors. As `call`."""
     try:
         connection.request(method, path, content, {"Connection": "close", **(headers or {})})
         answer = connection.getresponse()
@@ -75,7 +87,7 @@ def check_answer(place: str, path: str) -> None:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout_s: float = _ANSWER_S) -> None:
+    def __init__(self, path: Path, timeout_s: float = ANSWER_S) -> None:
         super().__init__("localhost", timeout=timeout_s)
         self._path = path
 

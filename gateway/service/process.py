@@ -213,9 +213,11 @@ async def run_gateway(
                     here = _run_adapters(configuration, gates.addresses.here, reread, tried)
                     await beside.enter_async_context(background(here, stop))
                     await _until_tried(tried, stop)
+                supervised = GatewayService(service, runner, protection, gates.addresses, settings, reread)
+                if reread is not None and not service.active:
+                    await beside.enter_async_context(supervised.reloading(stop))
                 ready(gates.addresses, recovery)
                 if service.active:
-                    supervised = GatewayService(service, runner, protection, gates.addresses, settings, reread)
                     await beside.enter_async_context(background(supervised.run(), stop))
                 await stop.wait()
                 service.stopping("stopping, finishing requests in progress")

@@ -7,7 +7,8 @@ restarts a gateway whose event loop runs but whose queue is stalled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.local_call import check_answer
 from lamplighter.gateway.gates.opening import Protection
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.service.adapter_process import on_hangup, turn_s
+from lamplighter.gateway.service.adapter_process import background, on_hangup, turn_s
 from lamplighter.gateway.service.reload import change
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor
@@ -64,6 +65,13 @@ class GatewayService:
             self._service.ready(self._status())
             group.create_task(self._live(), name="watchdog")
             group.create_task(self._reload(hangup), name="reload")
+
+    @asynccontextmanager
+    async def reloading(self, stop: asyncio.Event) -> AsyncIterator[None]:
+        """Reloads on SIGHUP until left, without a supervisor, such as in the foreground. stop: see `background`."""
+        hangup = asyncio.Event()
+        async with on_hangup(hangup), background(self._reload(hangup), stop):
+            yield
 
     async def _first_step(self) -> None:
         """An end-to-end query: by a socket of this gateway, through its queue, and back."""

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from lamplighter.cloud_sync.settings import SyncSettings
-from lamplighter.gateway.__main__ import _parser
+from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.addresses import socket_paths
 from lamplighter.gateway.cli.install import _LONG_RUNNING
 from lamplighter.gateway.gates.opening import HTTP, WEBSOCKET
@@ -131,7 +131,7 @@ def test_commands_are_commands(service: Path) -> None:
     for command in commands:
         program, *words = command.split()
         if program.endswith("bin/lamplighter"):
-            assert _parser().parse_args(words).config == Path("/etc/lamplighter/lamplighter.toml")
+            assert command_parser().parse_args(words).config == Path("/etc/lamplighter/lamplighter.toml")
         elif program.endswith("bin/python"):
             assert words[:2] == ["-P", "-m"]
             assert (ROOT / words[2].replace(".", "/")).exists() or (ROOT / f"{words[2].replace('.', '/')}.py").exists()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lamplighter.engine.terms import iri, literal
-from lamplighter.gateway.cli.client_commands import _addresses_at, cell
+from lamplighter.gateway.cli.client_commands import cell
+from lamplighter.gateway.cli.reaching import addresses_at
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from lamplighter.gateway.cli.client_commands import _addresses_at, cell
     ],
 )
 def test_one_address_is_enough_in_the_classic_layout(url: str, query: str, subscribe: str) -> None:
-    found = _addresses_at(url)
+    found = addresses_at(url)
     assert (found.query, found.subscribe) == (query, subscribe)
     assert found.update in (query, query.replace("/query", "/update"))
 

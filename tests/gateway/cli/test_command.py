@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.gateway.__main__ import _timer_row, main
+from lamplighter.gateway.__main__ import main
+from lamplighter.gateway.cli.listing_commands import _timer_row
 from tests.support.commands import command
 from tests.support.components import missing
 from tests.support.places import ROOT

@@ -64,7 +64,7 @@ async def test_a_past_dataset_is_queried(tmp_path: Path) -> None:
             assert (await update(at, f"INSERT DATA {{ <http://a> <http://p> {number} }}")).status == 200
         asked = ("query", "--url", base(at), "--format", "csv", "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }", "--at")
         assert (await command(*asked, "2")).split() == ["n", "2"]
-        assert "the log has 1/1 to 1/3" in await command(*asked, "9", code=2)
+        assert "the log has 1/1 to 1/3" in await command(*asked, "9", code=4)
 
 
 async def test_results_come_in_each_format(tmp_path: Path) -> None:
@@ -103,22 +103,22 @@ async def test_errors_are_one_readable_line(tmp_path: Path) -> None:
         (tmp_path / "bytes.rq").write_bytes(b"\xff")
         jsap = ("--jsap", tmp_path / "a.jsap")
         wrong = [
-            (("query", *url, "SELECT * {"), "line 1, column"),
-            (("update", *url, "oops"), "SPARQL11ProtocolException"),
-            (("query", *url, "--format", "turtle", ALL), "not_acceptable"),
-            (("subscribe", "--url", at.subscribe, "ASK {}"), "SELECT"),
-            (("query", "--url", "http://127.0.0.1:1", ALL), "no answer from http://127.0.0.1:1/query"),
-            (("query", "--url", "gopher://h", ALL), "--url: 'gopher://h' is not an address"),
-            (("query", *url, "--bind", "a=b", ALL), "name it with --jsap"),
-            (("query", *url, *jsap, "--bind", "a", "Q"), "write name=value"),
-            (("query", *url, *jsap, "NONE"), "queries has no 'NONE'"),
-            (("query", *url, "--client", tmp_path / "none", ALL), "register"),
-            (("query", *url, "--token", tmp_path / "none", ALL), "--token"),
-            (("query", *url, tmp_path / "bytes.rq"), "SPARQL text"),
-            (("query", *url, tmp_path / "gone.rq"), "is neither an existing file"),
+            (("query", *url, "SELECT * {"), 4, "line 1, column"),
+            (("update", *url, "oops"), 4, "SPARQL11ProtocolException"),
+            (("query", *url, "--format", "turtle", ALL), 4, "not_acceptable"),
+            (("subscribe", "--url", at.subscribe, "ASK {}"), 4, "SELECT"),
+            (("query", "--url", "http://127.0.0.1:1", ALL), 3, "no answer from http://127.0.0.1:1/query"),
+            (("query", "--url", "gopher://h", ALL), 2, "--url: 'gopher://h' is not an address"),
+            (("query", *url, "--bind", "a=b", ALL), 2, "name it with --jsap"),
+            (("query", *url, *jsap, "--bind", "a", "Q"), 2, "write name=value"),
+            (("query", *url, *jsap, "NONE"), 4, "queries has no 'NONE'"),
+            (("query", *url, "--client", tmp_path / "none", ALL), 2, "register"),
+            (("query", *url, "--token", tmp_path / "none", ALL), 2, "--token"),
+            (("query", *url, tmp_path / "bytes.rq"), 2, "SPARQL text"),
+            (("query", *url, tmp_path / "gone.rq"), 2, "is neither an existing file"),
         ]
-        told = await asyncio.gather(*(command(*arguments, code=2) for arguments, _ in wrong))
-        for errors, (_, expected) in zip(told, wrong, strict=True):
+        told = await asyncio.gather(*(command(*arguments, code=code) for arguments, code, _ in wrong))
+        for errors, (_, _, expected) in zip(told, wrong, strict=True):
             assert expected in errors
             assert errors.count("\n") == 1
 
@@ -148,7 +148,7 @@ async def test_a_profile_gives_texts_and_addresses(tmp_path: Path) -> None:
         assert sorted(both.split()[1:]) == ["http://b,ვაიმეე", "http://c,1.5"]
         lines = await command("subscribe", *jsap, *changed, "--bind", "s=http://c", "--count", "1", "OF")
         assert lines.split("\n") == ["  s         o", "+ http://c  1.5", ""]
-        errors = await command("update", *jsap, *changed, "--bind", "o=x } ; CLEAR ALL", "PUT", code=2)
+        errors = await command("update", *jsap, *changed, "--bind", "o=x } ; CLEAR ALL", "PUT", code=4)
         assert "PUT, forced binding o:" in errors
 
 
@@ -257,10 +257,10 @@ async def test_in_secure_mode_this_machine_needs_nothing_and_others_register(tmp
         assert await command("query", "--url", https, *mine, "--format", "table", ALL) == SHOWN
         assert await command("update", "--url", https, *mine, "INSERT DATA { <a:a> <a:b> 1 }") == "record 2\n"
         refused = await asyncio.gather(
-            command("query", "--url", https, "--ca", ca, ALL, code=2),
-            command("query", "--url", https, "--client", file, ALL, code=2),
+            command("query", "--url", https, "--ca", ca, ALL, code=4),
+            command("query", "--url", https, "--client", file, ALL, code=3),
             command("register", "--url", https, "--ca", ca, "me", file, code=2),
-            command("register", "--url", https, "--ca", ca, "me", tmp_path / "again.json", code=2),
+            command("register", "--url", https, "--ca", ca, "me", tmp_path / "again.json", code=4),
         )
         for errors, expected in zip(
             refused,

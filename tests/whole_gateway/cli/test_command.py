@@ -69,5 +69,43 @@ def test_timers_are_listed_as_a_table_or_as_the_gateway_says(tmp_path: Path) -> 
         assert said["total"] == 2
         assert said["delayed"][0]["update"] == update
     done = command(*options)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert f"no gateway answers at http://127.0.0.1:{gateway.http_port}/delayed" in done.stderr
+
+
+def test_timers_are_cancelled_by_their_ids(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway:
+        options = ("--config", tmp_path / "lamplighter.toml")
+        one, two, three = (gateway.update("CLEAR ALL", delay="P1D")["delayed"] for _ in range(3))
+        done = command("timers", "cancel", one, *options)
+        assert (done.returncode, done.stdout) == (0, f"cancelled {one}\n")
+        done = command("timers", "cancel", two, "--json", *options)
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"cancelled": [two]})
+        done = command("timers", "cancel", two, *options)
+        assert (done.returncode, done.stdout) == (4, "") and "delayed_not_found" in done.stderr
+        listed = json.loads(command("timers", "list", "--json", "--url", gateway.http_url).stdout)
+        assert [timer["id"] for timer in listed["delayed"]] == [three]
+
+
+def test_a_gateway_in_the_foreground_reloads_on_sighup(tmp_path: Path) -> None:
+    path = config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n[coap]\nenabled = false\n")
+    line = [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(path)]
+    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout and process.stderr
+        assert "ready" in process.stdout.readline()
+
+        def told(text: str) -> None:
+            path.write_text(path.read_text() + text)
+            process.send_signal(signal.SIGHUP)
+
+        told("[query]\nrows_max = 7\n")
+        assert "applied=query.rows_max" in next(line for line in process.stderr if "configuration reloaded" in line)
+        told("[nosuch]\n")
+        refused = next(line for line in process.stderr if "configuration refused" in line)
+        assert "unknown table [nosuch]" in refused
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=60)

@@ -60,6 +60,25 @@ async def test_a_restore_wants_an_explicit_yes(tmp_path: Path) -> None:
         assert done.returncode == 0 and "[y/N]" not in done.stdout
 
 
+async def test_an_existing_backup_is_not_replaced_by_accident(tmp_path: Path) -> None:
+    toml, file = tmp_path / "lamplighter.toml", tmp_path / "b.zst"
+    async with running_gateway(tmp_path) as addresses:
+        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+
+        async def saved(*options: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+            return await asyncio.to_thread(command, toml, "backup", file, *options, typed=typed)
+
+        assert (await saved()).returncode == 0
+        file.write_text("mine")
+        done = await saved()
+        assert (done.returncode, "--yes" in done.stderr, file.read_text()) == (2, True, "mine"), done
+        done = await saved(typed="n")
+        assert (done.returncode, file.read_text()) == (1, "mine"), done
+        assert (await saved(typed="y")).returncode == 0
+        file.write_text("mine")
+        assert (await saved("--yes")).returncode == 0 and file.read_bytes() != b"mine"
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
     with SecureGateway(tmp_path_factory.mktemp("secure"), attempts_per_min=0) as running:

@@ -151,7 +151,7 @@ async def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limit
             assert re.fullmatch(pattern, line), line
         assert '"scheduler"' in (await run("--json")).stdout
     done = await run()
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stderr.startswith("lamplighter: no gateway answers at http://127.0.0.1:")
 
 

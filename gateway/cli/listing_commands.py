@@ -1,0 +1,128 @@
+"""`lamplighter subscriptions` and `lamplighter timers`: what a running gateway holds for its clients."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+from urllib.parse import quote
+
+from lamplighter.engine.errors import UpstreamError
+from lamplighter.gateway.cli.commands import Adder, add_mode, shortened, table
+from lamplighter.gateway.cli.reaching import add_reach_options, called
+
+
+def add_listing_commands(command: Adder) -> None:
+    """Declares the commands. command: as in `gateway.__main__`."""
+    subscriptions = command(
+        "subscriptions", "list the subscriptions of a running gateway and their classes", _subscriptions
+    )
+    subscriptions.add_argument("--json", action="store_true", help="print the JSON of GET /subscriptions")
+    add_reach_options(subscriptions)
+    timers = command("timers", "list or cancel the pending delayed updates of a running gateway", _timers)
+    timers.set_defaults(json=False)
+    modes = timers.add_subparsers(title="subcommands", dest="mode")
+    listed = add_mode(modes, "list", "list the pending delayed updates (also without a subcommand)", _timers)
+    cancel = add_mode(modes, "cancel", "cancel delayed updates: they will not run", _cancel)
+    cancel.add_argument("timer", nargs="+", metavar="ID", help="id of a delayed update, as `timers list` shows it")
+    for parser, what in (
+        (timers, "the JSON of GET /delayed"),
+        (listed, "the JSON of GET /delayed"),
+        (cancel, "the cancelled ids as JSON"),
+    ):
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=f"print {what}")
+        add_reach_options(parser)
+
+
+def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:
+    """The list of the running gateway at the path of that name: its answer, the list, and the total.
+
+    Raises UpstreamError.
+    """
+    try:
+        with called(options, "GET", f"/{member}") as answer:
+            text = answer.read().decode()
+        answered = json.loads(text)
+        return text, answered[member], answered["total"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UpstreamError(f"the gateway's answer is not a list: {error!r}") from error
+
+
+# --- subscriptions -------------------------------------------------------------------------------------------
+
+
+def _subscriptions(options: argparse.Namespace) -> int:
+    text, found, total = _asked(options, "subscriptions")
+    if options.json:
+        print(text)
+        return 0
+    print(table([_TITLES, *(_row(subscription) for subscription in found)]), end="")
+    if total > len(found):
+        print(f"and {total - len(found)} more")
+    return 0
+
+
+_TITLES = ("SPUID", "CLASS", "SHARED BY", "EVALUATION MS", "SINCE", "CLIENT", "REASON FOR RE-EVALUATION")
+
+
+def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
+    evaluation_ms = subscription["evaluation_ms"]
+    return (
+        subscription["spuid"],
+        subscription["class"],
+        str(subscription["subscribers"]),
+        "" if evaluation_ms is None else f"{evaluation_ms:.1f}",
+        (subscription["since"] or "")[:19],
+        subscription["client"],
+        subscription["reason"],
+    )
+
+
+# --- timers --------------------------------------------------------------------------------------------------
+
+
+def _timers(options: argparse.Namespace) -> int:
+    text, found, total = _asked(options, "delayed")
+    if options.json:
+        print(text)
+        return 0
+    print(table([_TIMER_TITLES, *(_timer_row(timer) for timer in found)]), end="")
+    if total > len(found):
+        print(f"and {total - len(found)} more")
+    return 0
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    for timer in options.timer:
+        with called(options, "DELETE", f"/delayed/{quote(timer, safe='')}") as answer:
+            answer.read()
+        if not options.json:
+            print(f"cancelled {shortened(timer)}")
+    if options.json:
+        print(json.dumps({"cancelled": options.timer}))
+    return 0
+
+
+_TIMER_TITLES = ("ID", "DUE", "IN", "CAUSE", "STATE", "MISSED", "UPDATE")
+
+
+def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
+    cause, in_s = timer["cause"], timer["in_s"]
+    first = next((" ".join(line.split()) for line in timer["update"].splitlines() if line.strip()), "")
+    return (
+        timer["id"],
+        f"{timer['due'][:19]}Z",
+        "" if in_s is None else _span(in_s),
+        "" if cause is None else shortened(f"{cause['kind']} {cause['id']}"),
+        timer["state"],
+        timer["missed"],
+        shortened(first),
+    )
+
+
+def _span(seconds: float) -> str:
+    """Days, hours, minutes and seconds, such as 1d 02:03:04; with a minus for the past."""
+    whole = round(abs(seconds))
+    days, clock = divmod(whole, 86_400)
+    text = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+    return ("-" if seconds < 0 and whole else "") + (f"{days}d {text}" if days else text)

@@ -1,0 +1,140 @@
+"""How commands reach a gateway: the one of this machine's settings, or the one at `--url`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from lamplighter.engine.client import Tokens
+from lamplighter.engine.client.addresses import trusting
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.cli.commands import settings_and_data
+from lamplighter.gateway.gates.local_call import ANSWER_S, call, exchange
+
+_PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
+
+
+@dataclass(frozen=True)
+class EndpointAddresses:
+    """unix: path of the Unix socket for HTTP. token: URL of the token endpoint."""
+
+    query: str
+    update: str
+    subscribe: str
+    token: str = ""
+    unix: Path | None = None
+
+
+def add_reach_options(parser: argparse.ArgumentParser, url: str = "default: the gateway of this machine") -> None:
+    """Declares `--url` and the credentials for it. They may stand before a subcommand, too."""
+    for option, metavar, text in (
+        ("--url", "URL", f"http(s)://HOST:PORT or ws(s)://HOST:PORT ({url})"),
+        ("--client", "FILE", "credentials file of `lamplighter register`"),
+        ("--token", "FILE", "file with a bearer token"),
+        ("--ca", "FILE", "trusted certificates (default: the system's)"),
+    ):
+        kind = str if option == "--url" else Path
+        parser.add_argument(option, metavar=metavar, type=kind, default=argparse.SUPPRESS, help=text)
+
+
+def option(options: argparse.Namespace, name: str) -> str | None:
+    """`--url`, if it was given."""
+    value = getattr(options, name, None)
+    return None if value is None else str(value)
+
+
+def file_option(options: argparse.Namespace, name: str) -> Path | None:
+    """One of the files of `add_reach_options`, if it was given."""
+    value: Path | None = getattr(options, name, None)
+    return value
+
+
+def addresses_at(url: str) -> EndpointAddresses:
+    """The classic layout (SEPA protocol 1.1) around an address of either gate: their ports are 1000 apart."""
+    place = urlsplit(url)
+    if place.scheme not in _PORTS or not place.hostname:
+        raise ConfigurationError(
+            f"--url: {url!r} is not an address; write one such as http://HOST:8000 or wss://HOST:9443"
+        )
+    host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
+    try:
+        port = place.port or _PORTS[place.scheme]
+    except ValueError as error:
+        raise ConfigurationError(f"--url: {url!r}: {error}") from error
+    secure = place.scheme in ("https", "wss")
+    is_socket = place.scheme in ("ws", "wss")
+    http = f"{'https' if secure else 'http'}://{host}:{port - 1000 if is_socket else port}"
+    socket = f"{'wss' if secure else 'ws'}://{host}:{port if is_socket else port + 1000}"
+    path, token = place.path.rstrip("/"), f"{http}/oauth/token"
+    if is_socket:
+        return EndpointAddresses(f"{http}/query", f"{http}/update", f"{socket}{path or '/subscribe'}", token)
+    if path:  # another endpoint, for both
+        return EndpointAddresses(f"{http}{path}", f"{http}{path}", f"{socket}/subscribe", token)
+    return EndpointAddresses(f"{http}/query", f"{http}/update", f"{socket}/subscribe", token)
+
+
+@dataclass(frozen=True)
+class _OneToken:
+    """A token from a file."""
+
+    value: str
+
+    async def token(self) -> str:
+        return self.value
+
+    def expired(self, token: str) -> None:
+        pass
+
+
+def tokens(options: argparse.Namespace, addresses: EndpointAddresses) -> Tokens | None:
+    """The tokens of --token or --client, if one is given. Raises ConfigurationError."""
+    file, client = file_option(options, "token"), file_option(options, "client")
+    if file is not None:
+        try:
+            return _OneToken(file.read_text().strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"--token: {file}: {error}") from error
+    if client is None:
+        return None
+    from lamplighter.engine.client import Credentials, OAuth
+
+    return OAuth(addresses.token, Credentials.load(client), ca=file_option(options, "ca"))
+
+
+def called(
+    options: argparse.Namespace,
+    method: str,
+    path: str,
+    content: IO[bytes] | bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> http.client.HTTPResponse:
+    """The answer of the gateway, to be read and closed. path: ``/backup``.
+
+    Raises UpstreamError when no gateway answers, RefusedError, ConfigurationError.
+    """
+    url = option(options, "url")
+    if url is None:
+        settings, data = settings_and_data(options)
+        return call(settings, data, method, path, content, headers)
+    addresses = addresses_at(url)
+    place = urlsplit(addresses.query)
+    given = tokens(options, addresses)
+    authorization = {} if given is None else {"Authorization": f"Bearer {asyncio.run(_first(given))}"}
+    connection: http.client.HTTPConnection
+    if place.scheme == "https":
+        tls = trusting(file_option(options, "ca"))
+        connection = http.client.HTTPSConnection(place.hostname or "", place.port, timeout=ANSWER_S, context=tls)
+    else:
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=ANSWER_S)
+    return exchange(
+        connection, f"{place.scheme}://{place.netloc}", method, path, content, {**authorization, **(headers or {})}
+    )
+
+
+async def _first(given: Tokens) -> str:
+    return await given.token()

@@ -1,0 +1,97 @@
+"""A command whose output nobody reads any more, as in `| head -1`, ends without a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lamplighter.gateway.__main__ import command_parser
+from tests.support.commands import TIMEOUT_S, command, command_line
+from tests.support.gateway_process import GatewayProcess
+from tests.support.places import ROOT
+
+PROFILE = ROOT / "apps" / "smart-lighting.jsap"
+LINES = {
+    "check": ["check"],
+    "subscriptions": ["subscriptions"],
+    "timers": ["timers"],
+    "status": ["status"],
+    "verify": ["verify"],
+    "backup": ["backup", "{folder}/b.zst", "--yes"],
+    "restore": ["restore", "{folder}/good.zst", "--yes"],
+    "log": ["log", "show"],
+    "log export": ["log", "export", "--format", "ndjson"],
+    "log restore": ["log", "restore", "--at", "1", "-o", "{folder}/x.nq"],
+    "query": ["query", "SELECT ?o { ?s ?p ?o }", "--format", "csv"],
+    "update": ["update", "INSERT DATA { <urn:s> <urn:p> 2 }"],
+    "subscribe": ["subscribe", "SELECT ?o { ?s ?p ?o }", "--count", "1"],
+    "devices": ["devices"],
+    "readings": ["readings"],
+    "mapping": ["mapping", "check"],
+    "init": ["init", "leak-alarm", "--alarm", "a", "--force"],
+    "install": ["install", "--dry-run"],
+    "uninstall": ["uninstall", "--dry-run"],
+    "sync": ["sync", "status"],
+}
+ELSEWHERE = {
+    "run": "prints once, at its start",
+    "mqtt": "prints nothing",
+    "coap": "prints nothing",
+    "demo": "plays for seconds; see tests/e2e/test_demo.py",
+    "register": "prints one line after it wrote the credentials",
+    "explain": "prints after it found a chain, as log show does",
+    "clients": "in secure mode only; prints as timers does",
+    "keys": "in secure mode only; prints as timers does",
+}
+"""Commands that no line above runs -> why."""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("gateway")
+    with GatewayProcess(folder) as running:
+        running.update("INSERT DATA { <urn:s> <urn:p> 1 }")
+        assert command("backup", folder / "good.zst", "--config", running.config).returncode == 0
+        yield running
+
+
+def unread(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command with a standard output that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return subprocess.run(
+            command_line(*arguments),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_command_ends_quietly(gateway: GatewayProcess, name: str) -> None:
+    line = [word.replace("{folder}", str(gateway.folder)) for word in LINES[name]]
+    done = unread([*line, *(["--config", str(gateway.config)] if "install" not in name else [])], gateway.folder)
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr, done.stderr
+    assert done.returncode == 0 or "install" in name or name == "sync", done
+
+
+def test_the_help_ends_quietly(gateway: GatewayProcess) -> None:
+    for arguments in (["--help"], ["query", "--help"], ["--version"]):
+        done = unread(arguments, gateway.folder)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_command_is_left_out() -> None:
+    [commands] = [one for one in command_parser()._actions if isinstance(one, argparse._SubParsersAction)]
+    assert {line[0] for line in LINES.values()} | set(ELSEWHERE) == set(commands.choices)
