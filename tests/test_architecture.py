@@ -61,7 +61,7 @@ ROOMS = {
         {"addresses", "page", "security", "workers"},
         {"state"},
         {"log"},
-        {"history", "monitoring"},
+        {"devices", "history", "monitoring"},
         {"loop"},
         {"gates"},
         {"service"},

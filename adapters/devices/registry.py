@@ -241,7 +241,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         given = ((BROKER, device.broker), (GIVEN_NAME, entry.given_name), (GIVEN_AREA, entry.given_area))
         return triples | {(subject, name, literal(text)) for name, text in given if text}
 
-    def _description(self, entry: Entry) -> set[_Triple]:
+    def description(self, entry: Entry) -> set[_Triple]:
         """What the default graph says of an adopted or retired device."""
         if entry.adoption not in ("adopted", "retired"):
             return set()
@@ -314,7 +314,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
 
     def _insertion(self, new: Entry) -> str:
         subject = self.device_iri(new.device)
-        default = self._description(new) | self._shared(new)
+        default = self.description(new) | self._shared(new)
         return (
             f"INSERT {{\n{_lines(default)}  GRAPH {self.graph} {{\n{_lines(self._entry_triples(new))}  }}\n}}\n"
             f"WHERE {{ FILTER NOT EXISTS {{ GRAPH {self.graph} {{ {subject} <{ADOPTION}> ?any }} }} }}"
@@ -323,7 +323,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
     def _change(self, old: Entry, new: Entry | None) -> str:
         """The smallest update from one entry to another of the same device; None removes it."""
         before, after = self._entry_triples(old), self._entry_triples(new) if new else set()
-        was, becomes = self._description(old), self._description(new) if new else set()
+        was, becomes = self.description(old), self.description(new) if new else set()
         added = (becomes - was) | (self._shared(new) if new else set())
         subject = self.device_iri(old.device)
         # The availability topics of a device that is not adopted are not read.

@@ -7,34 +7,25 @@ of an adopted device as soon as they are in the dataset.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from lamplighter.adapters.coap.discovery import distinct, offered
-from lamplighter.adapters.devices.desired import desired_update, differences, states_query
-from lamplighter.adapters.devices.device import Actuator, Device, place
+from lamplighter.adapters.devices.device import Device, place
 from lamplighter.adapters.devices.problems import Problems
-from lamplighter.adapters.devices.registry import Entry, Registry, named, revision
-from lamplighter.adapters.mapping.command_payloads import command_payload
-from lamplighter.adapters.mapping.rules import CommandRule
-from lamplighter.adapters.mapping.tables import CommandTable
-from lamplighter.adapters.mqtt.sender import not_permitted, permits
+from lamplighter.adapters.devices.registry import Entry, named
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
-from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.commands import add_mode, printable, shortened, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
 from lamplighter.gateway.cli.running_dataset import RunningDataset
-from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, UNREACHABLE
-
-_STATES = ("proposed", "adopted", "retired", "ignored")
+from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
 
 Adder = Callable[..., argparse.ArgumentParser]
 
@@ -46,7 +37,7 @@ def add_devices_commands(command: Adder) -> None:
     modes = devices.add_subparsers(title="subcommands", dest="mode")
 
     listing = add_mode(modes, "list", "list the devices (also without a subcommand)", _list)
-    listing.add_argument("--state", choices=_STATES, help="only devices in this state")
+    listing.add_argument("--state", choices=STATES, help="only devices in this state")
     listing.add_argument("--json", action="store_true", help="print one JSON object per device and line")
     discover = add_mode(modes, "discover", "search the network for CoAP devices, and propose them", _discover)
     add_discover_arguments(discover)
@@ -82,44 +73,43 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", metavar="ID", help="identity or name, or a part that only one device has")
 
 
+class _CalledDataset:
+    """The running gateway's dataset for `Devices`. A command has nothing else to do while it waits."""
+
+    def __init__(self, running: RunningDataset) -> None:
+        self._running = running
+
+    async def rows(self, query: str) -> list[Row]:
+        return self._running.rows(query)
+
+    async def update(self, text: str) -> None:
+        self._running.update(text)
+
+
 class _Gateway(RunningDataset):
     """The devices of the running gateway."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options)
-        self.registry = Registry(self.settings.gateway.base_iri)
+        self.devices = Devices(_CalledDataset(self), self.settings.gateway.base_iri, self.settings.mqtt.commands)
+        self.registry = self.devices.registry
         self.problems = Problems(self.settings.gateway.base_iri)
-        self._differences: dict[Term, tuple[Term, Term]] | None = None
 
     def entries(self) -> list[Entry]:
         """The devices, by state and name. Those that cannot be read are named on standard error."""
-        found = []
-        for row in self.rows(self.registry.query):
-            try:
-                found.append(self.registry.entry(row))
-            except ValueError as error:
-                print(f"not shown: a device in the dataset cannot be read: {printable(str(error))}", file=sys.stderr)
-        return sorted(found, key=lambda entry: (_STATES.index(entry.adoption), entry.name.casefold(), entry.identity))
+        found, faults = asyncio.run(self.devices.entries())
+        for fault in faults:
+            print(f"not shown: a device in the dataset cannot be read: {printable(fault)}", file=sys.stderr)
+        return found
 
-    def differing(self, entry: Entry) -> _Differing:
-        """The actuators of a device that report another state than the desired one."""
-        if self._differences is None:
-            self._differences = differences(self.rows(states_query()))
-        found = self._differences
-        states = {one.key: (one, found.get(self.registry.actuator_iri(one))) for one in entry.device.actuators}
-        return {
-            key: (one, lexical(state[0]), lexical(state[1]))
-            for key, (one, state) in states.items()
-            if state is not None
-        }
+    def differing(self, entries: Sequence[Entry]) -> dict[str, list[Differing]]:
+        """As `Devices.differing`."""
+        return asyncio.run(self.devices.differing(entries))
 
     def contact(self, entry: Entry) -> list[tuple[str, str]]:
         """What the dataset says of whether a device answers, with titles."""
-        titles = ((ONLINE, "online"), (LAST_SEEN, "last contact"), (UNREACHABLE, "unreachable"))
-        properties = " ".join(iri(name) for name, _ in titles)
-        device = self.registry.device_iri(entry.device)
-        query = f"SELECT ?name ?value {{ VALUES ?name {{ {properties} }} {device} ?name ?value }}"
-        found = {lexical(name): lexical(value) for name, value in self.rows(query) if name and value}
+        found = asyncio.run(self.devices.contacts(entry)).get(self.registry.device_iri(entry.device), {})
+        titles = (("online", "online"), ("last_seen", "last contact"), ("unreachable", "unreachable"))
         return [(title, found[name]) for name, title in titles if name in found]
 
     def named(self, text: str) -> Entry:
@@ -133,7 +123,7 @@ class _Gateway(RunningDataset):
 def _list(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entries = [one for one in gateway.entries() if options.state in (None, one.adoption)]
-    differing = {entry.identity: gateway.differing(entry) for entry in entries}
+    differing = gateway.differing(entries)
     if options.json:
         for entry in entries:
             print(printable(json.dumps(_as_json(entry, differing[entry.identity]), ensure_ascii=False)))
@@ -157,12 +147,9 @@ _TITLES = ("ID", "NAME", "AREA", "MODEL", "STATE", "HAS")
 _DIFFERS = "NOT AS DESIRED"
 """Title of a column that is there if a device reports another state than the desired one."""
 
-_Differing = dict[str, tuple[Actuator, str, str]]
-"""Actuators by their keys, with the desired and the reported state."""
 
-
-def _differences(differing: _Differing) -> str:
-    found = (f"{_word(one.kind)}: {desired}, reports {said}" for one, desired, said in differing.values())
+def _differences(differing: Sequence[Differing]) -> str:
+    found = (f"{word(one.actuator.kind)}: {one.desired}, reports {one.reported}" for one in differing)
     return shortened("; ".join(found))
 
 
@@ -184,14 +171,10 @@ def _kinds(device: Device) -> Iterator[str]:
     counted = Counter([actuator.kind for actuator in device.actuators])
     counted += Counter([sensor.kind for sensor in device.sensors if sensor.kind not in acts])
     for kind, count in counted.items():
-        yield _word(kind) if count == 1 else f"{count} {_word(kind)}"
+        yield word(kind) if count == 1 else f"{count} {word(kind)}"
 
 
-def _word(kind: str) -> str:
-    return kind.partition(":")[2] or kind.removeprefix("property/")
-
-
-def _as_json(entry: Entry, differing: _Differing) -> dict[str, Any]:
+def _as_json(entry: Entry, differing: Sequence[Differing]) -> dict[str, Any]:
     device = entry.device
     return {
         "id": entry.identity,
@@ -203,9 +186,7 @@ def _as_json(entry: Entry, differing: _Differing) -> dict[str, Any]:
         "model": device.model,
         "sensors": {sensor.key: sensor.kind for sensor in device.sensors},
         "actuators": {actuator.key: actuator.kind for actuator in device.actuators},
-        "not_as_desired": {
-            key: {"desired": desired, "reported": said} for key, (_, desired, said) in differing.items()
-        },
+        "not_as_desired": {one.actuator.key: {"desired": one.desired, "reported": one.reported} for one in differing},
     }
 
 
@@ -252,7 +233,7 @@ def _show(options: argparse.Namespace) -> int:
             for one in device.actuators
         ]
         print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", title), *_printables(acts)]), end="")
-        _warn_of_refused_topics(device, gateway.settings.mqtt.commands)
+        _warn_of_refused_topics(gateway, device)
     return 0
 
 
@@ -302,53 +283,42 @@ def _adopt(options: argparse.Namespace) -> int:
         entries = [gateway.named(options.device)]
     if not entries:
         print("no device is proposed")
-    for entry in entries:
-        gateway.update(gateway.registry.adoption(entry, area=options.area))
-    adopted = _decided(gateway, entries, "adopted")
+    adopted = _told(asyncio.run(gateway.devices.adopt(entries, options.area)))
     for entry in adopted:
-        _warn_of_refused_topics(entry.device, gateway.settings.mqtt.commands)
+        _warn_of_refused_topics(gateway, entry.device)
     return 0 if len(adopted) == len(entries) else 1
 
 
-def _decided(gateway: _Gateway, entries: Sequence[Entry], state: str) -> list[Entry]:
-    """Prints which of the devices have the state now, and returns them. An update changes nothing if its device has
-    announced itself in another way meanwhile."""
-    now = {entry.identity: entry for entry in gateway.entries()} if entries else {}
-    found = []
-    for before in entries:
-        entry = now.get(before.identity)
-        if entry is not None and entry.adoption == state:
-            found.append(entry)
-            print(f"{state} {entry.identity}, {printable(entry.name)}")
+def _told(decided: Sequence[Entry | NotDecidedError]) -> list[Entry]:
+    """Prints what became of devices, and returns those that have the state now."""
+    for one in decided:
+        if isinstance(one, NotDecidedError):
+            print(f"lamplighter: {one}", file=sys.stderr)
         else:
-            what = "is not there any more" if entry is None else f"is still {entry.adoption}"
-            print(f"lamplighter: {before.identity} {what}: it changed meanwhile; try again", file=sys.stderr)
-    return found
+            print(f"{one.adoption} {one.identity}, {printable(one.name)}")
+    return [one for one in decided if isinstance(one, Entry)]
 
 
-def _warn_of_refused_topics(device: Device, permitted: Sequence[str]) -> None:
+def _warn_of_refused_topics(gateway: _Gateway, device: Device) -> None:
     """Says on standard error which actuators cannot be switched with these settings."""
-    for topic in dict.fromkeys(one.command["topic"] for one in device.actuators if "topic" in one.command):
-        if not permits(permitted, topic):
-            print(
-                f"lamplighter: {device.identity} cannot be switched: {printable(not_permitted(topic))}", file=sys.stderr
-            )
+    for reason in gateway.devices.refused_topics(device):
+        print(f"lamplighter: {device.identity} cannot be switched: {printable(reason)}", file=sys.stderr)
 
 
 def _ignore(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
-    gateway.update(gateway.registry.ignoring(entry))
-    return 0 if _decided(gateway, [entry], "ignored") else 1
+    return 0 if _told(asyncio.run(gateway.devices.ignore([entry]))) else 1
 
 
 def _rename(options: argparse.Namespace) -> int:
     if options.name is None and options.area is None:
         raise ConfigurationError("write the new name, or --area, or both")
     gateway = _Gateway(options)
-    entry = gateway.named(options.device)
-    gateway.update(gateway.registry.naming(entry, name=options.name, area=options.area))
-    now = gateway.named(entry.identity)
+    try:
+        now = asyncio.run(gateway.devices.rename(gateway.named(options.device), options.name, options.area))
+    except NotDecidedError as error:
+        raise ConfigurationError(str(error)) from error
     print(f"{now.identity} is called {printable(now.name)}" + (f", in {printable(now.area)}" if now.area else ""))
     return 0
 
@@ -357,82 +327,14 @@ def _set(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     try:
         if options.device.startswith("actuator/"):  # of a rule: its adapter knows the states
-            actuator, state = iri(gateway.registry.base_iri + options.device), state_term(options.state)
-            name = options.device
+            wanted = asyncio.run(gateway.devices.set_by_rule(options.device, options.state))
         else:
             entry = gateway.named(options.device)
-            if entry.adoption != "adopted":
-                raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
-            found = named_actuator(entry.device, options.actuator)
-            if "topic" in found.command:
-                check_permitted(found.command["topic"], gateway.settings.mqtt.commands)
-            actuator, state = gateway.registry.actuator_iri(found), wanted_state(found, options.state)
-            name = f"{entry.name}, {_word(found.kind)}"
+            wanted = asyncio.run(gateway.devices.set(entry, options.actuator, options.state))
     except ValueError as error:
         raise ConfigurationError(f"{options.device}: {error}") from error
-    gateway.update(desired_update(actuator, state))
-    print(f"{printable(name)}: the desired state is {printable(lexical(state))}")
+    print(f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}")
     return 0
-
-
-def named_actuator(device: Device, text: str | None) -> Actuator:
-    """The actuator that a person means: by what it controls, its key or its label; None: the only one, or the one that
-    is switched. Raises ValueError, which says what to write."""
-    found = [
-        one
-        for one in device.actuators
-        if (_word(one.kind) in _SWITCHED if text is None else text.casefold() in _names(one))
-    ]
-    if len(found) == 1:
-        return found[0]
-    if text is None and len(device.actuators) == 1:
-        return device.actuators[0]
-    if not device.actuators:
-        raise ValueError("it has no actuators")
-    words = Counter(_word(one.kind) for one in device.actuators)
-    names = (_word(one.kind) if words[_word(one.kind)] == 1 else one.key for one in found or device.actuators)
-    raise ValueError(f"write one of {', '.join(names)} as ACTUATOR")
-
-
-_SWITCHED = {"cover", "fan", "light", "lock", "siren", "switch", "valve"}
-
-
-def _names(actuator: Actuator) -> set[str]:
-    return {text.casefold() for text in (_word(actuator.kind), actuator.key, actuator.label)}
-
-
-def check_permitted(topic: str, permitted: Sequence[str]) -> None:
-    """Raises ValueError if the setting `mqtt.commands` does not permit messages to the topic."""
-    if not permits(permitted, topic):
-        raise ValueError(not_permitted(topic))
-
-
-def wanted_state(actuator: Actuator, text: str) -> Term:
-    """The desired state that a person means. Raises ValueError if the actuator does not take it."""
-    words = {word.casefold(): word for word in actuator.command.get("values", ())}
-    text = words.get(text.casefold(), text)
-    state = literal(text) if text in words.values() and text not in _ON_OFF.values() else state_term(text)
-    try:
-        keys = {key: actuator.command[key] for key in _STATE_KEYS if key in actuator.command}
-        checked = msgspec.convert(keys | {"topic": place(actuator.command)}, CommandTable)
-        rule = CommandRule(checked, actuator.key, None, {})
-        command_payload(rule, state)
-    except PayloadError as error:
-        raise ValueError(str(error)) from error
-    return state
-
-
-def state_term(text: str) -> Term:
-    """A state as a person writes it: a boolean, a number or a text."""
-    text = _ON_OFF.get(text.casefold(), text)
-    datatype = XSD + "boolean" if text in _ON_OFF.values() else XSD + "decimal" if _NUMBER.fullmatch(text) else None
-    return literal(text, datatype=datatype)
-
-
-_STATE_KEYS = ("payload", "values", "minimum", "maximum")
-"""Of a command: which states it takes. They mean the same for a topic and for a resource."""
-_ON_OFF = {"on": "true", "off": "false", "true": "true", "false": "false"}
-_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 
 def _remove(options: argparse.Namespace) -> int:
@@ -440,21 +342,13 @@ def _remove(options: argparse.Namespace) -> int:
     entry = gateway.named(options.device)
     if not confirmed(f"Remove {entry.identity}, {printable(entry.name)}, from the dataset?", yes=options.yes):
         return 1
-    gateway.update(gateway.registry.removal(entry))
-    now = next((one for one in gateway.entries() if one.identity == entry.identity), None)
-    if now is not None and not _is_proposed_again(entry, now):
-        print(
-            f"lamplighter: {entry.identity} is still {now.adoption}: it changed meanwhile; try again", file=sys.stderr
-        )
+    try:
+        asyncio.run(gateway.devices.remove(entry))
+    except NotDecidedError as error:
+        print(f"lamplighter: {error}", file=sys.stderr)
         return 1
     print(f"removed {entry.identity}; it is proposed again if it is still announced")
     return 0
-
-
-def _is_proposed_again(before: Entry, now: Entry) -> bool:
-    """Whether a device may have been removed, and was announced since. If it had changed, it was not removed."""
-    changed = before.adoption == "proposed" and revision(before.device) != revision(now.device)
-    return now.adoption == "proposed" and not changed
 
 
 def _problems(options: argparse.Namespace) -> int:

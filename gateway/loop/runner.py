@@ -458,6 +458,11 @@ class Runner:
 
     # --- state ---
 
+    @property
+    def settings(self) -> Settings:
+        """The settings that hold now."""
+        return self._current.settings
+
     def quotas(self) -> QuotaSettings:
         """What one client may use now."""
         return self._current.quotas()

@@ -303,6 +303,7 @@ def _about(settings: Settings, subscribe_at: str) -> str:
         ("/ready", "readiness: 200 while updates are accepted"),
         ("/figures", "monitoring figures: counts and times"),
         ("/metrics", "the same for Prometheus"),
+        ("/devices", "devices; POST a decision about one to /devices/<id>"),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),

@@ -15,6 +15,7 @@ from lamplighter.gateway.gates.http.calls import Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.cors import VARY, Cors
 from lamplighter.gateway.gates.http.description import Description
+from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
 from lamplighter.gateway.gates.http.operations import Operations
 from lamplighter.gateway.gates.http.page import Page, page_paths
@@ -63,6 +64,9 @@ def _places(
     yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read)
     past = PastRequests(runner)
     yield Place("/log", past.log, Need.OPERATOR, read)
+    devices = DeviceRequests(runner)
+    yield Place("/devices", devices.all, Need.OPERATOR, read)
+    yield Place("/devices/", devices.one, Need.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
     yield Place("/explain", past.explain, Need.OPERATOR, read)
     yield Place("/backup", operations.backup, Need.OPERATOR, read)
     yield Place("/restore", operations.restore, Need.OPERATOR, frozenset({"POST"}))

@@ -10,7 +10,7 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.terms import XSD, literal
-from lamplighter.gateway.cli.devices_commands import check_permitted, named_actuator, wanted_state
+from lamplighter.gateway.devices.decisions import check_permitted, named_actuator, wanted_state
 from tests.support.announcements import announcements, zigbee_house
 
 

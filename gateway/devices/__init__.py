@@ -1,0 +1,4 @@
+"""Devices for commands and the HTTP gate.
+
+decisions: adoption, ignoring, naming, removal and desired states; listing: devices as JSON.
+"""

@@ -1,0 +1,258 @@
+"""Decisions about devices: the one implementation behind the command ``lamplighter devices`` and ``POST /devices``.
+
+`adapters.devices.registry` has the updates. Each changes nothing if its device is not any more as it was read, so the
+devices are read again afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from lamplighter.adapters.devices.desired import desired_update, differences, states_query
+from lamplighter.adapters.devices.device import Actuator, Device, place
+from lamplighter.adapters.devices.registry import Entry, Registry, revision
+from lamplighter.adapters.mapping.command_payloads import command_payload
+from lamplighter.adapters.mapping.rules import CommandRule
+from lamplighter.adapters.mapping.tables import CommandTable
+from lamplighter.adapters.mqtt.sender import not_permitted, permits
+from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, UNREACHABLE
+
+CONTACTS = {ONLINE: "online", LAST_SEEN: "last_seen", UNREACHABLE: "unreachable"}
+STATES = ("proposed", "adopted", "retired", "ignored")
+Row = tuple[Term | None, ...]
+
+_SWITCHED = {"cover", "fan", "light", "lock", "siren", "switch", "valve"}
+_STATE_KEYS = ("payload", "values", "minimum", "maximum")
+"""Of a command: which states it takes. They mean the same for a topic and for a resource."""
+_ON_OFF = {"on": "true", "off": "false", "true": "true", "false": "false"}
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
+
+
+class DeviceDataset(Protocol):
+    """The dataset of a running gateway."""
+
+    async def rows(self, query: str) -> list[Row]:
+        """The result of a SELECT query."""
+        ...
+
+    async def update(self, text: str) -> None:
+        """Returns when the update is durable."""
+        ...
+
+
+class NotDecidedError(ValueError):
+    """The device changed while the decision was made, so nothing was changed. The same decision may succeed now."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A desired state that was set. name: of the actuator, for people."""
+
+    name: str
+    actuator: Term
+    state: Term
+
+
+@dataclass(frozen=True)
+class Differing:
+    """An actuator that reports another state than the desired one."""
+
+    actuator: Actuator
+    desired: str
+    reported: str
+
+
+class Devices:
+    """The devices of a running gateway. commands: the setting `mqtt.commands`.
+
+    The methods raise ValueError, which says what is wrong, and the errors of the dataset.
+    """
+
+    def __init__(self, dataset: DeviceDataset, base_iri: str, commands: Sequence[str]) -> None:
+        self.registry = Registry(base_iri)
+        self._dataset = dataset
+        self._commands = commands
+
+    async def entries(self) -> tuple[list[Entry], list[str]]:
+        """The devices, by state and name; and what is wrong with those that cannot be read."""
+        rows = await self._dataset.rows(self.registry.query)
+        return await asyncio.to_thread(self._read, rows)  # many take long
+
+    def _read(self, rows: Sequence[Row]) -> tuple[list[Entry], list[str]]:
+        found, faults = [], []
+        for row in rows:
+            try:
+                found.append(self.registry.entry(row))
+            except ValueError as error:
+                faults.append(str(error))
+        found.sort(key=lambda entry: (STATES.index(entry.adoption), entry.name.casefold(), entry.identity))
+        return found, faults
+
+    async def differing(self, entries: Sequence[Entry]) -> dict[str, list[Differing]]:
+        """By the identity of a device: its actuators that report another state than the desired one."""
+        found = differences(await self._dataset.rows(states_query()))
+        told: dict[str, list[Differing]] = {}
+        for entry in entries:
+            states = [(one, found.get(self.registry.actuator_iri(one))) for one in entry.device.actuators]
+            told[entry.identity] = [
+                Differing(one, lexical(state[0]), lexical(state[1])) for one, state in states if state is not None
+            ]
+        return told
+
+    async def contacts(self, entry: Entry | None = None) -> dict[Term, dict[str, str]]:
+        """What the dataset says of whether devices answer: `CONTACTS` by their IRIs. entry: only of that device."""
+        device = "?device" if entry is None else self.registry.device_iri(entry.device)
+        only = "" if entry is None else f"BIND({device} AS ?device)"
+        names = " ".join(map(iri, CONTACTS))
+        query = f"SELECT ?device ?name ?value WHERE {{ VALUES ?name {{ {names} }} {device} ?name ?value {only} }}"
+        found: dict[Term, dict[str, str]] = defaultdict(dict)
+        for device_iri, name, value in await self._dataset.rows(query):
+            if device_iri and name and value:
+                found[device_iri][CONTACTS[lexical(name)]] = lexical(value)
+        return found
+
+    # --- decisions ---
+
+    async def adopt(self, entries: Sequence[Entry], area: str | None = None) -> list[Entry | NotDecidedError]:
+        """What became of devices that were to be adopted, in order. area: the room or place to put them into."""
+        return await self._decided(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
+
+    async def ignore(self, entries: Sequence[Entry]) -> list[Entry | NotDecidedError]:
+        """What became of devices that were to be ignored, in order."""
+        return await self._decided(entries, "ignored", self.registry.ignoring)
+
+    async def rename(self, entry: Entry, name: str | None = None, area: str | None = None) -> Entry:
+        """Gives a name, an area, or both; an empty text gives back the announced one. Raises NotDecidedError."""
+        if name is None and area is None:
+            raise ValueError("write the new name, the area, or both")
+        await self._dataset.update(self.registry.naming(entry, name=name, area=area))
+        found = _now(entry, (await self.entries())[0])
+        if isinstance(found, NotDecidedError):
+            raise found
+        return found
+
+    async def remove(self, entry: Entry) -> None:
+        """Removes a device with its description, rules and live observations. One that is still announced is proposed
+        again. Raises NotDecidedError."""
+        await self._dataset.update(self.registry.removal(entry))
+        now = next((one for one in (await self.entries())[0] if one.identity == entry.identity), None)
+        if now is not None and not _is_proposed_again(entry, now):
+            raise _still(now)
+
+    async def set(self, entry: Entry, actuator: str | None, state: str) -> Wanted:
+        """Sets the desired state of an actuator of an adopted device."""
+        if entry.adoption != "adopted":
+            raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
+        found = named_actuator(entry.device, actuator)
+        if "topic" in found.command:
+            check_permitted(found.command["topic"], self._commands)
+        wanted = wanted_state(found, state)
+        return await self._set(f"{entry.name}, {word(found.kind)}", self.registry.actuator_iri(found), wanted)
+
+    async def set_by_rule(self, path: str, state: str) -> Wanted:
+        """Sets the desired state of the actuator of a ``[[command]]`` rule. path: ``actuator/kitchen``."""
+        return await self._set(path, iri(self.registry.base_iri + path), state_term(state))
+
+    async def _set(self, name: str, actuator: Term, state: Term) -> Wanted:
+        await self._dataset.update(desired_update(actuator, state))
+        return Wanted(name, actuator, state)
+
+    async def _decided(
+        self, entries: Sequence[Entry], state: str, update: Callable[[Entry], str]
+    ) -> list[Entry | NotDecidedError]:
+        for entry in entries:
+            await self._dataset.update(update(entry))
+        found = (await self.entries())[0] if entries else []
+        told = [_now(before, found) for before in entries]
+        return [one if isinstance(one, NotDecidedError) or one.adoption == state else _still(one) for one in told]
+
+    def refused_topics(self, device: Device) -> list[str]:
+        """Why actuators of a device cannot be switched with these settings."""
+        topics = dict.fromkeys(one.command["topic"] for one in device.actuators if "topic" in one.command)
+        return [not_permitted(topic) for topic in topics if not permits(self._commands, topic)]
+
+
+def _now(before: Entry, found: Sequence[Entry]) -> Entry | NotDecidedError:
+    """The device as it is now."""
+    entry = next((one for one in found if one.identity == before.identity), None)
+    if entry is None:
+        return NotDecidedError(f"{before.identity} is not there any more: it changed meanwhile; try again")
+    return entry
+
+
+def _is_proposed_again(before: Entry, now: Entry) -> bool:
+    """Whether a device may have been removed, and was announced since. If it had changed, it was not removed."""
+    changed = before.adoption == "proposed" and revision(before.device) != revision(now.device)
+    return now.adoption == "proposed" and not changed
+
+
+def _still(entry: Entry) -> NotDecidedError:
+    return NotDecidedError(f"{entry.identity} is still {entry.adoption}: it changed meanwhile; try again")
+
+
+# --- actuators and states -----------------------------------------------------------------------------------
+
+
+def word(kind: str) -> str:
+    """A property as a word for people."""
+    return kind.partition(":")[2] or kind.removeprefix("property/")
+
+
+def named_actuator(device: Device, text: str | None) -> Actuator:
+    """The actuator that a person means: by what it controls, its key or its label; None: the only one, or the one that
+    is switched. Raises ValueError, which says what to write."""
+    found = [
+        one
+        for one in device.actuators
+        if (word(one.kind) in _SWITCHED if text is None else text.casefold() in _names(one))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if text is None and len(device.actuators) == 1:
+        return device.actuators[0]
+    if not device.actuators:
+        raise ValueError("it has no actuators")
+    words = Counter(word(one.kind) for one in device.actuators)
+    names = (word(one.kind) if words[word(one.kind)] == 1 else one.key for one in found or device.actuators)
+    raise ValueError(f"write one of {', '.join(names)} as ACTUATOR")
+
+
+def _names(actuator: Actuator) -> set[str]:
+    return {text.casefold() for text in (word(actuator.kind), actuator.key, actuator.label)}
+
+
+def check_permitted(topic: str, permitted: Sequence[str]) -> None:
+    """Raises ValueError if the setting `mqtt.commands` does not permit messages to the topic."""
+    if not permits(permitted, topic):
+        raise ValueError(not_permitted(topic))
+
+
+def wanted_state(actuator: Actuator, text: str) -> Term:
+    """The desired state that a person means. Raises ValueError if the actuator does not take it."""
+    words = {word.casefold(): word for word in actuator.command.get("values", ())}
+    text = words.get(text.casefold(), text)
+    state = literal(text) if text in words.values() and text not in _ON_OFF.values() else state_term(text)
+    try:
+        keys = {key: actuator.command[key] for key in _STATE_KEYS if key in actuator.command}
+        checked = msgspec.convert(keys | {"topic": place(actuator.command)}, CommandTable)
+        rule = CommandRule(checked, actuator.key, None, {})
+        command_payload(rule, state)
+    except PayloadError as error:
+        raise ValueError(str(error)) from error
+    return state
+
+
+def state_term(text: str) -> Term:
+    """A state as a person writes it: a boolean, a number or a text."""
+    text = _ON_OFF.get(text.casefold(), text)
+    datatype = XSD + "boolean" if text in _ON_OFF.values() else XSD + "decimal" if _NUMBER.fullmatch(text) else None
+    return literal(text, datatype=datatype)

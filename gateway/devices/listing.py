@@ -1,0 +1,131 @@
+"""Devices as JSON: the list, and one with its announcement, rules and triples."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from lamplighter.adapters.devices.desired import desired_pattern
+from lamplighter.adapters.devices.device import Actuator, Sensor, place
+from lamplighter.adapters.devices.registry import Entry
+from lamplighter.engine.terms import Term, lexical
+from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
+from lamplighter.ontology.vocabulary import (
+    HAS_SIMPLE_RESULT,
+    HOSTS,
+    MADE_BY_SENSOR,
+    REPORTED_STATE,
+    RESULT_TIME,
+)
+
+LISTED_MAX = 1_000
+"""Devices in a list."""
+
+
+class DeviceList:
+    """What programs are told of devices. Raises as `Devices`."""
+
+    def __init__(self, devices: Devices, dataset: DeviceDataset) -> None:
+        self._devices = devices
+        self._registry = devices.registry
+        self._dataset = dataset
+
+    async def all(self) -> dict[str, Any]:
+        """The first devices, by state and name; how many there are; what is wrong with those that cannot be read."""
+        entries, faults = await self._devices.entries()
+        contacts = await self._devices.contacts()
+        shown = await asyncio.to_thread(self._members, entries[:LISTED_MAX], contacts)
+        return {"total": len(entries), "devices": shown, "unreadable": faults[:LISTED_MAX]}
+
+    def _members(self, entries: Iterable[Entry], contacts: Mapping[Term, Mapping[str, str]]) -> list[dict[str, Any]]:
+        return [self._facts(entry, contacts) for entry in entries]
+
+    async def one(self, entry: Entry) -> dict[str, Any]:
+        """A device with its newest values and states; `triples` and `rules` are those that it has, or would have when
+        it is adopted."""
+        device = entry.device
+        contacts = await self._devices.contacts(entry)
+        node = self._registry.device_iri(device)
+        values, states = await self._values(node), await self._states(node)
+        adopted = entry if entry.adoption in ("adopted", "retired") else replace(entry, adoption="adopted")
+        return {
+            **self._facts(entry, contacts),
+            "sensors": [self._sensor(one) | values.get(self._registry.sensor_iri(one), {}) for one in device.sensors],
+            "actuators": [
+                self._actuator(one) | states.get(self._registry.actuator_iri(one), {}) for one in device.actuators
+            ],
+            "warnings": self._devices.refused_topics(device),
+            "announcement": msgspec.to_builtins(device),
+            "rules": self._registry.rules(device),
+            "triples": [f"{s} <{p}> {o} ." for s, p, o in sorted(self._registry.description(adopted))],
+        }
+
+    def _facts(self, entry: Entry, contacts: Mapping[Term, Mapping[str, str]]) -> dict[str, Any]:
+        device, node = entry.device, self._registry.device_iri(entry.device)
+        return {
+            "id": entry.identity,
+            "iri": lexical(node),
+            "name": entry.name,
+            "area": entry.area,
+            "state": entry.adoption,
+            "source": device.source,
+            "broker": device.broker,
+            "manufacturer": device.manufacturer,
+            "model": device.model,
+            **_contact(contacts.get(node, {})),
+            "sensors": [self._part(one, self._registry.sensor_iri(one)) for one in device.sensors],
+            "actuators": [self._part(one, self._registry.actuator_iri(one)) for one in device.actuators],
+        }
+
+    @staticmethod
+    def _part(one: Sensor | Actuator, node: Term) -> dict[str, Any]:
+        return {"key": one.key, "iri": lexical(node), "kind": one.kind, "label": one.label}
+
+    def _sensor(self, one: Sensor) -> dict[str, Any]:
+        more: dict[str, Any] = {name: one.table[name] for name in ("unit", "member") if name in one.table}
+        return {**self._part(one, self._registry.sensor_iri(one)), "place": place(one.table), **more}
+
+    def _actuator(self, one: Actuator) -> dict[str, Any]:
+        told = {**self._part(one, self._registry.actuator_iri(one)), "place": place(one.command)}
+        if "values" in one.command:
+            told["states"] = list(one.command["values"])
+        bounds = (("minimum", one.minimum), ("maximum", one.maximum))
+        return told | {name: bound for name, bound in bounds if bound is not None}
+
+    # --- the dataset ---
+
+    async def _values(self, device: Term) -> dict[Term, dict[str, Any]]:
+        """The newest result of each sensor of a device, with its time."""
+        query = (
+            f"SELECT ?sensor ?value ?time WHERE {{ {device} <{HOSTS}> ?sensor . "
+            f"?reading <{MADE_BY_SENSOR}> ?sensor ; <{HAS_SIMPLE_RESULT}> ?value "
+            f"OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} }}"
+        )
+        rows = await self._dataset.rows(query)
+        rows.sort(key=lambda row: row[2] or "")
+        return {
+            sensor: {"value": lexical(value)} | ({} if time is None else {"time": lexical(time)})
+            for sensor, value, time in rows
+            if sensor and value
+        }
+
+    async def _states(self, device: Term) -> dict[Term, dict[str, Any]]:
+        """The desired and the reported state of each actuator of a device."""
+        query = (
+            f"SELECT ?actuator ?desired ?reported WHERE {{ {device} <{HOSTS}> ?actuator "
+            f"OPTIONAL {{ {desired_pattern('desired')} }} OPTIONAL {{ ?actuator <{REPORTED_STATE}> ?reported }} }}"
+        )
+        found: dict[Term, dict[str, Any]] = {}
+        for actuator, desired, reported in await self._dataset.rows(query):
+            pairs = (("desired", desired), ("reported", reported))
+            if actuator is not None:
+                found[actuator] = {name: lexical(value) for name, value in pairs if value is not None}
+        return found
+
+
+def _contact(found: Mapping[str, str]) -> dict[str, Any]:
+    return {name: text == "true" if name == "online" else text for name, text in found.items()}

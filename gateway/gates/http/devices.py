@@ -1,0 +1,177 @@
+"""Devices: the list, one of them, and decisions about them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.access import FULL
+from lamplighter.engine.change_log import Cause
+from lamplighter.engine.errors import MalformedRequestError, QueueFullError
+from lamplighter.engine.terms import Bag, lexical
+from lamplighter.gateway.gates.http.answers import Refusal, json_answer
+from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
+from lamplighter.gateway.security.callers import Caller
+
+if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does not need
+    from lamplighter.adapters.devices.registry import Entry
+    from lamplighter.gateway.devices.decisions import Devices, Row
+
+BODY_BYTES_MAX = 64 * 1024
+AT_ONCE_MAX = 4
+"""Requests that are answered at the same time."""
+_RESULTS = "application/sparql-results+json"
+
+
+class DeviceAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to happen to a device. area: for adopt and rename; name: for rename; state, actuator: for set."""
+
+    action: str
+    area: str | None = None
+    name: str | None = None
+    state: str | bool | int | float | None = None
+    actuator: str | None = None
+
+
+_MEMBERS = {
+    "adopt": {"area"},
+    "ignore": set[str](),
+    "rename": {"name", "area"},
+    "remove": set[str](),
+    "set": {"state", "actuator"},
+}
+
+
+class _OwnDataset:
+    """The gateway's own dataset for `Devices`. caller: who the records name; an operator may decide about devices
+    whatever graphs it may read and write."""
+
+    def __init__(self, runner: Runner, caller: Caller, came_from: Cause) -> None:
+        self._runner = runner
+        self._caller = replace(caller, access=FULL)
+        self._cause = came_from
+
+    async def rows(self, query: str) -> list[Row]:
+        answer = await self._runner.query(self._runner.outline(query), _RESULTS, None, None, caller=self._caller)
+        data = b"".join([chunk async for chunk in answer.chunks()])
+        return await asyncio.to_thread(_rows, data)
+
+    async def update(self, text: str) -> None:
+        await self._runner.update(UpdateCall(text, self._cause, caller=self._caller))
+
+
+def _rows(data: bytes) -> list[Row]:
+    return list(Bag.from_json(msgspec.json.decode(data)))
+
+
+class DeviceRequests:
+    """The handlers; all need an operator."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._busy = 0
+
+    async def all(self, request: Request, caller: Caller) -> Response:
+        return await self._answered(request, caller, None)
+
+    async def one(self, request: Request, caller: Caller) -> Response:
+        """A device, or a decision about it."""
+        action = None
+        if request.method == "POST":
+            action = _action(await small_body(request, BODY_BYTES_MAX))
+        return await self._answered(request, caller, action)
+
+    async def _answered(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
+        """Raises QueueFullError while too many requests are answered."""
+        from lamplighter.gateway.devices.decisions import Devices
+        from lamplighter.gateway.devices.listing import DeviceList
+
+        if self._busy >= AT_ONCE_MAX:
+            raise QueueFullError(f"{AT_ONCE_MAX} requests about devices are answered already; try again later")
+        self._busy += 1
+        try:
+            settings = self._runner.settings
+            dataset = _OwnDataset(self._runner, caller, cause(request, caller))
+            devices = Devices(dataset, settings.gateway.base_iri, settings.mqtt.commands)
+            listing = DeviceList(devices, dataset)
+            name = request.scope.get("below")
+            if name is None:
+                return json_answer(await listing.all(), headers=_HEADERS)
+            if action is not None and action.action == "set" and name.startswith("actuator/"):
+                return await _set(devices, None, name, action)
+            entry = next((one for one in (await devices.entries())[0] if one.identity == name), None)
+            if entry is None:
+                return Refusal("not_found", 404, f"no device has the identity {name[:200]!r}; GET /devices lists them")
+            if action is None:
+                return json_answer(await listing.one(entry), headers=_HEADERS)
+            return await _done(devices, entry, action)
+        finally:
+            self._busy -= 1
+
+
+_HEADERS = {"Cache-Control": "no-store"}
+
+
+def _action(body: bytes) -> DeviceAction:
+    """Raises MalformedRequestError."""
+    try:
+        action = msgspec.json.decode(body, type=DeviceAction)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequestError(f"the body: {error}") from error
+    if action.action not in _MEMBERS:
+        raise MalformedRequestError(f"action: unknown value {action.action[:100]!r}; use {', '.join(_MEMBERS)}")
+    for name in ("area", "name", "state", "actuator"):
+        if getattr(action, name) is not None and name not in _MEMBERS[action.action]:
+            raise MalformedRequestError(f"{name} does not belong to the action {action.action}")
+    if action.action == "set" and action.state is None:
+        raise MalformedRequestError("state is missing: on, off, a number or a word")
+    return action
+
+
+async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Response:
+    """The device as it is after a decision; 409 if it changed meanwhile."""
+    from lamplighter.gateway.devices.decisions import NotDecidedError
+
+    if action.action == "set":
+        return await _set(devices, entry, entry.identity, action)
+    try:
+        if action.action == "remove":
+            await devices.remove(entry)
+            return json_answer({"id": entry.identity, "removed": True})
+        if action.action == "rename":
+            found: Entry | NotDecidedError = await devices.rename(entry, action.name, action.area)
+        elif action.action == "adopt":
+            [found] = await devices.adopt([entry], action.area)
+        else:
+            [found] = await devices.ignore([entry])
+    except NotDecidedError as error:
+        found = error
+    except ValueError as error:
+        raise MalformedRequestError(str(error)) from error
+    if isinstance(found, NotDecidedError):
+        return Refusal("conflict", 409, str(found))
+    told: dict[str, Any] = {"id": found.identity, "name": found.name, "area": found.area, "state": found.adoption}
+    if action.action == "adopt":
+        told["warnings"] = devices.refused_topics(found.device)
+    return json_answer(told)
+
+
+async def _set(devices: Devices, entry: Entry | None, name: str, action: DeviceAction) -> Response:
+    """Sets a desired state. entry: None for the actuator of a rule."""
+    state = str(action.state).lower() if isinstance(action.state, bool) else str(action.state)
+    try:
+        if entry is None:
+            wanted = await devices.set_by_rule(name, state)
+        else:
+            wanted = await devices.set(entry, action.actuator, state)
+    except ValueError as error:
+        raise MalformedRequestError(f"{name}: {error}") from error
+    return json_answer({"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)})

@@ -1,0 +1,233 @@
+"""Devices over HTTP, and that the command takes the same way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from lamplighter.adapters.devices.desired import reported_update
+from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.mqtt.discovery.announcements import Announcements
+from lamplighter.engine.terms import XSD, iri, literal
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.http import devices as handlers
+from lamplighter.gateway.settings import GatewaySettings
+from lamplighter.ontology.vocabulary import ONLINE
+from tests.support.announcements import announcements, zigbee_house
+from tests.support.commands import command
+from tests.support.running_gateway import Answer, http, query, rows, update
+
+REGISTRY = Registry(GatewaySettings().base_iri)
+FOUND = {
+    one.name: one
+    for one in Announcements(["zigbee2mqtt"], devices_max=100)
+    .read("default", "z/bridge/devices", zigbee_house(1))
+    .devices
+}
+LAMP, MOTION = FOUND["room1/lamp"], FOUND["room1/motion"]
+PREFIXES = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
+
+
+@pytest.fixture
+async def house(gateway: Addresses) -> AsyncIterator[Addresses]:
+    """A gateway with proposed devices."""
+    for device in FOUND.values():
+        assert (await update(gateway, REGISTRY.announced(None, device, "ask") or "")).status == 200
+    yield gateway
+
+
+async def get(at: Addresses, name: str = "") -> dict[str, Any]:
+    answer = await http(at.query.replace("/query", f"/devices{'/' if name else ''}{name}"))
+    assert answer.status == 200, answer.body
+    return dict(answer.json)
+
+
+async def post(at: Addresses, name: str, /, **members: object) -> Answer:
+    return await http(at.query.replace("/query", f"/devices/{name}"), "POST", json.dumps(members))
+
+
+async def done(at: Addresses, name: str, /, **members: object) -> dict[str, Any]:
+    answer = await post(at, name, **members)
+    assert answer.status == 200, answer.body
+    return dict(answer.json)
+
+
+async def test_devices_are_listed_with_their_parts(house: Addresses) -> None:
+    found = await get(house)
+    assert (found["total"], found["unreadable"]) == (4, [])
+    assert {one["state"] for one in found["devices"]} == {"proposed"}
+    [lamp] = [one for one in found["devices"] if one["id"] == LAMP.identity]
+    assert (lamp["name"], lamp["source"], lamp["broker"]) == ("room1/lamp", "zigbee2mqtt", "default")
+    assert "online" not in lamp
+    actuators = {one["key"]: one for one in lamp["actuators"]}
+    assert actuators["state"]["kind"] == "gateway:light"
+    assert actuators["state"]["iri"].startswith("http://lamplighter.local/actuator/zigbee2mqtt/")
+
+
+async def test_a_device_is_adopted_and_has_what_was_shown_before(house: Addresses) -> None:
+    shown = await get(house, MOTION.identity)
+    assert shown["announcement"]["id"] == MOTION.id
+    adopted = await done(house, MOTION.identity, action="adopt", area="Kitchen")
+    assert (adopted["state"], adopted["area"], adopted["warnings"]) == ("adopted", "Kitchen", [])
+    after = await get(house, MOTION.identity)
+    assert (after["state"], after["area"]) == ("adopted", "Kitchen")
+    triples = set(after["triples"])
+    assert set(shown["triples"]) < triples, "the area is new"
+    graph = await query(house, "CONSTRUCT WHERE { ?s ?p ?o }", "application/n-triples")
+    assert triples <= set(graph.body.decode().splitlines())
+    assert after["rules"] == shown["rules"] and after["rules"]
+
+
+async def test_the_page_of_a_device_has_its_newest_values_and_states(house: Addresses) -> None:
+    await done(house, LAMP.identity, action="adopt")
+    node, light = REGISTRY.device_iri(LAMP), next(one for one in LAMP.actuators if one.key == "state")
+    set_ = await done(house, LAMP.identity, action="set", state=True)
+    assert set_ == {"id": LAMP.identity, "actuator": REGISTRY.actuator_iri(light)[1:-1], "desired": "true"}
+    await done(house, LAMP.identity, action="set", actuator="brightness", state=100)
+    on = literal("false", datatype=XSD + "boolean")
+    await update(house, reported_update(REGISTRY.actuator_iri(light), on))
+    await update(house, f"INSERT DATA {{ {node} {iri(ONLINE)} false }}")
+    found = await get(house, LAMP.identity)
+    assert found["online"] is False
+    [state] = [one for one in found["actuators"] if one["key"] == "state"]
+    assert (state["desired"], state["reported"], state["states"]) == ("true", "false", ["false", "true"])
+    assert state["place"] == "z/room1/lamp/set"
+    [brightness] = [one for one in found["actuators"] if one["key"] == "brightness"]
+    assert brightness["desired"] == "100"
+    await done(house, MOTION.identity, action="adopt")
+    sensor = REGISTRY.sensor_iri(MOTION.sensors[0])
+    time = f"'2026-11-21T10:00:00Z'^^<{XSD}dateTime>"
+    reading = f"<http://e/r> sosa:madeBySensor {sensor} ; sosa:hasSimpleResult 7 ; sosa:resultTime {time}"
+    await update(house, f"{PREFIXES} INSERT DATA {{ {reading} }}")
+    [first] = [one for one in (await get(house, MOTION.identity))["sensors"] if one["iri"] == sensor[1:-1]]
+    assert (first["value"], first["time"]) == ("7", "2026-11-21T10:00:00Z")
+
+
+async def test_a_device_is_renamed_ignored_and_removed(house: Addresses) -> None:
+    renamed = await done(house, LAMP.identity, action="rename", name="Sink light", area="Kitchen")
+    assert (renamed["name"], renamed["area"], renamed["state"]) == ("Sink light", "Kitchen", "proposed")
+    assert (await done(house, LAMP.identity, action="ignore"))["state"] == "ignored"
+    assert (await done(house, LAMP.identity, action="remove")) == {"id": LAMP.identity, "removed": True}
+    assert (await post(house, LAMP.identity, action="adopt")).status == 404
+    assert (await get(house))["total"] == 3
+
+
+async def test_the_actuator_of_a_rule_is_set(house: Addresses) -> None:
+    await done(house, "actuator/hall", action="set", state="on")
+    found = await rows(
+        house, f"{PREFIXES} SELECT ?s {{ <http://lamplighter.local/actuator/hall> gateway:desiredState ?s }}"
+    )
+    assert found == [{"s": "true"}]
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        ({}, "missing required field"),
+        ({"action": "eat"}, "use adopt, ignore, rename, remove, set"),
+        ({"action": "adopt", "name": "a"}, "name does not belong to the action adopt"),
+        ({"action": "adopt", "room": "a"}, "unknown field"),
+        ({"action": "rename"}, "write the new name"),
+        ({"action": "set"}, "state is missing"),
+        ({"action": "set", "state": "on"}, "adopt it with"),
+        ({"action": "set", "state": {"a": 1}}, "Expected"),
+    ],
+)
+async def test_wrong_actions_are_refused_with_the_reason(
+    house: Addresses, members: dict[str, object], text: str
+) -> None:
+    answer = await post(house, LAMP.identity, **members)
+    assert answer.status == 400, answer.body
+    assert text in answer.json["error_description"]
+
+
+async def test_states_that_a_device_does_not_take_are_refused(house: Addresses) -> None:
+    await done(house, LAMP.identity, action="adopt")
+    for members, text in (
+        ({"state": "purple"}, "purple"),
+        ({"state": 7, "actuator": "colour"}, "write one of brightness, light"),
+    ):
+        answer = await post(house, LAMP.identity, action="set", **members)
+        assert (answer.status, text in answer.json["error_description"]) == (400, True), answer.body
+
+
+async def test_only_whole_identities_are_taken(house: Addresses) -> None:
+    for name in ("room1/lamp", "zigbee2mqtt", "x" * 5000):
+        assert (await http(house.query.replace("/query", f"/devices/{name}"))).status == 404
+        assert (await post(house, name, action="remove")).status == 404
+    assert (await get(house))["total"] == 4
+
+
+async def test_a_device_that_changed_meanwhile_is_a_conflict(house: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = handlers._OwnDataset.update
+
+    async def changed_first(self: handlers._OwnDataset, text: str) -> None:
+        monkeypatch.setattr(handlers._OwnDataset, "update", whole)
+        await whole(self, "CLEAR ALL")
+        await whole(self, text)
+
+    monkeypatch.setattr(handlers._OwnDataset, "update", changed_first)
+    answer = await post(house, LAMP.identity, action="adopt")
+    assert (answer.status, answer.json["error"]) == (409, "conflict")
+    assert "is not there any more: it changed meanwhile; try again" in answer.json["error_description"]
+
+
+async def test_pages_of_other_sites_cannot_decide(house: Addresses) -> None:
+    url = house.query.replace("/query", f"/devices/{LAMP.identity}")
+    body = json.dumps({"action": "adopt"})
+    for headers in ({"Origin": "http://elsewhere.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert (await http(url, "POST", body, headers)).status == 403
+    assert (await get(house, LAMP.identity))["state"] == "proposed"
+    assert (await http(url, "DELETE")).status == 405
+
+
+async def test_only_so_many_requests_are_answered_at_once(house: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "AT_ONCE_MAX", 0)
+    answer = await http(house.query.replace("/query", "/devices"))
+    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+
+
+async def test_a_record_names_who_decided(house: Addresses) -> None:
+    await done(house, LAMP.identity, action="adopt")
+    [record] = (await http(house.query.replace("/query", "/log"), last="1")).json["records"]
+    assert record["cause"]["kind"] == "http"
+    assert record["counts"]["a"] > 10
+
+
+async def test_topics_that_the_settings_do_not_permit_are_told(gateway: Addresses) -> None:
+    announced = Announcements(["shelly"], devices_max=100)
+    found = [
+        one for topic, payload in announcements("shelly") for one in announced.read("default", topic, payload).devices
+    ]
+    device = next(one for one in found if any(a.command["topic"].endswith("/rpc") for a in one.actuators))
+    assert (await update(gateway, REGISTRY.announced(None, device, "ask") or "")).status == 200
+    adopted = await done(gateway, device.identity, action="adopt")
+    assert "mqtt.commands does not permit the topic" in adopted["warnings"][0]
+    assert (await get(gateway, device.identity))["warnings"] == adopted["warnings"]
+    answer = await post(gateway, device.identity, action="set", state="on")
+    assert answer.status == 400
+
+
+async def test_the_command_and_the_gate_make_the_same_of_a_device(house: Addresses, tmp_path: Path) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    toml.write_text(f"[http]\nport = {urlsplit(house.query).port}\n")
+
+    async def everything() -> set[bytes]:
+        shown = await query(
+            house, "CONSTRUCT { ?s ?p ?o } { { ?s ?p ?o } UNION { GRAPH ?g { ?s ?p ?o } } }", "text/plain"
+        )
+        return set(shown.body.splitlines())
+
+    await done(house, LAMP.identity, action="adopt", area="Hall")
+    by_gate = await everything()
+    await done(house, LAMP.identity, action="remove")
+    assert (await update(house, REGISTRY.announced(None, LAMP, "ask") or "")).status == 200
+    found = await asyncio.to_thread(command, "devices", "adopt", LAMP.identity, "--area", "Hall", "--config", toml)
+    assert found.returncode == 0, found.stderr
+    assert await everything() == by_gate
