@@ -37,6 +37,7 @@ from lamplighter.gateway.cli.listing_commands import add_listing_commands
 from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.readings_commands import add_readings_command
 from lamplighter.gateway.cli.security_commands import add_security_commands
+from lamplighter.gateway.cli.status_command import add_status_command
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,
@@ -123,6 +124,7 @@ def command_parser() -> argparse.ArgumentParser:
     command("coap", "run only the CoAP adapter", _coap)
     add_check_command(command)
     add_listing_commands(command)
+    add_status_command(command)
     add_commands(command)
     add_client_commands(command)
     add_devices_commands(command)

@@ -1,7 +1,7 @@
-"""Commands on the data folder: `verify`, `log`, `backup`, `restore`; and on the health of a gateway: `status`.
+"""Commands on the data folder: `verify`, `log`, `backup`, `restore`.
 
-They read the data folder, with or without a running gateway, and change nothing in it. `restore` calls the running
-gateway, and `status` asks it for its figures.
+They read the data folder, with or without a running gateway, and change nothing in it, except that ``verify --accept``
+accepts reports of damage. `restore` calls the running gateway.
 """
 
 from __future__ import annotations
@@ -9,25 +9,30 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
+import pwd
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, Term, is_iri, lexical
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.gates.local_call import call
 from lamplighter.gateway.history import backup
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.log.damage import accept_damage, read_damage
 from lamplighter.gateway.log.snapshots import Place, place_of, shown
+from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.resumption import shown as shown_spuid
 from lamplighter.ontology.vocabulary import PREFIXES, RDF_TYPE
@@ -51,9 +56,11 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 def add_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    status = command("status", "show the health of a running gateway: up-time, requests, subscriptions, times", _status)
-    status.add_argument("--json", action="store_true", help="print the JSON of GET /figures")
-    command("verify", "check all files in the data folder and report problems", _verify)
+    checking = command("verify", "check all files in the data folder and report problems", _verify)
+    checking.add_argument(
+        "--accept", action="store_true", help="accept the damage that earlier starts have found, after the check"
+    )
+    add_confirmation(checking)
     saving = command(
         "backup", "back up the dataset and the gateway's state to a file, with or without a running gateway", _backup
     )
@@ -147,86 +154,6 @@ def _say(text: str) -> None:
     print(f"lamplighter: {text}", file=sys.stderr)
 
 
-# --- status ---------------------------------------------------------------------------------------------
-
-
-def _status(options: argparse.Namespace) -> int:
-    settings, data = settings_and_data(options)
-    with call(settings, data, "GET", "/figures") as answer:
-        text = answer.read().decode()
-    if options.json:
-        print(text)
-        return 0
-    for line in status_lines(json.loads(text)):
-        print(line)
-    return 0
-
-
-def status_lines(found: dict[str, Any]) -> Iterator[str]:
-    """The figures of a gateway for people. It may be older or newer than this command: a member that it does not send
-    is shown as absent."""
-    engine = found.get("engine", {})
-    version, name, status = (engine.get(key, ABSENT) for key in ("version", "gateway", "status"))
-    yield f"Lamplighter {version}, {name}: {status}"
-    for problem in engine.get("problems", ()):
-        yield f"PROBLEM    {problem}"
-    for name, value in _STATUS.items():
-        try:
-            yield f"{name:<20}{value(found)}"
-        except KeyError:
-            yield f"{name:<20}{ABSENT}"
-    for broker in found.get("brokers", ()):
-        yield f"{'mqtt':<20}{broker.get('text', ABSENT)}"
-    if found.get("coap"):
-        yield f"{'coap':<20}{found['coap'].get('text', ABSENT)}"
-    for kind, counts in found.get("adapters", {}).items():
-        yield f"{kind:<20}{_counted(counts)}"
-
-
-def _clients(found: dict[str, Any]) -> str:
-    manager = found["spu_manager"]
-    return (
-        f"{manager['subscribers']:,} of clients (at most {manager['max_subscribers']:,}), "
-        f"{manager['application_subscriptions']:,} of applications"
-    )
-
-
-def _quotas(found: dict[str, Any]) -> str:
-    used = [(name, most) for name, most in found["quotas"].items() if most]
-    return ", ".join(f"{name} {most:,}" for name, most in used) or "none used"
-
-
-def _up_time(seconds: float) -> str:
-    days, clock = divmod(int(seconds), 86_400)
-    return f"{days} days {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
-
-
-def _counted(counts: dict[str, int]) -> str:
-    """The counters of an adapter that are not 0: ``messages 12, readings 10, problems 2``."""
-    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count) or "nothing yet"
-
-
-def _average(timing: dict[str, Any]) -> str:
-    if not timing["count"]:
-        return "none yet"
-    return f"{timing['average']:.3f} ms on average, {timing['min']:.3f} to {timing['max']:.3f} ms"
-
-
-ABSENT = "absent: the gateway has another version"
-_STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "up-time": lambda found: _up_time(found["engine"]["up_time_s"]),
-    "processed requests": lambda found: f"{found['scheduler']['requests']:,}",
-    "subscriptions": _clients,
-    "store query": lambda found: _average(found["queries"]["store_ms"]),
-    "store update": lambda found: _average(found["updates"]["store_ms"]),
-    "update processing": lambda found: _average(found["updates"]["processing_ms"]),
-    "SPU manager": lambda found: _average(found["spu_manager"]["processing_ms"]),
-    "loop held": lambda found: _average(found["engine"]["loop_held_ms"]),
-    "most of a quota": _quotas,
-}
-"""The seven lines of the paper's table 1 (Roffia 2018, 6), the blocking of the loop, and the use of quotas."""
-
-
 # --- verify ---------------------------------------------------------------------------------------------
 
 
@@ -249,9 +176,42 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"note       {note}")
     for problem in report.problems:
         print(f"PROBLEM    {problem}")
+    damage = read_damage(data)
+    for one in damage:
+        print(f"DAMAGE     {printable(f'{one.found[:19]}Z: ' if one.found else '')}{printable(one.reason)}")
     count = len(report.problems)
     print(f"verdict    {counted(count, 'problem') if count else 'good'}")
+    if damage and not options.accept:
+        print("accept the damage with `lamplighter verify --accept`; until then the gateway reports it")
+    if options.accept and not _accepted(options, settings, data, len(damage)):
+        return 1
     return 1 if count else 0
+
+
+def _accepted(options: argparse.Namespace, settings: Settings, data: Path, count: int) -> bool:
+    """Accepts the reports of damage. False if the user does not want to. Raises ConfigurationError."""
+    if not count:
+        print("there is no damage to accept")
+        return True
+    check_owner(data, f"run it as that user: sudo -u '#{data.stat().st_uid}' lamplighter verify --accept")
+    if not confirmed(f"Accept {counted(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
+        return False
+    user, clock = _user(), MachineClock(settings.gateway.clock_trusted)
+    try:
+        accept_damage(data, Disk(), iso(clock.wall()), user)
+    except OSError as error:
+        raise ConfigurationError(f"{data}: {error.strerror}; the damage is not accepted") from error
+    audit("damage accepted", reports=count, user=user, data=data)
+    print(f"accepted {counted(count, 'report')} of damage; a running gateway notices it at its next health check")
+    return True
+
+
+def _user() -> str:
+    """The name of the user who runs the command, of the one before sudo if it is run with it."""
+    try:
+        return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 # --- log show -------------------------------------------------------------------------------------------

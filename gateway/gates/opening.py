@@ -29,6 +29,7 @@ from lamplighter.gateway.gates.http.oauth import OAuthHandlers
 from lamplighter.gateway.gates.http.page_login import PageLogin
 from lamplighter.gateway.gates.http.places import Place
 from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
+from lamplighter.gateway.monitoring.health.own import Validity
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, OpenGatekeeper, TokenGatekeeper
 from lamplighter.gateway.security.peers import trusted_users
@@ -93,6 +94,12 @@ class Protection:
     def access_of(self) -> Callable[[str], Access | None]:
         """The permissions of a client, by its name; None for one that is not registered (any more)."""
         return _everything if self.authorization is None else self.authorization.access_of
+
+    @property
+    def validity(self) -> Validity | None:
+        """Of the gateway's certificate; None in plain mode."""
+        found = self._identity
+        return None if found is None else Validity(found.begins, found.ends, found.file)
 
     def when_changed(self, changed: Changed) -> None:
         """Calls back with the name of a client whose permissions changed or that was removed."""

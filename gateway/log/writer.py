@@ -7,6 +7,7 @@
     <data>/log/1-000000000001-000000000999.ndjson.zst, .json    the same, sealed (`gateway.log.sealing`)
     <data>/snapshots/1-000000000999.ndjson.zst    what was known at that record (`gateway.log.snapshots`)
     <data>/damaged/...                      what recovery set aside
+    <data>/damage.json                      reports of it (`gateway.log.damage`)
 
 A record is written with one `write` and is durable after `sync`. A failed write and each start begin a new segment.
 Everything before it is made durable before its first record. So only the end of the last segment can be torn
@@ -43,6 +44,7 @@ from lamplighter.engine.slices import Slices
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
+from lamplighter.gateway.log.damage import DamageReport, KnownDamage
 from lamplighter.gateway.log.data_folder import DataFolder
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
@@ -92,6 +94,8 @@ class LogWriter:
         self._placed = False  # whether the names of the folders are durable
         self._durable = 0  # the last sequence that is durable
         self.tail = LogTail()
+        self.damage = KnownDamage(data, self.disk)
+        """What starts have found and no operator has accepted."""
         self.slices = Slices()
         """Called where the encoding of a long record may be interrupted."""
         self.gateway = ""
@@ -150,6 +154,13 @@ class LogWriter:
                     sequence=self.sequence,
                 )
             self._damage = reader.damage
+            self.damage.note(
+                DamageReport(
+                    iso(self._clock.wall()),
+                    f"the change log was damaged: {reader.damage.reason}; records that could not be recovered are in "
+                    f"{self.data / 'damaged'}",
+                )
+            )
             self._gap = Gap(self.epoch, self.sequence + 1, reader.damage.reason, aside="damaged")
             # Later segments are set aside too, and their epochs are used up.
             self.epoch = 1 + max([self.epoch, *(segment.name.epoch for segment in reader.segments)])
@@ -282,6 +293,7 @@ class LogWriter:
         before the damage are removed from the log."""
         if self._damage is None:
             return
+        self.damage.write()
         aside = self.data / "damaged"
         for segment in self._damage.aside:
             self.disk.link(segment.path, aside / f"{segment.path.name}.{self.epoch}")

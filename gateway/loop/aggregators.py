@@ -14,7 +14,8 @@ from lamplighter.engine.core import Engine, Notification, Subscription
 from lamplighter.engine.errors import BrokenEngineError, GatewayError, LimitExceededError, UnknownSpuidError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.monitoring.figures import Health
+from lamplighter.gateway.monitoring.health.components import State
+from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.state.applications import Application, Register, Trigger, aggregator_queries, triggers
 
 logger = EventLogger(__name__)
@@ -31,10 +32,10 @@ class Aggregators:
     stop is not recorded.
     """
 
-    def __init__(self, engine: Engine, current: Current, health: Health) -> None:
+    def __init__(self, engine: Engine, current: Current, reports: Reports) -> None:
         self._engine = engine
         self._current = current
-        self._problems = health.problems
+        self._reports = reports
         self.subscriptions: dict[str, tuple[Application, str]] = {}
         self.owed: deque[Trigger] = deque()
         self.beginning: deque[Application] = deque()
@@ -110,7 +111,7 @@ class Aggregators:
         if isinstance(error, LimitExceededError):
             self._interrupt(application, error)
         else:
-            self.stop(application, f"application {application.name} was stopped: {error}")
+            self.stop(application, f"it was stopped: {error}")
 
     def _interrupt(self, application: Application, error: LimitExceededError) -> None:
         """Ends an application one of whose queries went over the limit, and has it begin again.
@@ -125,20 +126,22 @@ class Aggregators:
         self.stopped.append(application)
         if again:
             self.beginning.append(application)
-        self._problems.append(
-            f"application {name}: a query exceeded its limit, and its reactions did not run"
-            f"{'' if again else '; the application was stopped until the next start'}: {error}"
+        self._report(
+            name,
+            "degraded" if again else "failed",
+            f"a query exceeded its limit, and its reactions did not run"
+            f"{'' if again else '; the application was stopped until the next start'}: {error}",
         )
         logger.error("application's query over the limit", name=name, begins_again=again, reason=error)
 
     def stop_unable(self, application: Application, error: Exception) -> None:
         """Stops an application whose queries cannot be subscribed to."""
         unexpected = not isinstance(error, GatewayError)
-        self.stop(application, f"application {application.name} was stopped: {error}", unexpected)
+        self.stop(application, f"it was stopped: {error}", unexpected)
 
     def stop(self, application: Application, problem: str, unexpected: bool = False) -> None:
-        """Stops an application until the next start. problem: for the health state."""
-        self._problems.append(problem)
+        """Stops an application until the next start. problem: for its health."""
+        self._report(application.name, "failed", problem)
         logger.error("application stopped", name=application.name, reason=problem, exc_info=unexpected)
         self.owed = deque(trigger for trigger in self.owed if trigger.application != application)
         self._leave(application)
@@ -157,9 +160,13 @@ class Aggregators:
             if self._engine.describe(spuid).text == text:
                 name = application.name
                 logger.warning("application's subscription is slow", name=name, evaluation_ms=round(ms))
-                problem = (
-                    f"application {name}: a query takes longer than limits.evaluation_ms_max = "
-                    f"{self._current.settings.limits.evaluation_ms_max} at commit after commit; narrow it down"
+                limit = self._current.settings.limits.evaluation_ms_max
+                self._report(
+                    name,
+                    "degraded",
+                    f"a query takes longer than limits.evaluation_ms_max = {limit} at commit after commit",
                 )
-                if problem not in self._problems:
-                    self._problems.append(problem)
+
+    def _report(self, name: str, state: State, reason: str) -> None:
+        cure = f"correct or narrow down the queries of apps/{name}.jsap, then restart the gateway"
+        self._reports.add(f"application/{name}", state, reason, cure)

@@ -6,7 +6,7 @@ next start recovers from the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -62,10 +62,17 @@ class Commits:
         """What a client may do now, None if it is no longer registered. The gateway itself may do everything."""
         return FULL if client is None else self._access_of(client)
 
-    def effect(self, request: Request, event: str, ids: Mapping[str, Any], client: str | None = None) -> QuadDelta:
+    def effect(
+        self,
+        request: Request,
+        event: str,
+        ids: Mapping[str, Any],
+        failed: Callable[[Exception], None],
+        client: str | None = None,
+    ) -> QuadDelta:
         """The delta of an update whose requester does not wait. One that fails is logged, and has an empty delta.
 
-        event, ids: for the log. client: who asked for it; its permissions of now count.
+        event, ids: for the log. failed: called with the error. client: who asked for it; its permissions of now count.
         """
         try:
             access = self.access(client)
@@ -74,6 +81,7 @@ class Commits:
             return self._evaluations.prepare(request, access)
         except (RequestError, StoreError) as error:
             logger.error(event, **ids, reason=error)
+            failed(error)
             return QuadDelta()
 
     def commit(self, delta: QuadDelta, cause: Cause, request: str | None = None, client: str | None = None) -> Commit:

@@ -31,6 +31,7 @@ from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.state.applications import KIND as APPLICATION
 from lamplighter.gateway.state.applications import REACTIONS_MAX, Trigger
+from lamplighter.gateway.state.outcomes import Outcomes
 
 logger = EventLogger(__name__)
 
@@ -50,6 +51,7 @@ class Reactions:
     _queue: Queue
     _log: LogWriter
     _counters: Counters
+    _outcomes: Outcomes
     _in_a_row: Counter[str] = field(default_factory=Counter, init=False)  # by application, since the last request
     _retrying: bool = field(default=False, init=False)
 
@@ -101,7 +103,7 @@ class Reactions:
             trigger = aggregators.owed[0]
             name = trigger.application.name
             if self._in_a_row[name] >= REACTIONS_MAX:
-                problem = f"application {name} was stopped: one request led to {REACTIONS_MAX} reactions"
+                problem = f"it was stopped: one request led to {REACTIONS_MAX} reactions"
                 aggregators.stop(trigger.application, problem)
                 continue
             self._react(trigger)
@@ -109,16 +111,22 @@ class Reactions:
                 aggregators.owed.popleft()  # only now: what the log did not take is owed still
             self._in_a_row[name] += 1
             self._counters.reactions += 1
+            self._outcomes.reacted(trigger.cause)
 
     def _react(self, trigger: Trigger) -> None:
         """Records the reaction to a trigger. One that fails has no effect; it would fail again."""
         cause, before = trigger.cause, self._log.sequence
+        failures: list[Exception] = []
         try:
             reaction = trigger.reaction()
             request = self._engine.request(reaction.sparql)
             if reaction.delay is None and reaction.at is None:
-                delta = self._commits.effect(request, "update failed", {"reaction": cause.id})
+                delta = self._commits.effect(request, "update failed", {"reaction": cause.id}, failures.append)
                 self._commits.commit(delta, cause)
+                if failures:
+                    self._outcomes.failed(cause, failures[0])
+                else:
+                    self._outcomes.succeeded(cause)
             else:
                 self._delays.add(request, reaction.delay, reaction.at, reaction.missed, cause)
         except (ChangeLogError, BrokenEngineError):
@@ -131,3 +139,4 @@ class Reactions:
                 "reaction failed", reaction=cause.id, sequence=trigger.sequence, reason=error, exc_info=unexpected
             )
             self._commits.commit(QuadDelta(), cause)
+            self._outcomes.failed(cause, error)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, StoreError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.log.damage import DamageReport
 from lamplighter.gateway.log.snapshots import Place, place_of, read_snapshot
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
@@ -46,10 +47,7 @@ def _is_of_the_disk(error: BaseException) -> bool:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Recovering:
-    """One start.
-
-    _problem: is told what is to be said in the gateway's health; _doubt: what tries before have taught.
-    """
+    """One start. _doubt: what earlier tries have taught."""
 
     _log: LogWriter
     _dataset: LiveDataset
@@ -57,11 +55,11 @@ class Recovering:
     _resuming: Resuming[Sink]
     _aggregators: Aggregators
     _commits: Commits
-    _problem: Callable[[str], None]
+    _clock: Clock
     _doubt: Doubt
 
     def run(
-        self, applications: Sequence[Application], clock: Clock, progress: Callable[[int], None], *, strict: bool
+        self, applications: Sequence[Application], progress: Callable[[int], None], *, strict: bool
     ) -> tuple[Recovery, list[Application]]:
         """What was found, and the applications whose beginning is not recorded yet.
 
@@ -82,10 +80,6 @@ class Recovering:
         self._restore_snapshot()
         recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._doubt.record)
         if recovery.set_aside:
-            self._problem(
-                f"the change log was damaged: {recovery.reason}; "
-                f"records that could not be recovered are in {recovery.set_aside}"
-            )
             logger.error("change log damaged", aside=recovery.set_aside, epoch=self._log.epoch, reason=recovery.reason)
         waiting = self._follow_applications(applications, last)
         for record in last:
@@ -97,8 +91,8 @@ class Recovering:
         with self._applying((self._log.epoch, self._log.sequence)):
             self._flush()  # what cannot be written is found here, and not when the gateway is at work
         self._knowledge.delayed.rebase()
-        self._resuming.distrust(clock.boot, lost=recovery.set_aside is not None)
-        self._resuming.resumables.detach_all(clock.boottime_us())
+        self._resuming.distrust(self._clock.boot, lost=recovery.set_aside is not None)
+        self._resuming.resumables.detach_all(self._clock.boottime_us())
         if recovery.cut_bytes:
             logger.warning("torn tail cut off", bytes=recovery.cut_bytes, sequence=self._log.sequence)
         return recovery, waiting
@@ -107,9 +101,9 @@ class Recovering:
         """Starts from the newest snapshot that is whole."""
         base = self._dataset.base
         for error in base.errors:
-            self._problem(f"snapshot {error}")
             logger.error("snapshot damaged", reason=error)
             with contextlib.suppress(OSError):
+                self._log.damage.add(DamageReport(iso(self._clock.wall()), f"snapshot {error}"))
                 self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
         with self._applying(base.place, snapshot=True):
             if self._dataset.way_back is not None:

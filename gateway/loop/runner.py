@@ -56,13 +56,20 @@ from lamplighter.gateway.loop.timers import Timers
 from lamplighter.gateway.loop.updates import UpdateCall, UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
 from lamplighter.gateway.monitoring.brokers import Brokers
-from lamplighter.gateway.monitoring.figures import Counters, Figures, Health, Parts, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, Figures, Parts, Peaks
+from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
+from lamplighter.gateway.monitoring.health.devices import DeviceComponents
+from lamplighter.gateway.monitoring.health.model import HealthModel
+from lamplighter.gateway.monitoring.health.own import ENGINE, LOG, OwnComponents
+from lamplighter.gateway.monitoring.health.peers import PeerComponents
+from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import QuotaSettings, Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.delayed import Scheduler
 from lamplighter.gateway.state.knowledge import Knowledge
+from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
@@ -75,6 +82,8 @@ logger = EventLogger(__name__)
 
 UPKEEP_AGAIN_S = 600.0
 """Longest time until upkeep that fails each time is tried again."""
+_REBUILT = "restart the gateway; the start rebuilds the dataset from the log"
+_VERIFY = "run `lamplighter verify`; a restart sets damaged files aside"
 
 
 class Runner:
@@ -102,7 +111,8 @@ class Runner:
         self._log = log
         self._applications = applications
         self._current = current = Current(settings)
-        self.timings, self.counters, self.peaks, self.health = Timings(), Counters(), Peaks(), Health()
+        self.timings, self.counters, self.peaks = Timings(), Counters(), Peaks()
+        reports, outcomes = Reports(), Outcomes.of(applications)
         self._slices = slices = LoopSlices(self.timings.loop_held)
         log.slices = slices
         self._dataset = LiveDataset(settings, clock, log, slices, doubt)
@@ -121,7 +131,7 @@ class Runner:
         journal = Journal(log, self._knowledge)
         self._scheduler = Scheduler(self._delayed, clock)
         delays = Delays(journal, self._delayed, self._scheduler, queue, current, self.counters)
-        self._aggregators = Aggregators(engine, current, self.health)
+        self._aggregators = Aggregators(engine, current, reports)
         self._subscribers = Subscribers(
             engine,
             journal,
@@ -150,10 +160,28 @@ class Runner:
         )
         self._removals = Removals(self._knowledge, commits, delays, slices)
         self._reactions = reactions = Reactions(
-            engine, self._aggregators, commits, delays, self._subscribers, self._removals, queue, log, self.counters
+            engine,
+            self._aggregators,
+            commits,
+            delays,
+            self._subscribers,
+            self._removals,
+            queue,
+            log,
+            self.counters,
+            outcomes,
         )
         self._timers = Timers(
-            engine, delays, self._delayed, commits, reactions, self._trials, large_updates, queue, self.counters
+            engine,
+            delays,
+            self._delayed,
+            commits,
+            reactions,
+            self._trials,
+            large_updates,
+            queue,
+            self.counters,
+            outcomes,
         )
         self._updates = UpdateRequests(
             engine,
@@ -174,7 +202,7 @@ class Runner:
         self._restore = Restore(
             engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock
         )
-        self._upkeep = Upkeep(engine, self.health.problems.append)
+        self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
         slices.between = self._upkeep.between
         self._steps = Steps(
             queue,
@@ -190,7 +218,8 @@ class Runner:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._working = False
         self._group_from = 0  # the last record before the group
-        self.log_keeper = LogKeeper(log, self._restore, settings.log, clock, self.health.problems.append)
+        self.log_keeper = LogKeeper(log, self._restore, settings.log, clock, reports.failing(LOG, _VERIFY))
+        brokers = Brokers(lambda: current.settings, engine.store, clock)
         parts = Parts(
             clock,
             log,
@@ -203,9 +232,17 @@ class Runner:
             self._aggregators,
             self._evaluations,
             queue,
-            Brokers(lambda: current.settings, engine.store, clock),
+            brokers,
+            outcomes,
         )
-        self.figures = Figures(self.counters, self.peaks, self.timings, self.health, parts)
+        own = OwnComponents(lambda: current.settings, clock, log, reports, clock.boottime_us())
+        others = (
+            PeerComponents(brokers),
+            DeviceComponents(brokers, engine.store, clock),
+            ApplicationComponents(outcomes, reports),
+        )
+        health = HealthModel(clock, own, others)
+        self.figures = Figures(self.counters, self.peaks, self.timings, health, parts)
 
     # --- start and end ---
 
@@ -223,11 +260,11 @@ class Runner:
             self._resuming,
             self._aggregators,
             self._commits,
-            self.health.problems.append,
+            self._clock,
             self._doubt,
         )
         strict = self._current.settings.log.recovery == "strict"
-        recovery, waiting = recovering.run(self._applications, self._clock, progress, strict=strict)
+        recovery, waiting = recovering.run(self._applications, progress, strict=strict)
         if self._dataset.base.head is not None:
             self.log_keeper.snapshot = self._dataset.base.place
         self._aggregators.expect(waiting, self._applications, self._knowledge.register)
@@ -265,6 +302,7 @@ class Runner:
             tasks.create_task(self._take_groups(tasks), name="engine")
             tasks.create_task(self._keep_up(), name="upkeep")
             tasks.create_task(self.log_keeper.run(), name="log keeper")
+            tasks.create_task(self.figures.health.run(), name="health")
             if self._current.settings.gateway.durability == "interval":
                 tasks.create_task(self._sync_now_and_then(), name="sync")
             self.probe()  # what could not be written at the start is owed still

@@ -17,6 +17,7 @@ from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.state.delayed import CLOCK, DelayedUpdates
+from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.workers.large_updates import LargeUpdates, RequestReading
 from lamplighter.gateway.workers.trials import Trial, Trials
 
@@ -38,6 +39,7 @@ class Timers:
     _large_updates: LargeUpdates
     _queue: Queue
     _counters: Counters
+    _outcomes: Outcomes
     _lane: Lane = field(default_factory=Lane, init=False)
 
     async def fire(self, name: str) -> None:
@@ -67,13 +69,19 @@ class Timers:
         if self._delays.skipped(pending):
             return
         self._reactions.new_request()
-        delta = self._commits.effect(request, _FAILED, {"id": name}, pending.timer.client)
+        failures: list[Exception] = []
+        delta = self._commits.effect(request, _FAILED, {"id": name}, failures.append, pending.timer.client)
         cause = Cause("timer", name, pending.sequence)
         try:
             self._commits.commit(delta, cause)
         except LimitExceededError as error:  # its record would be too long
             logger.error(_FAILED, id=name, reason=error)
             self._commits.commit(QuadDelta(), cause)
+            failures.append(error)
+        if failures:
+            self._outcomes.refused(pending.cause, failures[0])
+        else:
+            self._outcomes.succeeded(pending.cause)
         self._counters.delayed_fired += 1
 
     def _refused(self, name: str, error: GatewayError) -> None:
@@ -84,6 +92,7 @@ class Timers:
         logger.error(_FAILED, id=name, reason=error)
         self._reactions.settle()
         self._commits.commit(QuadDelta(), Cause("timer", name, pending.sequence))
+        self._outcomes.refused(pending.cause, error)
         self._counters.delayed_fired += 1
 
     async def note(self) -> None:

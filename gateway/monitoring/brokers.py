@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import (
     CONNECTED,
@@ -82,7 +83,7 @@ class BrokerSeen(NamedTuple):
 
     def text(self, now: datetime) -> str:
         """In one line: ``broker 127.0.0.1:1883 not connected for 3 min: connection refused``."""
-        lasted = "" if self.since is None else f" for {_span(now - self.since)}"
+        lasted = "" if self.since is None else f" for {span(now - self.since)}"
         state = "state unknown" if self.state == "unknown" else f"{self.state}{lasted}"
         return f"broker {self.address} {state}{self.reason and ': '}{self.reason}"
 
@@ -99,6 +100,10 @@ class Brokers:
         self._store = store
         self._clock = clock
         self._started = clock.boottime_us()
+
+    @property
+    def base_iri(self) -> str:
+        return self._settings().gateway.base_iri
 
     def seen(self) -> list[BrokerSeen]:
         """In the order of the settings. Reads a few triples of each, without a query."""
@@ -127,15 +132,28 @@ class Brokers:
 
     def coap(self) -> dict[str, Any] | None:
         """What the CoAP adapter knows of its devices, with a text; None while it does not run or has not reported."""
-        base_iri = self._settings().gateway.base_iri
-        text = self._triples(adapter_iri(base_iri, "coap"), ox.NamedNode(adapters_graph(base_iri))).get(HEALTH, "")
-        if not text or not self.adapters["coap"]:
-            return None
-        try:
-            found = msgspec.json.decode(text, type=_CoapHealth)
-        except (msgspec.DecodeError, RecursionError):
-            return None
-        return {**msgspec.structs.asdict(found), "text": self._coap_text(found)}
+        found = self._coap_health() if self.adapters["coap"] else None
+        return None if found is None else {**msgspec.structs.asdict(found), "text": self._coap_text(found)}
+
+    def coap_devices(self) -> int | None:
+        """The number of devices in the last report of the CoAP adapter, also of an earlier run; None if there is
+        none."""
+        found = self._coap_health()
+        return None if found is None else found.devices + found.registered
+
+    def coap_refusals(self) -> list[tuple[str, str]]:
+        """Targets of the CoAP adapter that refuse their state, and their reasons. The others in its report are
+        authorities."""
+        found = self._coap_health() if self.adapters["coap"] else None
+        named = [] if found is None else [(one.get("device", ""), one.get("reason", "")) for one in found.worst]
+        return [(target, reason) for target, reason in named if "://" in target]
+
+    def _coap_health(self) -> _CoapHealth | None:
+        """The last report of the CoAP adapter."""
+        text = self._triples(adapter_iri(self.base_iri, "coap"), ox.NamedNode(adapters_graph(self.base_iri)))
+        with suppress(msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(text.get(HEALTH, ""), type=_CoapHealth)
+        return None
 
     def _coap_text(self, found: _CoapHealth) -> str:
         """In one line: ``41 devices, 2 unreachable: hall (no answer, 5 min)``."""
@@ -149,21 +167,16 @@ class Brokers:
             since = None
             with suppress(ValueError, KeyError):
                 since = datetime.fromisoformat(str(one["since"]))
-            lasted = "" if since is None or since.tzinfo is None else f", {_span(self._clock.wall() - since)}"
+            lasted = "" if since is None or since.tzinfo is None else f", {span(self._clock.wall() - since)}"
             worst.append(f"{one.get('device', '')} ({one.get('reason', '')}{lasted})")
         more = ", ..." if len(found.worst) > _WORST_SAID else ""
         return ", ".join(said) + (f": {', '.join(worst)}{more}" if worst else "")
 
-    def problems(self) -> list[str]:
-        """Those that last longer than `GRACE_S`, with a cure."""
-        now = self._clock.wall()
-        up_s = (self._clock.boottime_us() - self._started) / 1e6
-        return [
-            f"mqtt {one.text(now)}; {one.cure}"
-            for one in self.seen()
-            if one.state != "connected"
-            and (up_s if one.since is None else (now - one.since).total_seconds()) >= GRACE_S
-        ]
+    def lasting(self, since: datetime | None) -> bool:
+        """Whether a state lasts for `GRACE_S` or longer. since: None: since the start of the gateway."""
+        if since is not None:
+            return (self._clock.wall() - since).total_seconds() >= GRACE_S
+        return (self._clock.boottime_us() - self._started) / 1e6 >= GRACE_S
 
     def _seen(self, name: str, address: str, base_iri: str) -> BrokerSeen:
         if not self.adapters["mqtt"]:
@@ -180,8 +193,9 @@ class Brokers:
         if found[CONNECTED] == "true":
             return BrokerSeen(name, address, "connected", since, "", "")
         table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"
-        cure = f"check that the broker runs, and [{table}] of lamplighter.toml"
-        return BrokerSeen(name, address, "not connected", since, found.get(REASON, ""), cure)
+        reason, refused, what = found.get(REASON, "").partition("; check ")
+        cure = f"check {what}" if refused else "check that the broker runs, and its address"
+        return BrokerSeen(name, address, "not connected", since, reason, f"{cure} in [{table}] of lamplighter.toml")
 
     def _triples(self, node: str, graph: ox.NamedNode | ox.DefaultGraph | None = None) -> dict[str, str]:
         """The texts of its literals in a graph, by predicate. Empty while the store cannot be read. graph: None: the
@@ -191,12 +205,3 @@ class Brokers:
             return {quad.predicate.value: quad.object.value for quad in found if isinstance(quad.object, ox.Literal)}
         except (StoreError, OSError, RuntimeError):
             return {}
-
-
-def _span(lasted: timedelta) -> str:
-    """In the largest unit of which there is at least one."""
-    seconds = max(0, int(lasted.total_seconds()))
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

@@ -23,9 +23,11 @@ from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.keeper import LogKeeper
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.brokers import Brokers
+from lamplighter.gateway.monitoring.health.model import HealthModel
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.delayed import DelayedUpdates
+from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.quotas import Usage
 from lamplighter.gateway.state.resumption import ResumableSubscriptions, shown
 from lamplighter.gateway.state.shares import Shares
@@ -86,13 +88,6 @@ class WebsocketCounters:
     unsubscribed: int = 0
     disconnected: int = 0
     errors: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass
-class Health:
-    """The health, and the reasons if it is bad. problems stay until the next start."""
-
-    problems: list[str] = field(default_factory=list)
 
 
 class Subscriber(Protocol):
@@ -169,6 +164,7 @@ class Parts(Generic[S]):
     evaluations: Timed
     queue: QueueFigures
     brokers: Brokers
+    outcomes: Outcomes
 
 
 class Figures(Generic[S]):
@@ -177,11 +173,13 @@ class Figures(Generic[S]):
     addresses: of the gates; secure: whether they require authentication. Both are set when the gates are open.
     """
 
-    def __init__(self, counters: Counters, peaks: Peaks, timings: Timings, health: Health, parts: Parts[S]) -> None:
+    def __init__(
+        self, counters: Counters, peaks: Peaks, timings: Timings, health: HealthModel, parts: Parts[S]
+    ) -> None:
         self._counters = counters
         self._peaks = peaks
         self.timings = timings
-        self._health = health
+        self.health = health
         self._parts = parts
         self._started, self._started_us = parts.clock.wall(), parts.clock.boottime_us()
         self.http = HttpCounters()
@@ -198,10 +196,8 @@ class Figures(Generic[S]):
         """The answer of `GET /health`."""
         parts = self._parts
         log, keeper = parts.log, parts.log_keeper
-        state, problems = self._state()
         return {
-            "status": state,
-            "problems": problems,
+            **self._health_members(),
             "gateway": log.gateway,
             "epoch": log.epoch,
             "sequence": log.sequence,
@@ -229,12 +225,21 @@ class Figures(Generic[S]):
             "counters": dict(vars(self._counters)),
         }
 
-    def _state(self) -> tuple[str, list[str]]:
-        refusing = self._parts.log.refusing
-        now = [f"updates are refused: {refusing}"] if refusing else []
-        away = self._parts.brokers.problems()
-        state = "damaged" if self._health.problems else "refusing" if now else "degraded" if away else "ok"
-        return state, away + self._health.problems + now
+    def _health_members(self) -> dict[str, Any]:
+        """status: of the gateway as a whole; problems: the components that are not ok, one a line."""
+        components = self.health.components()
+        return {
+            "status": self.health.overall(components),
+            "problems": [one.problem() for one in components if not one.well],
+            "components": [one.members() for one in components],
+        }
+
+    def _applications(self) -> dict[str, dict[str, int]]:
+        """The counters of each declared application."""
+        return {
+            name: {"reactions": found.reactions, "failed": found.failed, "refused": found.refused}
+            for name, found in self._parts.outcomes.applications.items()
+        }
 
     def sockets(self, count: int) -> None:
         """Sets the number of open sockets of the WebSocket gate."""
@@ -250,13 +255,13 @@ class Figures(Generic[S]):
         """The answer of `GET /figures`: the figures of SEPA's beans (protocol 5.4) that apply here, a member for each
         bean. Times are in milliseconds, and everything is since the start."""
         parts, counters, peaks, timings = self._parts, self._counters, self._peaks, self.timings
-        state, problems = self._state()
+        health = self._health_members()
         up_time = timedelta(microseconds=parts.clock.boottime_us() - self._started_us)
         return {
             "engine": {
                 "gateway": parts.log.gateway,
-                "status": state,
-                "problems": problems,
+                "status": health["status"],
+                "problems": health["problems"],
                 "version": version("lamplighter"),
                 "started": iso(self._started),
                 "up_time": duration_isoformat(up_time),
@@ -282,9 +287,11 @@ class Figures(Generic[S]):
                 "ended": counters.ended,
                 "processing_ms": timings.spu_manager.members(),
             },
+            "components": health["components"],
             "brokers": parts.brokers.members(),
             "coap": parts.brokers.coap(),
             "adapters": parts.brokers.counters(),
+            "applications": self._applications(),
             "quotas": self._quotas(),
             "log": {"commits": counters.commits, "syncs": counters.syncs, "sync_ms": timings.sync.members()},
             "http": {

@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from lamplighter.gateway.monitoring.figures import Figures
+from lamplighter.gateway.monitoring.health.components import STATES
 from lamplighter.gateway.monitoring.timings import BOUNDS_S, Timing
 
 CLASSES = ("telescoped", "seeded", "counted", "re-evaluated")
@@ -98,6 +99,11 @@ _ADAPTERS = {
     "devices_found": "CoAP devices found by multicast.",
 }
 """Counters of adapters, since their start; those that an adapter does not have are absent."""
+_OF_APPLICATIONS = {
+    "reactions": ("application_reactions", "Reactions of the application."),
+    "failed": ("application_reactions_failed", "Of these, without effect because of an error."),
+    "refused": ("application_updates_refused", "Delayed updates of the application that failed when they were due."),
+}
 _SYNC = {
     "lag_segments": ("shipping_lag_segments", "gauge", "Sealed segments that the collector has not confirmed."),
     "lag_records": ("shipping_lag_records", "gauge", "Records in segments that are not confirmed."),
@@ -148,6 +154,8 @@ class FiguresCollector(Collector):
         yield InfoMetricFamily("lamplighter", "Version of the gateway.", {"version": monitored["engine"]["version"]})
         healthy = status["status"] in ("ok", "degraded")
         yield _metric("healthy", "gauge", "1 if the health is ok or degraded, otherwise 0.", healthy)
+        yield _components(status["components"])
+        yield from _applications(monitored["applications"])
         if status["brokers"]:
             yield _brokers(status["brokers"])
         if status["coap"]:
@@ -182,6 +190,25 @@ def _subscriptions_by_class(found: dict[str, int]) -> Metric:
     for name in dict.fromkeys((*CLASSES, *found)):
         family.add_metric((name,), found.get(name, 0))
     return family
+
+
+def _components(found: list[dict[str, Any]]) -> Metric:
+    text = "1 for the state of the component, otherwise 0. Devices are listed only while they are not ok."
+    name = "component_state"
+    family = GaugeMetricFamily(f"lamplighter_{name}", text, labels=("component", "state"))
+    for component in found:
+        for state in STATES:
+            family.add_metric((component["name"], state), component["state"] == state)
+    return family
+
+
+def _applications(found: dict[str, dict[str, int]]) -> Iterator[Metric]:
+    """found: by application, then by counter."""
+    for name, (metric, text) in _OF_APPLICATIONS.items() if found else ():
+        family = CounterMetricFamily(f"lamplighter_{metric}", text, labels=("application",))
+        for application, counts in found.items():
+            family.add_metric((application,), counts[name])
+        yield family
 
 
 def _brokers(found: list[dict[str, Any]]) -> Metric:

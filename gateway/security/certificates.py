@@ -47,12 +47,16 @@ class Identity:
 
     tls: for both gates; authority: the certificate in PEM that clients have to trust, None where the user provides it;
     fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is valid for.
+    begins, ends, file: of the gateway's certificate.
     """
 
     tls: ssl.SSLContext
     authority: bytes | None
     fingerprint: str
     names: tuple[str, ...]
+    begins: datetime
+    ends: datetime
+    file: Path
 
 
 def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
@@ -74,7 +78,15 @@ def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
     except OSError as error:
         raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; the keys are stored there") from error
     public = authority.certificate.public_bytes(serialization.Encoding.PEM)
-    return Identity(_context(folder / DEVICE), public, fingerprint(authority.certificate), tuple(map(_text, wanted)))
+    return Identity(
+        _context(folder / DEVICE),
+        public,
+        fingerprint(authority.certificate),
+        tuple(map(_text, wanted)),
+        device.certificate.not_valid_before_utc,
+        device.certificate.not_valid_after_utc,
+        folder / DEVICE,
+    )
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -120,7 +132,15 @@ def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) 
         raise ConfigurationError(
             f"security.certificate_file: {certificate_file} names no host (subjectAltName); clients would refuse it"
         )
-    return Identity(_context(certificate_file, key_file), None, fingerprint(own), tuple(map(_text, names)))
+    return Identity(
+        _context(certificate_file, key_file),
+        None,
+        fingerprint(own),
+        tuple(map(_text, names)),
+        own.not_valid_before_utc,
+        own.not_valid_after_utc,
+        certificate_file,
+    )
 
 
 def _users_key(path: Path) -> ec.EllipticCurvePrivateKey:

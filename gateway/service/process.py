@@ -207,6 +207,7 @@ async def run_gateway(
         ):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
+            runner.figures.health.own.validity = protection.validity
             async with AsyncExitStack() as beside:
                 if adapters:
                     tried = Tried()

@@ -135,9 +135,8 @@ def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
         "off": "log not synced",
     }[durability]
     does = f"{counted(figures['subscriptions'], 'subscription', ',')}, {rate:.1f} updates/s, "
-    if figures["status"] == "ok":
+    problems = figures["problems"]  # the worst component first
+    if not problems:
         return f"{does}{synced}"
-    problems = figures["problems"]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    # The last problem is the one that refuses updates now; it matters more than those of the start.
-    return f"{problems[-1]}{more}; {does.rstrip(', ')}"
+    return f"{problems[0]}{more}; {does.rstrip(', ')}"

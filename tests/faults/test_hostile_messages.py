@@ -376,7 +376,7 @@ def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
     told = [Counter[str]() for _ in range(SOCKETS)]  # each thread counts by itself
     answers, torn = Counter[str](), Counter[str]()
     tables: dict[str, dict[str, int | str]] = {
-        "gateway": {"durability": "off"},
+        "gateway": {"durability": "off", "clock_trusted": "always"},
         "http": {"port": 0, "idle_s": IDLE_S},
         "websocket": {"port": 0, "ping_s": IDLE_S, "compression": True},
         "limits": {"evaluation_ms_max": 100},
@@ -465,7 +465,7 @@ def test_hostile_messages_break_nothing_in_other_modes(tmp_path: Path, mode: str
     print(f"seed {seed}")
     seen, config = Counter[str](), tmp_path / "lamplighter.toml"
     tables: dict[str, dict[str, Any]] = {
-        "gateway": {"durability": "off"},
+        "gateway": {"durability": "off", "clock_trusted": "always"},
         "limits": {"evaluation_ms_max": 100},
         "query": {"time_ms_max": 2_000},
     }
@@ -527,7 +527,7 @@ def test_hostile_messages_without_credentials_change_nothing(tmp_path: Path) -> 
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # an attacker does not mind whom he attacks
     tables: dict[str, dict[str, int | str]] = {
-        "gateway": {"durability": "off"},
+        "gateway": {"durability": "off", "clock_trusted": "always"},
         "security": {
             "enabled": True,
             "host": "127.0.0.1",

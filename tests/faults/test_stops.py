@@ -95,7 +95,7 @@ def test_a_long_update_is_whole_or_not_there(tmp_path: Path, number: signal.Sign
     assert gateway.process.returncode == (0 if number is signal.SIGTERM else -number)
     # An error would say that nothing was changed, which is not known.
     assert not isinstance(updates.outcome, HTTPError)
-    with gateway_process(tmp_path, log) as gateway:
+    with gateway_process(tmp_path, log, gateway={"clock_trusted": "always"}) as gateway:
         assert gateway.figures()["engine"]["status"] == "ok"
         count = "SELECT (COUNT(*) AS ?n) { ?s <urn:%s> ?o }"
         found = {

@@ -115,6 +115,7 @@ class Gateways:
         (folder / "apps").mkdir(parents=True)
         (folder / "apps" / "reactions.jsap").write_text(json.dumps(REACTIONS))
         self._config.write_text(
+            '[gateway]\nclock_trusted = "always"\n'
             f"[http]\nport = {self.http_port}\n[websocket]\nport = {self.websocket_port}\n"
             "[log]\nsegment_bytes_max = 10000\nsnapshot_records = 100\nbytes_max = 1000000\n"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
@@ -17,11 +18,13 @@ BASE = "http://lamplighter.local/"
 
 
 @asynccontextmanager
-async def mqtt_adapter(addresses: Addresses, broker: Mosquitto, mapping: Mapping) -> AsyncIterator[MqttAdapter]:
-    """A running adapter, with the rules of `mapping` only."""
+async def mqtt_adapter(
+    addresses: Addresses, broker: Mosquitto, mapping: Mapping, **settings: Any
+) -> AsyncIterator[MqttAdapter]:
+    """A running adapter, with the rules of `mapping` only. settings: further ones."""
     async with EngineClient(addresses.subscribe, name="mqtt") as client:
-        settings = MqttSettings(host="127.0.0.1", port=broker.port, client_id="adapter")
-        adapter = MqttAdapter(settings, mapping, client, base_iri=BASE)
+        mqtt = MqttSettings(host="127.0.0.1", port=broker.port, client_id="adapter", **settings)
+        adapter = MqttAdapter(mqtt, mapping, client, base_iri=BASE)
         task = asyncio.create_task(adapter.run())
         try:
             yield adapter

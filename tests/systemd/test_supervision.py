@@ -49,6 +49,7 @@ from tests.systemd.played import PlayedSystemd
 PLAIN = """
 [gateway]
 durability = "off"
+clock_trusted = "always"
 [http]
 port = {http}
 [websocket]
@@ -350,9 +351,13 @@ FIGURES = {"status": "ok", "problems": [], "subscriptions": 12}
             "updates are refused: the disk is full; 12 subscriptions, 0.0 updates/s",
         ),
         (
-            {**FIGURES, "status": "damaged", "problems": ["the change log was damaged", "another"]},
+            {
+                **FIGURES,
+                "status": "damaged",
+                "problems": ["log failed: it was damaged", "clock degraded: it is not set"],
+            },
             1,
-            "another (and 1 more); 12 subscriptions, 1.0 updates/s",
+            "log failed: it was damaged (and 1 more); 12 subscriptions, 1.0 updates/s",
         ),
     ],
 )

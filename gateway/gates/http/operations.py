@@ -53,9 +53,9 @@ class Operations:
         return json_answer({"cancelled": name})
 
     async def health(self, request: Request, caller: Caller) -> Response:
-        """State and figures; only the state for callers that are not operators.
+        """State, components and figures; only the state for callers that are not operators.
 
-        200 also while a broker is away: the gateway itself works, and a restart or rollback would not help.
+        200 also if it is degraded: the gateway itself works, and a restart or rollback would not help.
         """
         status = self._runner.figures.status()
         told = status if caller.operator else {"status": status["status"]}
@@ -65,10 +65,12 @@ class Operations:
         return json_answer(self._runner.figures.monitoring())
 
     async def ready(self, request: Request, caller: Caller) -> Response:
-        """Whether updates are accepted: the log can be written. It was recovered before anything is served."""
-        log = self._runner.log
-        ready = not log.refusing and log.broken is None
-        return json_answer({"ready": ready}, 200 if ready else 503)
+        """Whether updates are accepted: the log can be written. It was recovered before anything is served. Names the
+        component that refuses them, without the reason, because no authentication is required."""
+        component = self._runner.figures.health.unready()
+        if component:
+            return json_answer({"ready": False, "component": component}, 503)
+        return json_answer({"ready": True})
 
     async def metrics(self, request: Request, caller: Caller) -> Response:
         from lamplighter.gateway.monitoring.metrics import exposition  # half a megabyte, where metrics are scraped

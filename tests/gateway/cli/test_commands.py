@@ -11,7 +11,7 @@ import pytest
 
 from lamplighter.engine.change_log import Cause, Followed, Gap, GraphChanges, Record, Timer
 from lamplighter.engine.terms import Quad
-from lamplighter.gateway.cli.commands import ABSENT, Names, status_lines
+from lamplighter.gateway.cli.commands import Names
 from tests.support.commands import command as lamplighter
 from tests.support.places import ROOT
 
@@ -109,20 +109,3 @@ def test_what_is_no_commit_is_shown_in_words() -> None:
     [line] = shown("subscribe", subscribe=Followed(secret, "SELECT * { ?s ?p ?o }", 1))
     assert line.endswith(": SELECT * { ?s ?p ?o }") and "9abcdef" not in line, "who knows all of it may resume it"
     assert secret not in shown("unsubscribe", unsubscribe=secret)[0]
-
-
-def test_the_status_of_a_gateway_of_another_version_shows_what_it_has() -> None:
-    figures = {
-        "engine": {"version": "0.1", "gateway": "home", "status": "ok", "up_time_s": 60},
-        "scheduler": {"requests": 1234},
-        "brokers": [{}],
-        "adapters": {"mqtt": {"messages": 2}},
-    }
-    lines = list(status_lines(figures))
-    assert lines[0] == "Lamplighter 0.1, home: ok"
-    assert "processed requests  1,234" in lines and "mqtt                messages 2" in lines
-    assert f"SPU manager         {ABSENT}" in lines
-    assert sum(ABSENT in line for line in lines) == 8
-    assert not any(line.startswith("coap") for line in lines)
-    assert ABSENT in next(status_lines({}))
-    assert f"coap                {ABSENT}" in list(status_lines({"coap": {"devices": 1}}))

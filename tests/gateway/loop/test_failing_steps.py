@@ -219,7 +219,8 @@ async def test_an_application_that_cannot_be_subscribed_is_stopped_and_the_other
         patched.setattr(Aggregators, "subscribe", failing_for_one)
         async with recovered_runner(tmp_path, applications=applications) as runner:
             await update(runner, "INSERT DATA { <http://e/t> <http://e/p> 1 }")
-            assert any("one was stopped" in problem for problem in runner.health.problems)
+            [problem] = runner.figures.status()["problems"]
+            assert problem.startswith("application/one failed: it was stopped: ")
             lines = dump(runner)
     assert len([line for line in lines if b"<http://e/r>" in line]) == 1 + goes_on
     assert len([line for line in lines if b"<http://e/q>" in line]) == goes_on

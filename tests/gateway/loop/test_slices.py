@@ -282,7 +282,7 @@ async def test_long_steps_do_what_short_ones_do(tmp_path: Path, texts: list[str]
         assert again.told
         late = await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
         assert late.rows == plain.rows
-        assert not runner.health.problems
+        assert not runner.figures.status()["problems"]
     async with recovered_runner(tmp_path) as runner:
         assert contents(runner) == here
 

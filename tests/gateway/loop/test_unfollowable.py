@@ -83,7 +83,7 @@ async def test_a_record_that_cannot_be_applied_is_set_aside_and_the_gateway_goes
     # What is set aside is so for good, also where it could be applied again.
     for _ in range(2):
         async with recovered_runner(tmp_path, clock, settings=settings) as runner:
-            assert runner.figures.status()["problems"] == []
+            assert runner.figures.status()["problems"] == [told]
             assert runner.figures.status()["epoch"] == 2
             assert values(runner) == [2, 3, 7, 99]
             await runner.log_keeper.turn()
@@ -228,7 +228,7 @@ async def test_a_log_of_an_earlier_version_does_not_keep_the_gateway_from_starti
         await runner.log_keeper.turn()
     for _ in range(2):
         async with recovered_runner(tmp_path, clock) as runner:
-            assert (runner.figures.status()["problems"], values(runner)) == ([], [2, 3, 7])
+            assert (runner.figures.status()["status"], values(runner)) == ("damaged", [2, 3, 7])
     assert verify(tmp_path, clock).problems == []
 
 

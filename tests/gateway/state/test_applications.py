@@ -215,7 +215,7 @@ async def test_killed_anywhere_each_trigger_has_its_reaction_once(
     clock, whole = FakeClock(), tmp_path / "whole"
     async with recovered_runner(whole, clock, applications) as runner:
         await play(runner, clock, steps)
-        assert runner.figures.status()["status"] == "ok"
+        assert runner.figures.status()["status"] in ("ok", "degraded"), "some applications have a reaction that fails"
         pending = due_times(runner)
     log = records(whole)
     expected = essence(log)
@@ -394,9 +394,9 @@ async def test_an_endless_application_is_stopped_and_the_gateway_goes_on(
         await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
         await idle(runner)
         status = runner.figures.status()
-        assert status["status"] == "damaged"
+        assert status["status"] == "degraded"
         (problem,) = status["problems"]
-        assert "endless was stopped" in problem
+        assert problem.startswith("application/endless failed: it was stopped: one request led to 20 reactions; ")
         assert len(reactions(tmp_path)) == 20
         await update(runner, PREFIXES + "INSERT DATA { :y :n 1 ; :in 1 }")
         await idle(runner)
@@ -417,7 +417,7 @@ async def test_an_endless_application_does_not_take_others_with_it(
     async with recovered_runner(whole, FakeClock(), applications) as runner:
         await update(runner, PREFIXES + "INSERT DATA { :x :n 1 }")
         await idle(runner)
-        assert runner.health.problems != []
+        assert runner.figures.status()["problems"] != []
         assert count(runner, "out") == 1
         before = count(runner, "out")
         await update(runner, PREFIXES + "INSERT DATA { :y :n 1 }")
@@ -681,7 +681,7 @@ async def test_a_reaction_that_cannot_be_written_happens_later_once(
         assert len(failed) == failures
         await time_passes(runner, clock)
         assert count(runner, "out") == 1
-        assert runner.figures.status()["status"] == "ok"
+        assert runner.figures.status()["status"] == ("degraded" if app is FAILING else "ok")
         caused = reactions(tmp_path)
         assert max(Counter(caused).values()) == 1
     async with recovered_runner(tmp_path, clock, [app]) as runner:
@@ -758,13 +758,12 @@ async def test_a_query_over_the_limit_interrupts_its_application_and_the_log_say
     async with recovered_runner(tmp_path, FakeClock(), applications, settings) as runner:
         await update(runner, PREFIXES + f"INSERT DATA {{ {wide} }}")
         await idle(runner)
-        assert runner.health.problems == []
+        assert runner.figures.status()["problems"] == []
         accepted = await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
         await idle(runner)
         assert [count(runner, name) for name in ("product", "plain", "out")] == [0, 1, 1]
-        assert any(
-            "wide" in problem and "limits.evaluation_ms_max = 20" in problem for problem in runner.health.problems
-        )
+        [problem] = runner.figures.status()["problems"]
+        assert problem.startswith("application/wide degraded: ") and "limits.evaluation_ms_max = 20" in problem
         behind = [record.cause.id for record in records(tmp_path) if record.seq > accepted.sequence and record.cause]
         ended = behind.index("wide@")
         assert {"wide/plain/added", "other/copy/added"} == set(behind[:ended])
@@ -785,4 +784,4 @@ async def test_an_application_begins_in_a_large_dataset(tmp_path: Path) -> None:
         await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
         await idle(runner)
         assert count(runner, "out") == 1
-        assert runner.health.problems == []
+        assert runner.figures.status()["problems"] == []

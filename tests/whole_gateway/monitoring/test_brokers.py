@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,8 +83,11 @@ async def test_a_stopped_broker_degrades_the_health_until_it_is_back(
             answer = await http(addresses.health)
             assert (answer.status, answer.json["status"]) == (200, "degraded")
             (problem,) = answer.json["problems"]
-            assert problem.startswith(f"mqtt broker 127.0.0.1:{broker.port} not connected for ")
-            assert "; check that the broker runs, and [mqtt] of lamplighter.toml" in problem
+            assert problem.startswith(f"mqtt/default failed: broker 127.0.0.1:{broker.port} not connected: ")
+            assert problem.endswith("; check that the broker runs, and its address in [mqtt] of lamplighter.toml")
+            component = answer.json["components"][0]
+            assert (component["name"], component["state"]) == ("mqtt/default", "failed")
+            assert datetime.fromisoformat(component["since"]) == datetime.fromisoformat(away["since"])
             assert await metric(addresses, 'lamplighter_broker_connected{broker="default"}') == "0.0"
             assert await metric(addresses, "lamplighter_healthy") == "1.0"
             (row,) = await rows(addresses, STATE)

@@ -137,6 +137,8 @@ async def test_the_command_prints_the_seven_lines_of_the_paper_and_what_is_limit
         assert re.fullmatch(r"Lamplighter \d+\.\d+\.\d+, gw-[0-9a-f]{8}: ok", head)
         timed = r"\d+\.\d{3} ms on average, \d+\.\d{3} to \d+\.\d{3} ms"
         expected = (
+            r"all 6 components are ok: engine, log, disk, clock, security, devices",
+            "",
             r"up-time +0 days 00:00:\d\d",
             r"processed requests +1",
             r"subscriptions +0 of clients \(at most 0\), 0 of applications",

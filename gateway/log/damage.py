@@ -1,0 +1,96 @@
+"""Damage that a start has found, until an operator accepts it.
+
+::
+
+    <data>/damage.json             what starts have found since the last acceptance
+    <data>/damage-accepted.json    what was accepted last, when and by whom
+
+A report is written before the gap record of its damage, so that it is not lost in a power cut. It stays over restarts.
+`lamplighter verify --accept` accepts all reports; a running gateway notices that the file is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.gateway.disk import Disk
+
+DAMAGE, ACCEPTED = "damage.json", "damage-accepted.json"
+REPORTS_MAX = 100
+"""Later damage of a gateway that nobody looks after is only in its log."""
+
+
+class DamageReport(msgspec.Struct, frozen=True):
+    """found: a time in ISO 8601; reason: for people."""
+
+    found: str
+    reason: str
+
+
+class Acceptance(msgspec.Struct, frozen=True):
+    """accepted: a time in ISO 8601; user: of the machine."""
+
+    accepted: str
+    user: str
+    reports: list[DamageReport]
+
+
+def read_damage(data: Path) -> list[DamageReport]:
+    """The reports that are not accepted, oldest first. A file that cannot be read is a report."""
+    path = data / DAMAGE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[DamageReport])
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
+        return [DamageReport("", f"{path} cannot be read: {error}")]
+
+
+def accept_damage(data: Path, disk: Disk, accepted: str, user: str) -> None:
+    """Accepts all reports. Raises OSError; then none is accepted."""
+    acceptance = Acceptance(accepted, user, read_damage(data))
+    disk.write_file(data / ACCEPTED, [msgspec.json.encode(acceptance) + b"\n"])
+    disk.remove(data / DAMAGE)
+    disk.sync_folder(data)
+
+
+class KnownDamage:
+    """The reports of a running gateway: those of earlier starts, and its own."""
+
+    def __init__(self, data: Path, disk: Disk) -> None:
+        self._path = data / DAMAGE
+        self._disk = disk
+        self._reports = read_damage(data)
+        self._written = bool(self._reports)
+
+    def reports(self) -> list[DamageReport]:
+        """Those that are not accepted, oldest first."""
+        if self._written and not self._exists():
+            self._reports, self._written = [], False
+        return list(self._reports)
+
+    def note(self, report: DamageReport) -> None:
+        """Reports damage to this process; `write` makes it durable. The same reason is reported once."""
+        known = self.reports()
+        if all(one.reason != report.reason for one in known) and len(known) < REPORTS_MAX:
+            self._reports, self._written = [*known, report], False
+
+    def add(self, report: DamageReport) -> None:
+        """Reports damage durably. Raises OSError; then only this process knows of it."""
+        self.note(report)
+        self.write()
+
+    def write(self) -> None:
+        """Writes the reports that are not written yet. Raises OSError."""
+        if self._reports and not self._written:
+            self._disk.write_file(self._path, [msgspec.json.encode(self._reports) + b"\n"])
+            self._written = True
+
+    def _exists(self) -> bool:
+        """False only if the file is certainly gone."""
+        with contextlib.suppress(OSError):
+            return self._path.exists()
+        return True

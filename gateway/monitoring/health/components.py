@@ -1,0 +1,71 @@
+"""A component of the gateway and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from lamplighter.gateway.clock import iso
+
+State = Literal["ok", "degraded", "failed"]
+STATES: tuple[State, ...] = ("ok", "degraded", "failed")
+"""Each is worse than the one before."""
+_CHARACTERS_MAX = 400
+
+
+class Component(msgspec.Struct, frozen=True, kw_only=True):
+    """name: such as ``log`` or ``mqtt/default``. reason: what is wrong; cure: what to do about it; both are empty if
+    all is well. since: when the state began, None if that is not known yet."""
+
+    name: str
+    state: State = "ok"
+    reason: str = ""
+    cure: str = ""
+    since: datetime | None = None
+
+    @property
+    def well(self) -> bool:
+        return self.state == "ok"
+
+    def members(self) -> dict[str, Any]:
+        """As in `GET /health` and `GET /figures`."""
+        return {
+            "name": self.name,
+            "state": self.state,
+            "since": None if self.since is None else iso(self.since),
+            "reason": self.reason,
+            "cure": self.cure,
+        }
+
+    def problem(self) -> str:
+        """In one line: ``disk degraded: 2 % is free; remove files``."""
+        return f"{self.name} {self.state}: {self.reason}{self.cure and '; '}{self.cure}"
+
+
+def not_ok(name: str, state: State, reason: str, cure: str, since: datetime | None = None) -> Component:
+    """A component that is not well. Texts of devices and peers become one line of bounded length."""
+    return Component(name=one_line(name), state=state, reason=one_line(reason), cure=one_line(cure), since=since)
+
+
+def one_line(text: str) -> str:
+    """A text without control characters, cut if it is long."""
+    line = "".join(sign if sign.isprintable() else " " for sign in text)
+    line = " ".join(line.split())
+    return line if len(line) <= _CHARACTERS_MAX else f"{line[: _CHARACTERS_MAX - 1]}…"
+
+
+def worst_first(components: Iterable[Component]) -> list[Component]:
+    """By state; those of one state stay in their order."""
+    return sorted(components, key=lambda one: -STATES.index(one.state))
+
+
+def span(lasted: timedelta) -> str:
+    """A duration in the largest unit of which there is at least one."""
+    seconds = max(0, int(lasted.total_seconds()))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
