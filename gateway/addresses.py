@@ -1,12 +1,20 @@
-"""The addresses of a running gateway: URLs, and the Unix sockets of secure mode."""
+"""The addresses of a running gateway: URLs, and the Unix sockets of secure mode.
+
+A gateway whose settings have the port 0 writes the ports that the system chose to ``<data>/ports``, for commands and
+adapters of this machine.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from lamplighter.engine.client.addresses import UNIX
+from lamplighter.engine.errors import UpstreamError
 from lamplighter.gateway.settings import Settings
+
+_PORTS = "ports"
 
 
 @dataclass(frozen=True)
@@ -54,16 +62,48 @@ def plain_addresses(settings: Settings, http_port: int, websocket_port: int) -> 
     )
 
 
+class Ports(NamedTuple):
+    """Of plain HTTP and WebSocket."""
+
+    http: int
+    websocket: int
+
+
+def write_ports(settings: Settings, data: Path, ports: Ports) -> None:
+    """Writes the ports of the running gateway, if the settings do not tell them. Raises OSError."""
+    if 0 not in (settings.http.port, settings.websocket.port):
+        return
+    new = data / f"{_PORTS}.new"
+    new.write_text("".join(f"{name} {port}\n" for name, port in ports._asdict().items()))
+    new.replace(data / _PORTS)
+
+
+def ports_here(settings: Settings, data: Path) -> Ports:
+    """The ports of the gateway with this configuration. Raises UpstreamError if it has to run for that, and did not."""
+    ports = Ports(settings.http.port, settings.websocket.port)
+    if 0 not in ports:
+        return ports
+    path = data / _PORTS
+    try:
+        chosen = {name: int(port) for name, port in (line.split() for line in path.read_text().splitlines())}
+        return Ports(ports.http or chosen["http"], ports.websocket or chosen["websocket"])
+    except (OSError, ValueError, KeyError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is damaged"
+        raise UpstreamError(
+            f"{path}: {reason}; a gateway whose port is 0 writes it there; is it running, with this configuration?"
+        ) from error
+
+
 def in_url(host: str) -> str:
     """A host for a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def local_url(settings: Settings, data: Path) -> str:
-    """The URL where local processes subscribe."""
+    """The URL where local processes subscribe. Raises UpstreamError as `ports_here` does."""
     if settings.security.enabled:
         return f"{UNIX}{socket_paths(settings, data)[1]}"
-    return plain_addresses(settings, settings.http.port, settings.websocket.port).subscribe
+    return plain_addresses(settings, *ports_here(settings, data)).subscribe
 
 
 def socket_paths(settings: Settings, data: Path) -> tuple[Path, Path]:

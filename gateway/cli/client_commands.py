@@ -20,7 +20,7 @@ from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
-from lamplighter.gateway.addresses import local_url, plain_addresses, socket_paths
+from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
 from lamplighter.gateway.cli.commands import printable, settings_and_data, table
 from lamplighter.gateway.cli.reaching import (
     EndpointAddresses,
@@ -115,7 +115,7 @@ def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> 
     if settings.security.enabled:
         query, update = (f"http://localhost{path}" for path in (settings.http.query_path, settings.http.update_path))
         return EndpointAddresses(query, update, local_url(settings, data), unix=socket_paths(settings, data)[0])
-    here = plain_addresses(settings, settings.http.port, settings.websocket.port)
+    here = plain_addresses(settings, *ports_here(settings, data))
     return EndpointAddresses(here.query, here.update, here.subscribe)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lamplighter.engine.errors import RefusedError, UpstreamError
-from lamplighter.gateway.addresses import socket_paths
+from lamplighter.gateway.addresses import ports_here, socket_paths
 from lamplighter.gateway.settings import Settings
 
 ANSWER_S = 600
@@ -34,8 +34,9 @@ def call(
         there = socket_paths(settings, data)[0]
         connection, place = _UnixConnection(there), str(there)
     else:
-        connection = http.client.HTTPConnection(settings.http.host, settings.http.port, timeout=ANSWER_S)
-        place = f"http://{settings.http.host}:{settings.http.port}"
+        port = ports_here(settings, data).http
+        connection = http.client.HTTPConnection(settings.http.host, port, timeout=ANSWER_S)
+        place = f"http://{settings.http.host}:{port}"
     return exchange(connection, place, method, path, content, headers)
 
 

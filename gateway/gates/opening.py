@@ -20,7 +20,7 @@ from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.client.addresses import UNIX, is_loopback
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.addresses import Addresses, in_url, plain_addresses, socket_paths
+from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.http.clients import Clients
@@ -184,7 +184,12 @@ class Protection:
             None,
             0o660,
         )
-        addresses = plain_addresses(settings, http[0].port, websocket[0].port)
+        ports = Ports(http[0].port, websocket[0].port)
+        try:
+            write_ports(settings, self._data, ports)
+        except OSError as error:
+            logger.warning("ports not written", folder=self._data, reason=error.strerror)
+        addresses = plain_addresses(settings, *ports)
         return Gates(http, websocket, self._open_gatekeeper, self._browsers, self._places, "", addresses)
 
     def _open_secure(self, identity: Identity, opened: list[Listener], passed: Sequence[Passed]) -> Gates:

@@ -34,6 +34,9 @@ def test_two_gateways_cannot_share_data_and_one_ends_well_when_told(tmp_path: Pa
         for url in ("/query", "/update", "/subscribe", "/delayed", "/health"):
             assert url in printed
         assert ":0/" not in printed
+        for words in (["status"], ["subscribe", "SELECT ?s { ?s ?p ?o }", "--count", "1"]):
+            done = command(*words, "--config", path)  # finds the ports that the system chose
+            assert done.returncode == 0, done.stderr
         second = command("run", "--config", path)
         assert second.returncode == 2
         assert "another gateway is using it" in second.stderr
