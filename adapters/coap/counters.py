@@ -32,3 +32,27 @@ class CoapCounters(OutputCounters):
             "polls": self.observations.polls,
             "datagrams_malformed": self.endpoint.datagrams_malformed,
         }
+
+
+@dataclass(slots=True)
+class ReadingCounters:
+    """Readings that are read, or that devices send. committed, rejected, repeated, outdated: as for `CommitCounters`;
+    unreadable: values, or bodies, that the rules could not read; refused: the stream belongs to another rule, or is one
+    too many."""
+
+    committed: int = 0
+    rejected: int = 0
+    repeated: int = 0
+    outdated: int = 0
+    unreadable: int = 0
+    refused: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """For the metrics of the gateway."""
+        return {
+            "readings": self.committed,
+            "readings_unreadable": self.unreadable,
+            "readings_refused": self.refused + self.rejected,
+            "readings_repeated": self.repeated,
+            "readings_outdated": self.outdated,
+        }

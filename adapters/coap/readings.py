@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from aiocoap.numbers.codes import Code
 
+from lamplighter.adapters.coap.counters import ReadingCounters
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.serving import (
@@ -46,19 +47,6 @@ SETS_MAX = 256
 """Sets of rules that cover a path together, with their caches."""
 
 
-@dataclass(slots=True)
-class PostCounters:
-    """Readings that devices sent. committed, rejected, repeated, outdated: as in `CommitCounters`; unreadable:
-    requests whose body cannot be read; foreign: readings of streams that belong to others."""
-
-    committed: int = 0
-    rejected: int = 0
-    repeated: int = 0
-    outdated: int = 0
-    unreadable: int = 0
-    foreign: int = 0
-
-
 @dataclass(slots=True, eq=False)
 class _Post:
     """The readings of a request. done: the reason why the gateway refused one of them, or ""."""
@@ -87,7 +75,7 @@ class PostedReadings:
         self,
         commits: ReadingCommits,
         owners: StreamOwners,
-        counters: PostCounters,
+        counters: ReadingCounters,
         *,
         connected: Callable[[], bool],
         warn: Callable[[str, str], None],
@@ -113,14 +101,7 @@ class PostedReadings:
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        found = self.counters
-        return {
-            "readings": found.committed,
-            "readings_unreadable": found.unreadable,
-            "readings_refused": found.foreign + found.rejected,
-            "readings_repeated": found.repeated,
-            "readings_outdated": found.outdated,
-        }
+        return self.counters.counts()
 
     async def run(self) -> None:
         """Writes readings until cancelled."""
@@ -240,7 +221,7 @@ class PostedReadings:
             if isinstance(reading, PayloadError):
                 raise reading
             if not self._owners.may_write("", reading):
-                self.counters.foreign += 1
+                self.counters.refused += 1
                 raise SiteRefusal(Code.FORBIDDEN, "the stream belongs to another source")
             readings.append(reading._replace(request_id=f"{request.id}-{number}"))
         return readings

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from lamplighter.adapters.client import UpdatesClient
+from lamplighter.adapters.coap.counters import ReadingCounters
 from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.observations import (
@@ -62,21 +63,6 @@ SILENT_INTERVALS = 3.0
 
 STALL_S = 5.0
 """If the gateway took longer for a turn, states may have waited, and the silence does not count."""
-
-
-@dataclass(slots=True)
-class SensorCounters:
-    """Readings, but `missed`. committed, rejected, repeated, outdated: as for `CommitCounters`; unreadable: values that
-    the rules could not read; refused: the stream belongs to another rule, or is one too many; missed: states that came
-    while too many waited for the gateway."""
-
-    committed: int = 0
-    rejected: int = 0
-    repeated: int = 0
-    outdated: int = 0
-    unreadable: int = 0
-    refused: int = 0
-    missed: int = 0
 
 
 class SensorStates(NamedTuple):
@@ -153,7 +139,7 @@ class CoapSensors:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.counters = SensorCounters()
+        self.counters = ReadingCounters()
         self._observed = observations
         self._exchanges = exchanges
         self._contacts = contacts
@@ -242,14 +228,7 @@ class CoapSensors:
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        found = self.counters
-        return {
-            "readings": found.committed,
-            "readings_unreadable": found.unreadable,
-            "readings_refused": found.refused + found.rejected,
-            "readings_repeated": found.repeated,
-            "readings_outdated": found.outdated,
-        }
+        return self.counters.counts()
 
     def renew(self, authority: str, *, observed: bool = False) -> None:
         """Asks a device for its states at once, because it answers again. observed: registers at observed resources
@@ -320,7 +299,6 @@ class CoapSensors:
             return
         self._missed.discard(source)
         if not self._waiting.add(source, state):
-            self.counters.missed += 1
             self._missed.add(source)
         self._work.set()
 

@@ -12,10 +12,11 @@ from typing import NamedTuple, Protocol
 from lamplighter.adapters.client import AdapterClient, retry_s
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts
+from lamplighter.adapters.coap.counters import ReadingCounters
 from lamplighter.adapters.coap.discovering import GROUPS, INTERFACES_MAX, machine_interfaces
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.queries import QueryResources
-from lamplighter.adapters.coap.readings import PostCounters, PostedReadings
+from lamplighter.adapters.coap.readings import PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteResource
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.coap.site import Site
@@ -93,7 +94,7 @@ class CoapServer:
         self._client, self._base_iri = client, base_iri
         self._devices, self._secure = settings.devices, secure
         self._listens = ""
-        counters = PostCounters()
+        counters = ReadingCounters()
         self._posted = PostedReadings(
             ReadingCommits(
                 client,

@@ -691,23 +691,7 @@ class _Entity:
             "gateway:humidity", "current_humidity_topic", "current_humidity_template", "number", "humidity", unit="%"
         )
         self.value("gateway:climateAction", "action_topic", "action_template", "text", "action")
-        goal = self.value(
-            "gateway:targetTemperature",
-            "temperature_state_topic",
-            "temperature_state_template",
-            "number",
-            "target",
-            **degrees,
-        )
-        self.act(
-            "gateway:targetTemperature",
-            "temperature_command_topic",
-            "temperature_command_template",
-            "target",
-            state=goal,
-            minimum=self._get("min_temp", 7),
-            maximum=self._get("max_temp", 35),
-        )
+        self._goal("gateway:targetTemperature", "temperature", ("min_temp", 7), ("max_temp", 35), **degrees)
         self._mode("gateway:climateMode", "mode", "modes", "mode", "state")
         self._mode("gateway:fanMode", "fan_mode", "fan_modes", "fan_mode", "state")
         self._mode("gateway:preset", "preset_mode", "preset_modes", "preset", "value")
@@ -715,24 +699,21 @@ class _Entity:
     def humidifier(self) -> None:
         self._require("command_topic")
         self._on_off("gateway:switch", "state_value_template")
-        goal = self.value(
-            "gateway:targetHumidity",
-            "target_humidity_state_topic",
-            "target_humidity_state_template",
-            "number",
-            "target",
-            unit="%",
-        )
-        self.act(
-            "gateway:targetHumidity",
-            "target_humidity_command_topic",
-            "target_humidity_command_template",
-            "target",
-            state=goal,
-            minimum=self._get("min_humidity", 0),
-            maximum=self._get("max_humidity", 100),
-        )
+        self._goal("gateway:targetHumidity", "target_humidity", ("min_humidity", 0), ("max_humidity", 100), unit="%")
         self._mode("gateway:preset", "mode", "modes", "mode", "state")
+
+    def _goal(self, kind: str, name: str, minimum: tuple[str, float], maximum: tuple[str, float], *, unit: str) -> None:
+        """A number that the device is to reach. minimum, maximum: members of the announcement, and their defaults."""
+        state = self.value(kind, f"{name}_state_topic", f"{name}_state_template", "number", "target", unit=unit)
+        self.act(
+            kind,
+            f"{name}_command_topic",
+            f"{name}_command_template",
+            "target",
+            state=state,
+            minimum=self._get(*minimum),
+            maximum=self._get(*maximum),
+        )
 
     def _mode(self, kind: str, name: str, choices: str, suffix: str, template: str) -> None:
         state = self.value(kind, f"{name}_state_topic", f"{name}_{template}_template", "text", suffix)

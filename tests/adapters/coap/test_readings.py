@@ -15,7 +15,8 @@ import pytest
 from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap.admission import Origin
-from lamplighter.adapters.coap.readings import PostCounters, PostedReadings
+from lamplighter.adapters.coap.counters import ReadingCounters
+from lamplighter.adapters.coap.readings import PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.mapping import PathRule, PathTable, cbor
 from lamplighter.adapters.model.commits import ReadingCommits
@@ -86,7 +87,7 @@ class FakeGateway:
 
 
 def posted(gateway: FakeGateway, warnings: list[tuple[str, str]] | None = None) -> PostedReadings:
-    counters, said = PostCounters(), [] if warnings is None else warnings
+    counters, said = ReadingCounters(), [] if warnings is None else warnings
 
     def warn(path: str, reason: str, *, lost: bool = False) -> None:
         said.append((path, reason))
