@@ -39,6 +39,7 @@ test: $(VENV)/test.stamp $(PAGE) ## all tests but those on Spark, the fault tier
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
+	@sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core
 	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
 
 test-unit: $(VENV)/test.stamp $(PAGE) ## the unit tests of engine, gateway and ontology: no listeners, no components

@@ -45,13 +45,14 @@ export function Chart({ series, label }) {
     const place = useRef(null), drawn = useRef(null);
     const shape = JSON.stringify(series.map(({ label: name, points }) => [name, points.length < 100]));
     useEffect(() => {
-        drawn.current = plot(place.current, series);
-        const resized = new ResizeObserver(() => drawn.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
-        resized.observe(place.current);
+        const element = place.current;
+        drawn.current = plot(element, series);
+        const resized = new ResizeObserver(() => drawn.current.setSize({ width: element.clientWidth, height: HEIGHT }));
+        resized.observe(element);
         const dark = matchMedia("(prefers-color-scheme: dark)");
         const again = () => {
             drawn.current.destroy();
-            drawn.current = plot(place.current, series);
+            drawn.current = plot(element, series);
         };
         dark.addEventListener("change", again);
         return () => {

@@ -99,5 +99,4 @@ export async function login(client, secret) {
 
 export async function logout() {
     await request("page/logout", { method: "POST" });
-    await loadSession();
 }

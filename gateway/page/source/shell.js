@@ -127,6 +127,12 @@ function View({ view }) {
     return html`<${view.component} />`;
 }
 
+// The page is loaded anew, so that nothing of the data stays in it.
+async function leave() {
+    await logout();
+    location.assign(new URL("page/", top));
+}
+
 export function Shell() {
     const { view, visit } = useRoute();
     const main = useRef(null);
@@ -146,7 +152,7 @@ export function Shell() {
             <header class="brand"><strong>Lamplighter</strong><${Connection} /></header>
             <${Navigation} current=${view} />
             ${session.secure && session.client !== null
-                ? html`<div class="who"><bdi>${session.client || "local"}</bdi> <button onClick=${logout}>Log out</button></div>`
+                ? html`<div class="who"><bdi>${session.client || "local"}</bdi> <button onClick=${leave}>Log out</button></div>`
                 : null}
         </div>
         <main id="main" ref=${main}>${shown ? html`<${View} key=${view.name} view=${view} />` : null}</main>

@@ -34,10 +34,10 @@ export function shortIri(iri) {
     return iri;
 }
 
-// The last part of an IRI: what people call the thing.
+// The last part of an IRI: what people call the thing. A number has the part before it: lamp/1.
 export function localName(iri) {
     const short = shortIri(iri);
-    const found = /[^/#:]+$/.exec(short);
+    const found = /(?:[^/#:]+[/#:])?\d+$/.exec(short) ?? /[^/#:]+$/.exec(short);
     return found ? found[0] : short;
 }
 

@@ -17,7 +17,7 @@ function Value({ value, unit }) {
         const on = value.value === "true";
         return html`<span class=${`value dot ${on ? "on" : ""}`}>${on ? "yes" : "no"}</span>`;
     }
-    if (isNumber(value)) return html`<span class="value">${numberText(value.value)}${unit ? html`<small> ${unit}</small>` : null}</span>`;
+    if (isNumber(value)) return html`<span class="value number">${numberText(value.value)}${unit ? html`<small> ${unit}</small>` : null}</span>`;
     return html`<span class="value text"><bdi>${cut(text(value), 200)}</bdi></span>`;
 }
 

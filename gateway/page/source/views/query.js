@@ -70,6 +70,7 @@ function Answer({ answer }) {
 // The rows of a live query: those that came and went, the newest first, and the result as it is now.
 function Live({ live }) {
     const drawn = useMemo(() => drawing(live.columns, live.points), [live]);
+    if (!live.begun) return html`<p role="status" class="note">Subscribing…</p>`;
     return html`<p role="status" class="note">Live: ${count(live.rows.length, "row")}${live.kind ? html` · class <em>${live.kind}</em>` : null}</p>
         ${drawn ? html`<${Chart} series=${drawn.series} label=${`Numbers over ${drawn.time}, live`} />` : null}
         <h2>Changes</h2>
@@ -91,7 +92,7 @@ function follow(sparql, shown, failed) {
     let changes = [], points = [], kind = "", timer = 0, id = 0;
     const show = () => {
         timer = 0;
-        shown({ columns: rows.columns, rows: rows.list(), changes, points, kind });
+        shown({ begun: true, columns: rows.columns, rows: rows.list(), changes, points, kind });
     };
     const end = subscribe(sparql, (sequence, added, removed, spuClass) => {
         if (sequence === 0) {
@@ -169,7 +170,7 @@ export function Query() {
     const toggle = () => {
         if (live) return clear();
         const whole = prepared(false);
-        setLive({ columns: [], rows: [], changes: [], points: [], kind: "" });
+        setLive({ begun: false, columns: [], rows: [], changes: [], points: [], kind: "" });
         ends.current = follow(whole, setLive, (failure) => {
             setLive(null);
             setError(failure);

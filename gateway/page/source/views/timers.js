@@ -52,7 +52,7 @@ function Cancelling({ timer, done }) {
 function Timer({ timer, loaded, choose }) {
     const { left, share } = remaining(timer, loaded);
     const state = timer.state === "pending" && left !== null ? (left <= 0 ? "due" : duration(left + 0.999)) : timer.state;
-    return html`<li class="timer">
+    return html`<li class="item">
         <div class="line">
             <strong class="left">${state}</strong>
             <span class="note">due <time datetime=${timer.due}>${clockTime(new Date(timer.due))}</time>${timer.cause ? html` · set by ${cut(causeText(timer.cause), 80)}` : null}${timer.client ? html` · client ${cut(timer.client, 80)}` : null}</span>
@@ -84,6 +84,6 @@ export function Timers() {
         ${value === null ? null : value.total === 0
             ? html`<p class="empty">No timer is pending. An update with a delay, such as “switch off in 30 s”, appears here until it runs.</p>`
             : html`<p class="note">${value.total.toLocaleString("en")} pending${value.total > value.delayed.length ? `; the next ${value.delayed.length} are shown` : ""}</p>
-                <ul class="timers">${value.delayed.map((timer) => html`<${Timer} key=${timer.id} timer=${timer} loaded=${value.at} choose=${setChosen} />`)}</ul>`}
+                <ul class="list">${value.delayed.map((timer) => html`<${Timer} key=${timer.id} timer=${timer} loaded=${value.at} choose=${setChosen} />`)}</ul>`}
         ${chosen ? html`<${Cancelling} timer=${chosen} done=${done} />` : null}`;
 }

@@ -1,0 +1,226 @@
+"""Each view of the web page in a real browser, with readings over MQTT."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+
+import pytest
+from websockets.sync.client import connect
+
+from tests.e2e.page.site import HOUSE, PREFIXES, Site, has, has_none, open_view, press_button, text_of, write_query
+from tests.support.chromium import Browser
+from tests.support.gateway_process import wait_for
+
+FOLLOWED = "SELECT ?s ?o { ?s <http://b> ?o }"
+TITLES = {
+    "now": "Now",
+    "query": "Query",
+    "timers": "Timers",
+    "subscriptions": "Subscriptions",
+    "health": "Health",
+}
+PENDING = "INSERT DATA { <http://x> <http://p> 1 }"
+
+
+def test_the_address_of_the_gateway_leads_to_now(browser: Browser, empty: Site) -> None:
+    browser.show(empty.gateway.http_url)
+    browser.until("return document.querySelector('h1').textContent == 'Now'")
+    assert browser.run("return location.pathname") == "/page/"
+    assert browser.run("return document.title") == "Now · Lamplighter"
+    has(browser, ".empty", "no readings yet")
+
+
+@pytest.mark.parametrize("view", TITLES)
+def test_each_view_has_an_address_and_rows_for_programs(browser: Browser, empty: Site, view: str) -> None:
+    open_view(browser, empty.at(view), TITLES[view])
+    assert browser.run("return document.querySelector('nav [aria-current=page]').innerText.trim()") == TITLES[view]
+    links = "return await Promise.all([...document.querySelectorAll('.downloads a')].map(async it => {"
+    answers = browser.run(
+        f"{links} const answer = await fetch(it.href);"
+        "return [it.innerText, answer.status, answer.headers.get('content-type').split(';')[0]] }))"
+    )
+    assert answers == [["JSON", 200, "application/json"], ["CSV", 200, "text/csv"]]
+
+
+# --- Now -----------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_is_published_over_mqtt_appears_and_changes(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".connection", "live")
+    empty.publish("home/kitchen/temperature", "20.5")
+    has(browser, ".card", "room/kitchen", "temperature", "20.5 °C")
+    empty.publish("home/kitchen/temperature", "21")
+    has(browser, ".card", "room/kitchen", "21 °C")
+    browser.until("return document.querySelector('.card svg.spark polyline') !== null")
+    empty.publish("home/kitchen/presence", "true")
+    has(browser, ".card", "presence", "yes")
+    empty.publish("home/hall/temperature", "18")
+    has(browser, ".card", "room/hall", "18 °C")
+    titles = browser.run("return [...document.querySelectorAll('.card h2')].map(it => it.innerText)")
+    assert titles == ["room/hall", "room/kitchen"]
+
+
+def test_problems_and_offline_devices_come_first(browser: Browser, empty: Site) -> None:
+    empty.gateway.update(HOUSE)
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".problems", "1 device is offline", "cellar box")
+    has(browser, ".card.trouble", "cellar", "71", "offline")
+    has(browser, ".card.trouble", "Kitchen", "20.5", "lamp", "reports false", "true")
+    has(browser, ".card.trouble", "pump", "refused", "mqtt.commands does not permit it")
+    assert text_of(browser, ".card").count("reports") == 1  # 40 and 40.0 are one state
+    empty.gateway.update(
+        f"{PREFIXES} DELETE {{ :lamp gateway:reportedState false . :cellarbox gateway:online false }} "
+        "INSERT { :lamp gateway:reportedState true . :cellarbox gateway:online true } WHERE {}"
+    )
+    has_none(browser, ".problems .offline")
+    has(browser, ".card:not(.trouble)", "Kitchen", "lamp", "reported", "true")
+
+
+def test_a_broker_that_is_away_is_a_problem(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("now"), "Now")
+    has(browser, ".connection", "live")
+    empty.broker.stop()
+    try:
+        has(browser, ".problems", str(empty.broker.port))
+        browser.show(empty.at("health"))
+        has(browser, ".verdict", "DEGRADED")
+    finally:
+        empty.broker.start()
+    has(browser, ".verdict", "OK")
+
+
+def test_a_reading_of_a_plain_update_is_shown_too(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("now"), "Now")
+    empty.gateway.update(
+        f"{PREFIXES} INSERT DATA {{ :reading sosa:madeBySensor :kitchen ; sosa:hasSimpleResult 20.5 }}"
+    )
+    has(browser, ".card", "value", "20.5")
+
+
+# --- Query ---------------------------------------------------------------------------------------------
+
+
+def test_a_query_has_a_table_and_a_chart(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("query"), "Query")
+    write_query(browser, "SELECT ?t ?n { VALUES (?t ?n) { (xsd:dateTime('2026-01-01T00:00:00Z') 1) } }")
+    rows = "('2026-01-01T00:00:00Z'^^xsd:dateTime 1.5) ('2026-01-01T00:01:00Z'^^xsd:dateTime 2)"
+    write_query(browser, f"SELECT ?time ?number {{ VALUES (?time ?number) {{ {rows} }} }}")
+    press_button(browser, "Run")
+    has(browser, "tbody", "2026-01-01T00:01:00Z", "1.5")
+    browser.until("return document.querySelector('.chart canvas') !== null")
+    text = str(browser.run("return document.querySelector('textarea').value"))
+    assert text.startswith("PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>\n")
+    write_query(browser, "ASK { <http://nothing> ?p ?o }")
+    press_button(browser, "Run")
+    has(browser, ".result", "no")
+    write_query(browser, "CONSTRUCT { <http://a> <http://b> 7 } {}")
+    press_button(browser, "Run")
+    has(browser, ".turtle", "<http://a> <http://b> 7")
+
+
+def test_an_error_of_the_gateway_is_shown_in_its_own_words(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("query"), "Query")
+    for button in ("Run", "Subscribe"):
+        write_query(browser, "SELEKT ?s { ?s ?p ?o }")
+        press_button(browser, button)
+        has(browser, ".failure", "line 1")
+        write_query(browser, "ASK {}")
+        press_button(browser, "Run")
+        has_none(browser, ".failure")
+
+
+def test_the_address_keeps_the_query_and_a_link_runs_nothing(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("query#query=SELECT%20%3Fx%20%7B%20VALUES%20%3Fx%20%7B%207%20%7D%20%7D"), "Query")
+    assert browser.run("return document.querySelector('textarea').value") == "SELECT ?x { VALUES ?x { 7 } }"
+    assert browser.run("return document.querySelector('tbody')") is None
+    press_button(browser, "Run")
+    has(browser, "tbody", "7")
+    browser.leave("location.reload()")
+    has(browser, "tbody", "7")
+
+
+def test_a_live_query_shows_rows_that_enter_and_leave(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("query"), "Query")
+    write_query(browser, FOLLOWED)
+    press_button(browser, "Subscribe")
+    has(browser, "[role=status]", "Live: 0 rows")
+    empty.gateway.update("INSERT DATA { <http://a> <http://b> 'first' }")
+    has(browser, "tr.added", "+", "first", "http://a")
+    has(browser, "[role=status]", "Live: 1 row")
+    empty.gateway.update("DELETE DATA { <http://a> <http://b> 'first' }")
+    has(browser, "tr.removed", "−", "first", "http://a")
+    assert "removed" in str(browser.run("return document.querySelector('tr.removed').textContent"))
+    assert browser.run("return [...document.querySelectorAll('.changes tbody tr')].map(it => it.className)") == [
+        "removed",
+        "added",
+    ]
+    following = subscribers(empty)
+    press_button(browser, "Stop")
+    wait_for(lambda: subscribers(empty) == following - 1, what="the end of the subscription")
+
+
+def subscribers(site: Site) -> int:
+    """How many subscriptions there are; those of the adapters stay."""
+    with urllib.request.urlopen(f"{site.gateway.http_url}/subscriptions", timeout=120) as answer:
+        return int(json.load(answer)["total"])
+
+
+def test_a_live_query_goes_on_after_the_gateway_was_killed(browser: Browser, empty: Site) -> None:
+    empty.gateway.update("INSERT DATA { <http://a> <http://b> 'before' }")
+    open_view(browser, empty.at("query"), "Query")
+    write_query(browser, FOLLOWED)
+    press_button(browser, "Subscribe")
+    has(browser, "tbody", "before")
+    empty.gateway.end(signal.SIGKILL)
+    has(browser, ".connection", "connection lost")
+    empty.gateway.start()
+    has(browser, ".connection", "live")
+    empty.gateway.update("INSERT DATA { <http://a> <http://b> 'after' }")
+    has(browser, "tr.added", "after")
+    has(browser, "[role=status]", "Live: 2 rows")
+
+
+# --- Timers, Subscriptions, Health ---------------------------------------------------------------------
+
+
+def test_a_timer_counts_down_and_is_cancelled_after_a_question(browser: Browser, empty: Site) -> None:
+    empty.gateway.update(PENDING, delay="PT1H")
+    open_view(browser, empty.at("timers"), "Timers")
+    has(browser, ".item", "59 min", "due")
+    press_button(browser, "Cancel…")
+    has(browser, "dialog[open]", "Cancel this timer?", "INSERT DATA")
+    press_button(browser, "Keep it")
+    has_none(browser, "dialog[open]")
+    assert len(empty.gateway.delayed()) == 1
+    press_button(browser, "Cancel…")
+    press_button(browser, "Cancel the timer")
+    has(browser, ".empty", "No timer is pending")
+    assert empty.gateway.delayed() == []
+
+
+def test_subscriptions_show_class_and_query_of_other_clients(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("subscriptions"), "Subscriptions")
+    with connect(f"ws://127.0.0.1:{empty.gateway.websocket_port}/subscribe", proxy=None) as socket:
+        text = f"{PREFIXES} SELECT ?x {{ ?x sosa:hosts <http://lamplighter.local/thing> }}"
+        socket.send(json.dumps({"subscribe": {"sparql": text, "alias": "it"}}))
+        socket.recv(120)
+        has(browser, ".item", "telescoped", "127.0.0.1", "sosa:hosts thing")
+        browser.until(
+            "const found = [...document.querySelectorAll('.item')].find(it => it.textContent.includes('thing'));"
+            "found?.querySelector('button').click(); return Boolean(found)"
+        )
+        browser.until("return document.querySelector('h1').textContent == 'Query'")
+        assert "lamplighter.local/thing" in str(browser.run("return document.querySelector('textarea').value"))
+
+
+def test_health_has_a_verdict_and_figures(browser: Browser, empty: Site) -> None:
+    open_view(browser, empty.at("health"), "Health")
+    has(browser, ".verdict", "OK")
+    has(browser, ".figures", "Version", "Up for", "Clock")
+    has(browser, ".figures", "Quads", "Change log on disk")
+    has(browser, ".figures", "MQTT brokers", str(empty.broker.port))
+    browser.run("document.querySelector('details.all').open = true")
+    has(browser, "details.all tbody", "loop_held_ms_max", "quads")
