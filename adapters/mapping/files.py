@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
@@ -77,14 +77,23 @@ def load_coap_rules(folder: Path, base_iri: str) -> CoapRules:
 def file_rules(folder: Path, base_iri: str) -> FileRules:
     """All rules of a folder, and the faults of the others. Raises ConfigurationError for a bad base IRI."""
     check_base_iri(base_iri)
+    return _collected(found for path in sorted(folder.glob("*.toml")) for found in _file_rules(path, base_iri))
+
+
+def text_rules(text: str, name: str, base_iri: str) -> FileRules:
+    """The rules of a text that could be a file, and the faults of the others. name: begins their places."""
+    check_base_iri(base_iri)
+    return _collected(_text_rules(text, name, base_iri))
+
+
+def _collected(found: Iterable[AnyRule | FileFault]) -> FileRules:
     good: list[AnyRule] = []
     faults: list[FileFault] = []
-    for path in sorted(folder.glob("*.toml")):
-        for found in _file_rules(path, base_iri):
-            if isinstance(found, FileFault):
-                faults.append(found)
-            else:
-                good.append(found)
+    for one in found:
+        if isinstance(one, FileFault):
+            faults.append(one)
+        else:
+            good.append(one)
     mqtt = rules.Mapping(
         [one for one in good if isinstance(one, StreamRule)],
         [one for one in good if isinstance(one, CommandRule)],
@@ -103,8 +112,17 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[AnyRule | FileFault]:
     """The rules of a file, and faults in the places of faulty ones."""
     try:
         text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        yield FileFault(None, ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it"))
+        return
+    yield from _text_rules(text, str(path), base_iri)
+
+
+def _text_rules(text: str, path: str, base_iri: str) -> Iterator[AnyRule | FileFault]:
+    """path: begins the places of rules."""
+    try:
         table = msgspec.convert(tomllib.loads(text, parse_float=Decimal), _FileTable)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         yield FileFault(None, ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it"))
         return
     except msgspec.ValidationError as error:

@@ -5,38 +5,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.mapping import (
-    CoapRules,
-    Mapping,
-    PathRule,
-    ReadingRules,
-    ResourceCommandRule,
-    ResourceRule,
-    StreamRule,
     file_rules,
-    uris,
 )
-from lamplighter.adapters.mapping.dataset_rules import QUERY, DatasetRules
+from lamplighter.adapters.mapping.dataset_rules import QUERY
 from lamplighter.adapters.mapping.files import FileRules
-from lamplighter.adapters.mapping.payloads import Payload
-from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS, BodyFormats, shown_format
-from lamplighter.adapters.model.event import EventModel
-from lamplighter.adapters.model.latest import LatestModel
-from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
-from lamplighter.engine import Engine
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.commands import add_mode, config_file, printable, settings_and_data
+from lamplighter.gateway.devices.trial import (
+    InDataset,
+    MessageTrial,
+    RuleTrial,
+    TriedMessage,
+    content_format,
+    joined,
+    uncovered,
+)
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -73,148 +67,57 @@ def _test(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
     files = _files(options, settings)
     found, note = asyncio.run(_dataset_rules(settings, data))
-    mapping = Mapping([*files.mqtt.rules, *found.mqtt.streams()])
-    if options.broker:
-        mapping = mapping.of_broker(options.broker)
-    payload = _payload(options)
-    shown = _Shown(payload, _content_format(options.format), settings)
-    coap = _joined(files.coap, found.coap.coap())
-    if options.topic.startswith("coap:"):
-        covered = _test_resource(options.topic, coap, shown)
-    else:
-        covered = _test_topic(options, mapping, coap.paths, shown)
-    if not covered:
-        what = "resource" if options.topic.startswith("coap:") else "topic"
-        _say(f"no rule covers the {what} {options.topic}")
-    for line in [*(str(fault.error) for fault in files.faults), *note]:
-        _say(f"not tested: {line}")
-    return 0 if covered and shown.good else 1
-
-
-def _test_topic(options: argparse.Namespace, mapping: Mapping, paths: Sequence[PathRule], shown: _Shown) -> bool:
-    """Whether a rule covers a topic, or a path of the CoAP server."""
-    topic: str = options.topic
-    covering = mapping.covering(topic)
-    for rule in covering:
-        found = Mapping([rule]).readings(topic, shown.payload, retained=options.retained, received=shown.received)
-        shown.readings(rule, f"topic {rule.table.topic}", found)
-    path = topic.removeprefix("/")
-    of_path = ReadingRules(paths).covering(path)
-    for one in of_path:
-        shown.body(one, f"path {one.table.path}", path, one.accepted)
-    return bool(covering or of_path)
-
-
-def _test_resource(uri: str, rules: CoapRules, shown: _Shown) -> bool:
-    """Whether a rule reads the resource. Raises ConfigurationError."""
+    message = TriedMessage(
+        options.topic,
+        _payload(options),
+        datetime.now(UTC),
+        options.retained,
+        options.broker,
+        _content_format(options.format),
+    )
     try:
-        resource = uris.normal(uri)
+        tried = MessageTrial(files, found, event=settings.mqtt.model == "event").of(message)
     except PayloadError as error:
         raise ConfigurationError(str(error)) from error
-    covering = [rule for rule in rules.resources if rule.resource == resource]
-    for rule in covering:
-        shown.body(rule, f"resource {rule.resource}", rule.name, rule.accepted)
-    states = [rule for rule in rules.commands if not rule.names and rule.state_uri({}) == resource]
-    for command in states:
-        shown.state(command, resource)
-    return bool(covering or states)
+    for trial in tried:
+        _show_trial(trial)
+    if not tried:
+        _say(uncovered(message))
+    for line in [*(str(fault.error) for fault in files.faults), *note]:
+        _say(f"not tested: {line}")
+    return 0 if tried and all(trial.good for trial in tried) else 1
 
 
-class _Shown:
-    """Prints what rules make of a message. good: whether all of it is without a fault."""
-
-    def __init__(self, payload: bytes, content_format: int | None, settings: Settings) -> None:
-        self.payload, self.good = payload, True
-        self.received = datetime.now(UTC)
-        self._content_format, self._settings = content_format, settings
-
-    def body(self, rule: ResourceRule | PathRule, about: str, place: str, accepted: BodyFormats) -> None:
-        """place: what the rule finds its readings by."""
-
-        def read(body: Payload) -> list[Reading | PayloadError]:
-            return ReadingRules([rule]).readings(place, body, retained=False, received=self.received)
-
-        found = self._read(accepted, read)
-        self.readings(rule, f"{about}, {found[0]}", found[1])
-
-    def state(self, rule: ResourceCommandRule, resource: str) -> None:
-        """Prints the state that a device reports by a body."""
-        state = rule.state
-        assert state is not None
-
-        def read(body: Payload) -> list[str | PayloadError]:
-            try:
-                found = state.value(body, resource, self.received)
-            except PayloadError as error:
-                return [error]
-            return ["not in the body: the state" if found is None else f"reported state: {_term(found)}"]
-
-        form, found = self._read(state.accepted, read)
-        _say(f"{rule.place}  (resource {resource}, {form})")
-        for one in found:
-            self.good &= isinstance(one, str)
-            _say(f"  {one}" if isinstance(one, str) else f"  fault: {one}")
-
-    def _read(self, accepted: BodyFormats, read: Callable[[Payload], Any]) -> tuple[str, Any]:
-        """The content format, and what was read: the given one, or the first that the rule reads without a fault."""
-        numbers: list[int | None] = [self._content_format]
-        if self._content_format is None:
-            numbers = (
-                [accepted.number] if accepted.number is not None else list(map(FORMAT_NUMBERS.get, accepted.sorted()))
-            )
-        tried: list[tuple[str, Any]] = []
-        for number in numbers:
-            try:
-                found = read(read_body(self.payload, number, accepted))
-            except PayloadError as error:
-                found = [error]
-            tried.append((f"content format {shown_format(number or 0)}", found))
-            if found and not any(isinstance(one, PayloadError) for one in found):
-                return tried[-1]
-        return tried[0]
-
-    def readings(
-        self, rule: StreamRule | ResourceRule | PathRule, about: str, found: Iterable[Reading | PayloadError]
-    ) -> None:
-        _say(f"{rule.place}  ({about})")
-        read = set()
-        for one in found:
-            if isinstance(one, Reading):
-                read.add(one.stream.rule)
-                if len(rule.reads) > 1:
-                    _say(f"  {one.stream.rule.removeprefix(rule.place).strip()}")
-                for line in _triples(one, self._settings):
-                    _say(f"    {line}")
-            else:
-                self.good = False
-                _say(f"  fault: {one}")
-        for part in rule.reads:
-            if part.optional and part.place not in read:
-                _say(f"  not in the message: {part.name or 'the value'} (optional)")
+def _show_trial(trial: RuleTrial) -> None:
+    """Prints what a rule makes of a message."""
+    _say(f"{trial.rule}  ({trial.about})")
+    for one in trial.made:
+        if one.fault:
+            _say(f"  fault: {one.fault}")
+        elif one.missing:
+            _say("  not in the body: the state")
+        elif one.state is not None:
+            _say(f"  reported state: {_term(one.state)}")
+        else:
+            if trial.parts > 1:
+                _say(f"  {one.read}")
+            for quad in one.triples:
+                _say(f"    {_line(quad)}")
+    for name in trial.missing:
+        _say(f"  not in the message: {name} (optional)")
 
 
 def _content_format(text: str | None) -> int | None:
     """Raises ConfigurationError."""
-    if text is None or text in FORMAT_NUMBERS:
-        return None if text is None else FORMAT_NUMBERS[text]
-    if text.isdecimal() and int(text) <= 65_535:
-        return int(text)
-    raise ConfigurationError(f"--format: write {', '.join(FORMAT_NUMBERS)} or a number")
+    try:
+        return content_format(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--format: {error}") from error
 
 
 def _say(line: str) -> None:
     """Prints a line. Rules and topics of clients may have control sequences for the terminal."""
     print(printable(line))
-
-
-def _triples(reading: Reading, settings: Settings) -> Iterator[str]:
-    """The triples of a stream and its reading, as the adapter writes them into an empty dataset."""
-    model = EventModel(1, 1) if settings.mqtt.model == "event" else LatestModel()
-    engine = Engine()
-    texts = [model.description(reading.stream), *model.updates(reading)]
-    added = [quad for text in texts for quad in engine.update(text).delta.added]
-    for quad in sorted(added, key=lambda quad: (quad.g or "", quad.s, quad.p, quad.o)):
-        yield _line(quad)
 
 
 def _line(quad: Quad) -> str:
@@ -239,7 +142,7 @@ def _check(options: argparse.Namespace) -> int:
     every = [*files.mqtt.rules, *found.mqtt.streams()]
     actuating = [*files.mqtt.commands, *found.mqtt.commands()]
     publishes = [*files.mqtt.publishes, *found.mqtt.publishes()]
-    coap = _joined(files.coap, found.coap.coap())
+    coap = joined(files.coap, found.coap.coap())
     problems = [*(str(fault.error) for fault in files.faults), *query_faults(publishes), *command_faults(coap.commands)]
     for fault in problems:
         _say(f"fault: {fault}")
@@ -273,30 +176,19 @@ def _files(options: argparse.Namespace, settings: Settings) -> FileRules:
     return file_rules((config.parent if config else Path()) / "mapping", settings.gateway.base_iri)
 
 
-def _joined(files: CoapRules, dataset: CoapRules) -> CoapRules:
-    return CoapRules.of(rule for rules in (*files, *dataset) for rule in rules)
-
-
-class _InDataset(NamedTuple):
-    mqtt: DatasetRules
-    coap: DatasetRules
-
-
-async def _dataset_rules(settings: Settings, data: Path) -> tuple[_InDataset, list[str]]:
+async def _dataset_rules(settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
     """The rules in the dataset of a running gateway, and why there are none, or what is wrong with some."""
-    base_iri = settings.gateway.base_iri
-    rules = _InDataset(DatasetRules(base_iri, settings.mqtt.publish), DatasetRules(base_iri, kind="coap"))
+    of_rows = partial(InDataset.of, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
     try:
         async with EngineClient(local_url(settings, data), name="mapping") as client:
             async with asyncio.timeout(GATEWAY_S):
                 found = await client.query(QUERY)
     except TimeoutError:
-        return rules, ["the rules in the dataset; the gateway does not answer"]
+        return of_rows([]), ["the rules in the dataset; the gateway does not answer"]
     except GatewayError as error:
-        return rules, [f"the rules in the dataset; {error}"]
-    for of_kind in rules:
-        of_kind.change([(row["mapping"], row["rule"]) for row in found.bindings()], ())
-    return rules, [f"{mapping}: {text}" for of_kind in rules for mapping, text in of_kind.problems().items()]
+        return of_rows([]), [f"the rules in the dataset; {error}"]
+    rules = of_rows([(row["mapping"], row["rule"]) for row in found.bindings()])
+    return rules, rules.faults()
 
 
 def _payload(options: argparse.Namespace) -> bytes:

@@ -15,10 +15,8 @@ from lamplighter.engine.change_log import decode
 from lamplighter.engine.errors import (
     ChangeLogError,
     ConfigurationError,
-    GatewayError,
     MalformedRequestError,
     QueueFullError,
-    StoreError,
     UnknownResourceError,
 )
 from lamplighter.engine.sparql.clock_function import query_at
@@ -154,10 +152,6 @@ class Past:
             found = find(History(self._log.data, self._clock))
         except ChangeLogError as error:
             raise UnknownResourceError(told(error)) from error
-        except (GatewayError, MemoryError):
-            raise
-        except Exception as error:
-            raise StoreError(f"the change log cannot be read: {error!r}") from error
         out.write(b"+")
         out.write(found)
 

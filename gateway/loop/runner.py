@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, BinaryIO
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause
@@ -430,6 +430,10 @@ class Runner:
 
     def resource(self, request: ResourceRequest, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         return self._queries.resource(request, caller)
+
+    async def beside(self, work: Callable[[BinaryIO], None]) -> Answer:
+        """As `Reader.beside`."""
+        return await self._reader.beside(work)
 
     def take_snapshot(self) -> asyncio.Future[Taken]:
         return self._restore.take_snapshot()

@@ -20,6 +20,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.http.gate import http_gate
+from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
@@ -203,7 +204,7 @@ async def run_gateway(
         gates = protection.open(service.sockets())
         async with (
             background(runner.run(), stop),
-            _served(runner, settings, gates),
+            _served(runner, configuration, gates),
         ):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
@@ -262,8 +263,10 @@ def _recovered_once(
 
 
 @asynccontextmanager
-async def _served(runner: Runner, settings: Settings, gates: Gates) -> AsyncIterator[None]:
+async def _served(runner: Runner, configuration: Configuration, gates: Gates) -> AsyncIterator[None]:
     """Serves both gates until left."""
+    settings = configuration.settings
+    mapping = MappingRequests(runner, configuration.folder / "mapping")
     async with (
         websocket_gate(
             runner,
@@ -282,7 +285,7 @@ async def _served(runner: Runner, settings: Settings, gates: Gates) -> AsyncIter
             gates.gatekeeper,
             gates.browsers,
             subscribe_at=gates.addresses.subscribe,
-            places=gates.places,
+            places=[*gates.places, mapping.place],
             prefix=gates.prefix,
             base_iri=settings.gateway.base_iri,
         ),
@@ -306,6 +309,7 @@ def _about(settings: Settings, subscribe_at: str) -> str:
         ("/metrics", "the same for Prometheus"),
         ("/devices", "devices; POST a decision about one to /devices/<id>"),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
+        ("/mapping/try", "what mapping rules make of a message (POST)"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]

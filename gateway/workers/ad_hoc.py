@@ -284,7 +284,12 @@ class Reader:
 
         def niced(out: BinaryIO) -> None:
             os.nice(10)  # the loop goes first
-            work(out)
+            try:
+                work(out)
+            except (GatewayError, MemoryError):
+                raise
+            except Exception as error:
+                raise StoreError(f"the request failed: {error!r}") from error
 
         # It may open files, since it does not use the store.
         bounds = self._query_bounds

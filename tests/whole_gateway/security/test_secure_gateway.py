@@ -309,6 +309,7 @@ def test_a_client_that_is_no_operator_gets_no_details(gateway: SecureGateway, fu
         ("GET", "/subscriptions"),
         ("GET", "/backup"),
         ("GET", "/log"),
+        ("POST", "/mapping/try"),
         ("GET", "/devices"),
         ("GET", "/devices/zigbee2mqtt/0x1"),
         ("POST", "/devices/zigbee2mqtt/0x1"),

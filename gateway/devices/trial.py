@@ -1,0 +1,222 @@
+"""What mapping rules make of a message: the one implementation behind ``lamplighter mapping test`` and
+``POST /mapping/try``. Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lamplighter.adapters.coap.formats import read_body
+from lamplighter.adapters.mapping import (
+    CoapRules,
+    Mapping,
+    PathRule,
+    ReadingRules,
+    ResourceCommandRule,
+    ResourceRule,
+    StreamRule,
+    uris,
+)
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+from lamplighter.adapters.mapping.files import FileRules
+from lamplighter.adapters.mapping.payloads import Payload
+from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS, BodyFormats, shown_format
+from lamplighter.adapters.model.event import EventModel
+from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.model.readings import Reading
+from lamplighter.engine import Engine
+from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.terms import Quad, Term
+
+
+class TriedMessage(msgspec.Struct, frozen=True):
+    """A message on trial. where: an MQTT topic, a path of the CoAP server, or the coap:// URI of a resource; broker:
+    the one that sends it, "" for any; content_format: of CoAP, None for what the rule reads."""
+
+    where: str
+    payload: bytes
+    received: datetime
+    retained: bool = False
+    broker: str = ""
+    content_format: int | None = None
+
+    @property
+    def of_resource(self) -> bool:
+        return self.where.startswith("coap:")
+
+
+class Made(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one value became: a reading, a reported state, or a fault. read: the part of the rule, empty for the whole;
+    updates: the SPARQL texts of the adapter; triples: what they add to an empty dataset; missing: whether the body has
+    no state."""
+
+    read: str = ""
+    updates: Sequence[str] = ()
+    triples: Sequence[Quad] = ()
+    state: Term | None = None
+    missing: bool = False
+    fault: str = ""
+
+
+class RuleTrial(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a rule that covers the message makes of it. about: what it reads, such as ``topic home/{room}``; missing:
+    optional values that the message lacks; parts: how many values the rule reads; more: how many values of the message
+    are not shown."""
+
+    rule: str
+    about: str
+    made: Sequence[Made]
+    missing: Sequence[str] = ()
+    parts: int = 1
+    more: int = 0
+
+    @property
+    def good(self) -> bool:
+        return not any(one.fault for one in self.made)
+
+
+def content_format(text: str | None) -> int | None:
+    """The number of a content format: its name, or the number itself. Raises ValueError, which says what to write."""
+    if text is None or text in FORMAT_NUMBERS:
+        return None if text is None else FORMAT_NUMBERS[text]
+    if text.isdecimal() and int(text) <= 65_535:
+        return int(text)
+    raise ValueError(f"write {', '.join(FORMAT_NUMBERS)} or a number")
+
+
+def uncovered(message: TriedMessage) -> str:
+    """Why nothing was read of a message that no rule covers."""
+    return f"no rule covers the {'resource' if message.of_resource else 'topic'} {message.where}"
+
+
+class InDataset(NamedTuple):
+    """The rules of a dataset."""
+
+    mqtt: DatasetRules
+    coap: DatasetRules
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[Term, Term]], base_iri: str, publish: Sequence[str]) -> InDataset:
+        """rows: of `dataset_rules.QUERY`; publish: the setting `mqtt.publish`."""
+        found = cls(DatasetRules(base_iri, publish), DatasetRules(base_iri, kind="coap"))
+        for of_kind in found:
+            of_kind.change(rows, ())
+        return found
+
+    def faults(self) -> list[str]:
+        """What is wrong with rules that are not applied."""
+        return [f"{mapping}: {text}" for of_kind in self for mapping, text in of_kind.problems().items()]
+
+
+def joined(files: CoapRules, dataset: CoapRules) -> CoapRules:
+    return CoapRules.of(rule for rules in (*files, *dataset) for rule in rules)
+
+
+class MessageTrial:
+    """Tries the rules of files and of a dataset. event: whether the model of readings is "event"; made_max: values that
+    one rule is shown with."""
+
+    def __init__(self, files: FileRules, dataset: InDataset, *, event: bool, made_max: int | None = None) -> None:
+        self._mapping = Mapping([*files.mqtt.rules, *dataset.mqtt.streams()])
+        self._coap = joined(files.coap, dataset.coap.coap())
+        self._event = event
+        self._made_max = made_max
+
+    def of(self, message: TriedMessage) -> list[RuleTrial]:
+        """What each rule that covers a message makes of it; empty if none does.
+
+        Raises PayloadError for a resource that is no URI of CoAP.
+        """
+        return list(self._resource(message) if message.of_resource else self._topic(message))
+
+    def _topic(self, message: TriedMessage) -> Iterator[RuleTrial]:
+        """An MQTT topic, or a path of the CoAP server."""
+        mapping = self._mapping.of_broker(message.broker) if message.broker else self._mapping
+        for rule in mapping.covering(message.where):
+            found = Mapping([rule]).readings(
+                message.where, message.payload, retained=message.retained, received=message.received
+            )
+            yield self._readings(rule, f"topic {rule.table.topic}", found)
+        path = message.where.removeprefix("/")
+        for one in ReadingRules(self._coap.paths).covering(path):
+            yield self._body(message, one, f"path {one.table.path}", path)
+
+    def _resource(self, message: TriedMessage) -> Iterator[RuleTrial]:
+        resource = uris.normal(message.where)
+        for rule in self._coap.resources:
+            if rule.resource == resource:
+                yield self._body(message, rule, f"resource {rule.resource}", rule.name)
+        for command in self._coap.commands:
+            if not command.names and command.state_uri({}) == resource:
+                yield self._state(message, command, resource)
+
+    def _body(self, message: TriedMessage, rule: ResourceRule | PathRule, about: str, place: str) -> RuleTrial:
+        """place: what the rule finds its readings by."""
+
+        def read(body: Payload) -> list[Reading | PayloadError]:
+            return ReadingRules([rule]).readings(place, body, retained=False, received=message.received)
+
+        form, found = _read(message, rule.accepted, read)
+        return self._readings(rule, f"{about}, {form}", found)
+
+    def _state(self, message: TriedMessage, rule: ResourceCommandRule, resource: str) -> RuleTrial:
+        """The state that a device reports by a body."""
+        state = rule.state
+        assert state is not None
+
+        def read(body: Payload) -> list[Made | PayloadError]:
+            try:
+                found = state.value(body, resource, message.received)
+            except PayloadError as error:
+                return [error]
+            return [Made(missing=True) if found is None else Made(state=found)]
+
+        form, found = _read(message, state.accepted, read)
+        made = [one if isinstance(one, Made) else Made(fault=str(one)) for one in found]
+        return RuleTrial(rule.place, f"resource {resource}, {form}", made)
+
+    def _readings(
+        self, rule: StreamRule | ResourceRule | PathRule, about: str, found: Iterable[Reading | PayloadError]
+    ) -> RuleTrial:
+        made: list[Made] = []
+        read, more = set(), 0
+        for one in found:
+            if len(made) == self._made_max:
+                more += 1
+            elif isinstance(one, Reading):
+                read.add(one.stream.rule)
+                made.append(self._made(one, one.stream.rule.removeprefix(rule.place).strip()))
+            else:
+                made.append(Made(fault=str(one)))
+        missing = [part.name or "the value" for part in rule.reads if part.optional and part.place not in read]
+        missing = missing if not more else []
+        return RuleTrial(rule.place, about, made, missing, len(rule.reads), more)
+
+    def _made(self, reading: Reading, part: str) -> Made:
+        """The triples of a stream and its reading, as the adapter writes them into an empty dataset."""
+        model = EventModel(1, 1) if self._event else LatestModel()
+        engine = Engine()
+        texts = [model.description(reading.stream), *model.updates(reading)]
+        added = [quad for text in texts for quad in engine.update(text).delta.added]
+        added.sort(key=lambda quad: (quad.g or "", quad.s, quad.p, quad.o))
+        return Made(part, texts, added)
+
+
+def _read(message: TriedMessage, accepted: BodyFormats, read: Callable[[Payload], Any]) -> tuple[str, Any]:
+    """The content format, and what was read: the given one, or the first that the rule reads without a fault."""
+    numbers: list[int | None] = [message.content_format]
+    if message.content_format is None:
+        numbers = [accepted.number] if accepted.number is not None else list(map(FORMAT_NUMBERS.get, accepted.sorted()))
+    tried: list[tuple[str, Any]] = []
+    for number in numbers:
+        try:
+            found = read(read_body(message.payload, number, accepted))
+        except PayloadError as error:
+            found = [error]
+        tried.append((f"content format {shown_format(number or 0)}", found))
+        if found and not any(isinstance(one, PayloadError) for one in found):
+            return tried[-1]
+    return tried[0]

@@ -1,0 +1,148 @@
+"""Mapping rules on trial: what they make of a message."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.access import FULL
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError, QueueFullError
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.gates.http.answers import JSON
+from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.settings import Settings
+
+if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does not need
+    from lamplighter.engine.terms import Term
+    from lamplighter.gateway.devices.trial import MessageTrial, TriedMessage
+
+BODY_BYTES_MAX = 2 * 1024 * 1024
+MADE_MAX = 100
+"""Values that one rule is shown with."""
+_RESULTS = "application/sparql-results+json"
+_RULE_TEXT = "rule"
+"""Stands for the file in the places of rules that came with a request."""
+
+_Rows = list[tuple["Term", "Term"]]
+
+
+class MappingTry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """topic: an MQTT topic, a path of the CoAP server, or a coap:// URI. payload or payload_base64: what was sent.
+    rule: TOML as in a file of ``mapping/``, which is tried alone; None for the rules of the gateway."""
+
+    topic: str
+    payload: str | None = None
+    payload_base64: str | None = None
+    rule: str | None = None
+    broker: str = ""
+    retained: bool = False
+    content_format: str | int | None = None
+
+
+class MappingRequests:
+    """The handler; it needs an operator. folder: with the mapping files."""
+
+    def __init__(self, runner: Runner, folder: Path) -> None:
+        self._runner = runner
+        self._folder = folder
+        self._busy = False
+
+    @property
+    def place(self) -> Place:
+        return Place("/mapping/try", self.attempt, Need.OPERATOR, frozenset({"POST"}))
+
+    async def attempt(self, request: Request, caller: Caller) -> Response:
+        """What rules make of a message. A fork finds it. Raises QueueFullError while another one does."""
+        asked = _asked(await small_body(request, BODY_BYTES_MAX))
+        message = _message(asked)
+        if self._busy:
+            raise QueueFullError("another message is on trial; try again later")
+        self._busy = True
+        try:
+            rows = [] if asked.rule is not None else await self._dataset_rules(caller)
+            settings = self._runner.settings
+
+            def write(out: BinaryIO) -> None:
+                found = _tried(asked.rule, self._folder, rows, message, settings)
+                out.write(b"+" + msgspec.json.encode(found))
+
+            answer = await self._runner.beside(write)
+            async with aclosing(answer.chunks()) as chunks:
+                data = b"".join([chunk async for chunk in chunks])
+        finally:
+            self._busy = False
+        return Response(data, media_type=JSON)
+
+    async def _dataset_rules(self, caller: Caller) -> _Rows:
+        from lamplighter.adapters.mapping.dataset_rules import QUERY
+
+        everything = replace(caller, access=FULL)
+        answer = await self._runner.query(self._runner.outline(QUERY), _RESULTS, None, None, caller=everything)
+        data = b"".join([chunk async for chunk in answer.chunks()])
+        rows = Bag.from_json(msgspec.json.decode(data))
+        return [(mapping, rule) for mapping, rule in rows if mapping is not None and rule is not None]
+
+
+def _asked(body: bytes) -> MappingTry:
+    """Raises MalformedRequestError."""
+    try:
+        return msgspec.json.decode(body, type=MappingTry)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequestError(f"the body: {error}") from error
+
+
+def _message(asked: MappingTry) -> TriedMessage:
+    """Raises MalformedRequestError."""
+    from lamplighter.gateway.devices.trial import TriedMessage, content_format
+
+    if (asked.payload is None) == (asked.payload_base64 is None):
+        raise MalformedRequestError("send payload, a text, or payload_base64")
+    try:
+        if asked.payload is not None:
+            payload = asked.payload.encode()
+        else:
+            payload = base64.b64decode(asked.payload_base64 or "", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedRequestError(f"the payload cannot be read: {error}") from error
+    try:
+        form = content_format(None if asked.content_format is None else str(asked.content_format))
+    except ValueError as error:
+        raise MalformedRequestError(f"content_format: {error}") from error
+    return TriedMessage(asked.topic, payload, datetime.now(UTC), asked.retained, asked.broker, form)
+
+
+def _tried(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> dict[str, Any]:
+    """In the fork: what the rules make of a message, or why there is nothing."""
+    from lamplighter.gateway.devices.trial import uncovered
+
+    try:
+        trial, faults = _trial(rule, folder, rows, settings)
+        found = trial.of(message)
+    except (ConfigurationError, PayloadError) as error:
+        return {"rules": [], "problem": str(error), "not_tested": []}
+    told: dict[str, Any] = {"rules": found, "not_tested": faults}
+    return told if found else told | {"problem": uncovered(message)}
+
+
+def _trial(rule: str | None, folder: Path, rows: _Rows, settings: Settings) -> tuple[MessageTrial, list[str]]:
+    """The rules to try, and the faults of others."""
+    from lamplighter.adapters.mapping.files import file_rules, text_rules
+    from lamplighter.gateway.devices.trial import InDataset, MessageTrial
+
+    base_iri = settings.gateway.base_iri
+    files = file_rules(folder, base_iri) if rule is None else text_rules(rule, _RULE_TEXT, base_iri)
+    dataset = InDataset.of(rows, base_iri, settings.mqtt.publish)
+    trial = MessageTrial(files, dataset, event=settings.mqtt.model == "event", made_max=MADE_MAX)
+    return trial, [*(str(fault.error) for fault in files.faults), *dataset.faults()]
