@@ -34,6 +34,7 @@ from lamplighter.gateway.cli.explain_command import add_explain_command
 from lamplighter.gateway.cli.init import add_init_command
 from lamplighter.gateway.cli.install import add_install_commands
 from lamplighter.gateway.cli.listing_commands import add_listing_commands
+from lamplighter.gateway.cli.load_command import add_load_command
 from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.readings_commands import add_readings_command
 from lamplighter.gateway.cli.security_commands import add_security_commands
@@ -127,6 +128,7 @@ def command_parser() -> argparse.ArgumentParser:
     add_status_command(command)
     add_commands(command)
     add_client_commands(command)
+    add_load_command(command)
     add_devices_commands(command)
     add_readings_command(command)
     add_explain_command(command)

@@ -24,6 +24,7 @@ from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, Term, is_iri, lexical
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.progress import ProgressBar, ReadFile
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.gates.local_call import call
@@ -399,8 +400,8 @@ def _backup(options: argparse.Namespace) -> int:
         clock = MachineClock(settings.gateway.clock_trusted)
         made = backup.save(options.file, backup.offline(data, clock, _say))
     else:
-        with answer:
-            made = backup.save(options.file, _chunks(answer))
+        with answer, ProgressBar(f"backup {options.file.name}", "bytes") as bar:
+            made = backup.save(options.file, bar.through(_chunks(answer)))
     print(f"backup of {made.place}: {_content(made)}, {counted(made.bytes, 'byte')}, checked")
     return 0
 
@@ -412,7 +413,11 @@ def _restore(options: argparse.Namespace) -> int:
     if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
         return 1
     headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
-    with options.file.open("rb") as content, call(settings, data, "POST", "/restore", content, headers) as answer:
+    with (
+        ProgressBar(f"restore {options.file.name}", "bytes sent", made.bytes) as bar,
+        ReadFile(options.file, bar) as content,
+        call(settings, data, "POST", "/restore", content, headers) as answer,
+    ):
         done = json.load(answer)
     print(
         f"restored by record {done['sequence']}: {counted(done['removed'], 'quad')} removed, {done['added']} added, "

@@ -7,14 +7,13 @@ import asyncio
 import http.client
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
 from lamplighter.engine.client import Tokens
 from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.commands import settings_and_data
-from lamplighter.gateway.gates.local_call import ANSWER_S, call, exchange
+from lamplighter.gateway.gates.local_call import ANSWER_S, Readable, call, exchange
 
 _PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 
@@ -110,7 +109,7 @@ def called(
     options: argparse.Namespace,
     method: str,
     path: str,
-    content: IO[bytes] | bytes | None = None,
+    content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> http.client.HTTPResponse:
     """The answer of the gateway, to be read and closed. path: ``/backup``.

@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 from lamplighter.engine.errors import RefusedError, UpstreamError
 from lamplighter.gateway.addresses import ports_here, socket_paths
@@ -17,12 +17,18 @@ ANSWER_S = 600
 _CHECK_S = 20
 
 
+class Readable(Protocol):
+    """A file with the content of a request."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
 def call(
     settings: Settings,
     data: Path,
     method: str,
     path: str,
-    content: IO[bytes] | bytes | None = None,
+    content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> http.client.HTTPResponse:
     """The answer of the running gateway, to be read and closed. path: ``/backup``.
@@ -45,7 +51,7 @@ def exchange(
     place: str,
     method: str,
     path: str,
-    content: IO[bytes] | bytes | None = None,
+    content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> http.client.HTTPResponse:
     """The answer to one request. place: of the gateway, for errors. As `call`."""

@@ -33,6 +33,7 @@ LINES = {
     "devices": ["devices"],
     "readings": ["readings"],
     "mapping": ["mapping", "check"],
+    "load": ["load", "{folder}/a.ttl"],
     "init": ["init", "leak-alarm", "--alarm", "a", "--force"],
     "install": ["install", "--dry-run"],
     "uninstall": ["uninstall", "--dry-run"],
@@ -56,6 +57,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     folder = tmp_path_factory.mktemp("gateway")
     with GatewayProcess(folder) as running:
         running.update("INSERT DATA { <urn:s> <urn:p> 1 }")
+        (folder / "a.ttl").write_text("<urn:s> <urn:p> 1 .")
         assert command("backup", folder / "good.zst", "--config", running.config).returncode == 0
         yield running
 

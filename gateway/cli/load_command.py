@@ -1,0 +1,182 @@
+"""The command ``lamplighter load``: an RDF file into the dataset of a running gateway, in many small updates.
+
+Quads that a blank node connects go into one update, because each update makes blank nodes of its own. They go last: the
+other quads can be sent again without effect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from lamplighter.engine.errors import ConfigurationError, GatewayError, RefusedError, UpstreamError
+from lamplighter.engine.tables import counted
+from lamplighter.engine.term_bounds import TERM_BYTES_MAX
+from lamplighter.engine.terms import Quad, Term, is_blank
+from lamplighter.gateway.cli.commands import Adder, settings_and_data
+from lamplighter.gateway.cli.progress import ProgressBar
+from lamplighter.gateway.cli.reaching import add_reach_options, addresses_at, called, option
+
+SLICE_QUADS = 1000
+SLICE_CHARACTERS = 128 * 1024
+"""Of the quads of one update, so that no limit of the gateway is reached and other requests do not wait."""
+_TRIES = 6
+_PAUSE_S = 0.5
+"""Before the second try; doubles with each further one."""
+
+
+def add_load_command(command: Adder) -> None:
+    """Declares the command. command: as in `gateway.__main__`."""
+    load = command("load", "add the triples or quads of an RDF file to the dataset of a running gateway", _load)
+    load.add_argument(
+        "file", type=Path, help="Turtle, N-Triples, N-Quads, TriG, RDF/XML or JSON-LD; .gz if it is compressed"
+    )
+    load.add_argument("--graph", metavar="IRI", help="the graph for the triples (default: the default graph)")
+    load.add_argument("--format", metavar="NAME", help="ttl, nt, nq, trig, rdf or jsonld (default: by the file's name)")
+    load.add_argument("--base", metavar="IRI", help="what relative IRIs are resolved with")
+    load.add_argument("--json", action="store_true", help="print the counts as JSON")
+    add_reach_options(load)
+
+
+def _load(options: argparse.Namespace) -> int:
+    from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, opened, quads_of  # loads the store's library
+
+    graph = None if options.graph is None else f"<{options.graph.removeprefix('<').removesuffix('>')}>"
+    try:
+        document = opened(options.file, options.format, DOCUMENT_BYTES_MAX)
+    except OSError as error:
+        raise ConfigurationError(f"{options.file}: {error.strerror}; name an RDF file") from error
+    quads = quads_of(document, graph, options.base, TERM_BYTES_MAX, DOCUMENT_BYTES_MAX)
+    sent = _send(options, quads)
+    if options.json:
+        print(json.dumps({"file": str(options.file), "quads": len(quads), "updates": sent}))
+    else:
+        place = "the default graph and the graphs of the file" if graph is None else graph
+        print(f"loaded {counted(len(quads), 'quad', ',')} of {options.file} into {place}, in {counted(sent, 'update')}")
+    return 0
+
+
+def _send(options: argparse.Namespace, quads: Sequence[Quad]) -> int:
+    """Sends all quads; returns the number of updates. An error says what was loaded."""
+    run, sent, anonymous = secrets.token_hex(8), 0, 0
+    with ProgressBar(f"load {options.file.name}", "quads", len(quads)) as bar:
+        try:
+            for one in slices(quads):
+                _send_one(options, update_text(one), f"load-{run}-{sent}")
+                sent += 1
+                anonymous += sum(map(_has_blank, one))
+                bar.advance(len(one))
+        except (GatewayError, KeyboardInterrupt):
+            again = (
+                f"another run would add the {counted(anonymous, 'quad', ',')} with blank nodes a second time"
+                if anonymous
+                else "run the command again: quads that are there stay as they are"
+            )
+            told = f"{bar.done:,} of {counted(len(quads), 'quad', ',')} are loaded; {again}"
+            print(f"lamplighter: {options.file}: {told}", file=sys.stderr)
+            raise
+    return sent
+
+
+def _send_one(options: argparse.Namespace, text: str, request_id: str) -> None:
+    """Sends an update; again after a passing error. The request id gives it one effect."""
+    path = f"{_update_path(options)}?{urlencode({'request_id': request_id})}"
+    for attempt in range(_TRIES):
+        try:
+            headers = {"Content-Type": "application/sparql-update"}
+            with called(options, "POST", path, text.encode(), headers) as answer:
+                answer.read()
+            return
+        except (RefusedError, UpstreamError) as error:
+            # A first failure to connect is not a passing one: there is no gateway.
+            if not error.retriable or attempt == _TRIES - 1 or (isinstance(error, UpstreamError) and not attempt):
+                raise
+            time.sleep(_PAUSE_S * 2**attempt)
+
+
+def _update_path(options: argparse.Namespace) -> str:
+    url = option(options, "url")
+    return settings_and_data(options)[0].http.update_path if url is None else urlsplit(addresses_at(url).update).path
+
+
+# --- slices --------------------------------------------------------------------------------------------------
+
+
+def slices(quads: Iterable[Quad]) -> Iterator[list[Quad]]:
+    """All quads, in lists of bounded size: those without blank nodes first. Quads that a blank node connects are in one
+    list, which may be larger."""
+    plain, connected = _by_blank_nodes(quads)
+    for groups in ([[quad] for quad in plain], connected):
+        taken: list[Quad] = []
+        characters = 0
+        for group in groups:
+            size = sum(map(_characters, group))
+            if taken and (len(taken) + len(group) > SLICE_QUADS or characters + size > SLICE_CHARACTERS):
+                yield taken
+                taken, characters = [], 0
+            taken.extend(group)
+            characters += size
+        if taken:
+            yield taken
+
+
+def _by_blank_nodes(quads: Iterable[Quad]) -> tuple[list[Quad], list[list[Quad]]]:
+    """The quads without blank nodes, and groups of those that blank nodes connect."""
+    plain: list[Quad] = []
+    rest: list[tuple[Quad, list[Term]]] = []
+    above: dict[Term, Term] = {}
+
+    def top(node: Term) -> Term:
+        while above[node] != node:
+            above[node] = above[above[node]]
+            node = above[node]
+        return node
+
+    for quad in quads:
+        nodes = [node for term in quad if term is not None for node in _blank_nodes(term)]
+        if not nodes:
+            plain.append(quad)
+            continue
+        for node in nodes:
+            above.setdefault(node, node)
+            above[top(node)] = top(nodes[0])
+        rest.append((quad, nodes))
+    groups: dict[Term, list[Quad]] = {}
+    for quad, nodes in rest:
+        groups.setdefault(top(nodes[0]), []).append(quad)
+    return plain, list(groups.values())
+
+
+def _blank_nodes(term: Term) -> Iterator[Term]:
+    """The blank nodes of a term; a triple term may have some."""
+    if is_blank(term):
+        yield term
+    elif term.startswith("<<"):
+        yield from (word for word in term.split() if is_blank(word))
+
+
+def _has_blank(quad: Quad) -> bool:
+    return any(True for term in quad if term is not None for _ in _blank_nodes(term))
+
+
+def _characters(quad: Quad) -> int:
+    return sum(len(term) + 1 for term in quad if term is not None)
+
+
+def update_text(quads: Sequence[Quad]) -> str:
+    """INSERT DATA with the quads, each graph once."""
+    graphs: dict[Any, list[str]] = {}
+    for s, p, o, g in quads:
+        graphs.setdefault(g, []).append(f"{s} {p} {o} .")
+    blocks = [
+        "\n".join(lines) if graph is None else f"GRAPH {graph} {{\n" + "\n".join(lines) + "\n}"
+        for graph, lines in graphs.items()
+    ]
+    return "INSERT DATA {\n" + "\n".join(blocks) + "\n}"
