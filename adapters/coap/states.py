@@ -10,6 +10,7 @@ from lamplighter.adapters.coap.commands import BoundCommand
 from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.observations import Observation, ObservationCounters, Observed, ObservedResource
+from lamplighter.adapters.coap.pace import CoapPace
 from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import uris
@@ -20,6 +21,8 @@ from lamplighter.engine.terms import Term
 
 CHECK_S = 1.0
 """How often it is looked which observations have lost their device."""
+STARTS_PER_S, STARTS_BURST = 1 / 600, 5
+"""Starts of a device that are logged. A device says itself that it has started."""
 
 logger = EventLogger(__name__)
 
@@ -37,6 +40,7 @@ class _Followed:
     body: bytes | None = None
     task: asyncio.Task[None] | None = None
     lost: bool = False
+    starts: CoapPace = field(default_factory=lambda: CoapPace(STARTS_PER_S, STARTS_BURST))
 
 
 class DeviceStates:
@@ -179,7 +183,8 @@ class DeviceStates:
         if followed.epoch:
             before, followed.body = followed.body, state.body if state.code == "2.05" else followed.body
             if before is not None and followed.body != before:
-                logger.info("coap device started again", device=device)
+                if not followed.starts.wait_s(asyncio.get_running_loop().time()):
+                    logger.info("coap device started again", device=device)
                 self._returned(device)
                 self.renew(device)
             return

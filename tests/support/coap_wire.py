@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """When nothing is ready, its clock goes on to the next timer."""
+    """When nothing is ready, its clock goes on to the next timer. What is for a thread runs at once: it would take
+    real time, in which the clock goes on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,6 +33,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._now
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        done = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
     def _jump(self, timeout: float | None) -> list[Any]:
         ready = self._select(0)

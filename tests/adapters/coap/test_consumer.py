@@ -25,6 +25,7 @@ from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteRefusal, SiteRequest
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
+from lamplighter.adapters.coap.states import STARTS_BURST, STARTS_PER_S
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
@@ -393,6 +394,22 @@ async def test_a_device_whose_epoch_changes_gets_its_state_again() -> None:
         here.lamp.boot()
         await asyncio.sleep(100)
         assert len(here.lamp.received) == 2
+
+
+def test_a_device_that_always_says_that_it_started_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def booted() -> int:
+        async with home(hall(epoch="/boot", state=False, reassert_s=0)) as here:
+            desire(here.gateway, "'ON'")
+            for _ in range(40):
+                await asyncio.sleep(100)
+                here.lamp.boot()
+            await asyncio.sleep(100)
+            return len(here.lamp.received)
+
+    caplog.set_level("INFO")
+    assert run_virtual(booted()) > 35
+    logged = [one for one in caplog.records if "started again" in one.message]
+    assert STARTS_BURST < len(logged) <= STARTS_BURST + 41 * 100 * STARTS_PER_S + 1
 
 
 @virtually
