@@ -50,6 +50,9 @@ class Effort:
     coap_single_actuators: int = 100
     coap_singles: int = 1_000
     coap_pause_s: float = 0.01
+    coap_posts_s: float = 20.0
+    coap_observers: int = 1_000
+    coap_endpoints: int = 1_000
 
 
 FULL = Effort()
@@ -92,5 +95,8 @@ QUICK = Effort(
     coap_switches=1,
     coap_single_actuators=10,
     coap_singles=50,
+    coap_posts_s=1.0,
+    coap_observers=40,
+    coap_endpoints=40,
 )
 """For a look at whether all works; its figures mean little."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coap, durability, fan_out, http_round_trip, mqtt, profiles, report, scaling, sepa
+from benchmarks import coap, coap_server, durability, fan_out, http_round_trip, mqtt, profiles, report, scaling, sepa
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measuring import Progress, machine
 
@@ -45,6 +45,10 @@ PARTS: dict[str, tuple[Part, str]] = {
     "chat": (sepa.chat, "SEPA's chat: cost over the raw store, latency of notifications"),
     "mqtt": (mqtt.mqtt, "readings over mosquitto at QoS 1, to durable commit and notification"),
     "coap": (coap.coap, "500 observed CoAP sensors, and 1,000 actuators that are switched"),
+    "coap-server": (
+        coap_server.coap_server,
+        "POSTs of 100 devices, 1,000 observers, 1,000 endpoints",
+    ),
     "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"
