@@ -38,7 +38,7 @@ class CoapCounters(OutputCounters):
 class ReadingCounters:
     """Readings that are read, or that devices send. committed, rejected, repeated, outdated: as for `CommitCounters`;
     unreadable: values, or bodies, that the rules could not read; refused: the stream belongs to another rule, or is one
-    too many."""
+    too many; missed: states that came while too many waited for the gateway."""
 
     committed: int = 0
     rejected: int = 0
@@ -46,6 +46,7 @@ class ReadingCounters:
     outdated: int = 0
     unreadable: int = 0
     refused: int = 0
+    missed: int = 0
 
     def counts(self) -> dict[str, int]:
         """For the metrics of the gateway."""

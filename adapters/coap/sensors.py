@@ -300,6 +300,7 @@ class CoapSensors:
         self._missed.discard(source)
         if not self._waiting.add(source, state):
             self._missed.add(source)
+            self.counters.missed += 1
         self._work.set()
 
     async def _write_turns(self) -> None:
