@@ -47,7 +47,7 @@ test-unit: $(VENV)/test.stamp $(PAGE) ## the unit tests of engine, gateway and o
 
 test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
-	@$(BIN)/python -m pytest -m "spark and not faults" tests/cloud_sync $(ARGS)
+	@$(BIN)/python -m pytest -m "spark and not faults" tests/cloud_sync tests/trials $(ARGS)
 
 test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulated radio; fetches it from npm once
 	@sh tests/install-components.sh
