@@ -94,15 +94,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | tuple) else value
-
-
-def flat_rows(document: Mapping[str, Any], prefix: str = "") -> list[dict[str, Any]]:
-    """The leaves of a document as rows with `name`, such as ``log.bytes``, and `value`."""
-    rows: list[dict[str, Any]] = []
-    for key, value in document.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            rows += flat_rows(value, f"{name}.")
-        else:
-            rows.append({"name": name, "value": value})
-    return rows

@@ -19,7 +19,7 @@ from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accep
 from lamplighter.gateway.gates.http.places import Handler, Need, Place
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import Asset, Assets
-from lamplighter.gateway.page.rows import NOW, Row, csv_text, flat_rows, result_rows
+from lamplighter.gateway.page.rows import NOW, Row, csv_text, result_rows
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import HttpSettings
@@ -184,7 +184,8 @@ class Page:
 
     def _health(self, caller: Caller) -> Sequence[Row]:
         status = self._runner.figures.status()
-        return flat_rows(status if caller.operator else {"status": status["status"]})
+        rows: Sequence[Row] = status["components"] if caller.operator else [{"status": status["status"]}]
+        return rows
 
 
 def _both(view: str, rows: _Rows, need: Need) -> Iterator[Place]:

@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 
 import { html } from "./html.js";
+import { numberText } from "./terms.js";
 
 const HEIGHT = 240;
 
@@ -24,18 +25,25 @@ function aligned(series) {
     return [times, ...rows];
 }
 
+// Ticks in 24 hours; days where the step is a day or more.
+function ticks(_, times, axis, space, step) {
+    const form = step >= 86400 ? { day: "numeric", month: "short" }
+        : { hour: "2-digit", minute: "2-digit", second: step < 60 ? "2-digit" : undefined, hourCycle: "h23" };
+    return times.map((time) => new Date(time * 1000).toLocaleString("en-GB", form));
+}
+
 function plot(place, series) {
     const { lines, text, grid } = colours();
     const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1 } };
     return new uPlot({
         width: place.clientWidth,
         height: HEIGHT,
-        axes: [axis, { ...axis, size: 60 }],
+        axes: [{ ...axis, values: ticks }, { ...axis, size: 60 }],
         scales: { x: { time: true } },
         series: [
-            { label: "time" },
+            { label: "time", value: (_, time) => (time ? new Date(time * 1000).toLocaleString("en-GB") : "") },
             ...series.map(({ label }, i) => ({
-                label, stroke: lines[i], width: 2, spanGaps: true, points: { show: series[i].points.length < 100, size: 5 },
+                label, stroke: lines[i], width: 2, value: (_, number) => (number === null || number === undefined ? "" : numberText(number)), spanGaps: true, points: { show: series[i].points.length < 100, size: 5 },
             })),
         ],
     }, aligned(series), place);

@@ -9,6 +9,11 @@ export function Failure({ error }) {
     return error ? html`<p class="failure" role="alert">${cut(error.message)}</p>` : null;
 }
 
+// A sentence of the gateway, in which `backticks` mark commands and settings.
+export function Prose({ text: sentence }) {
+    return cut(sentence).split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : html`<bdi>${part}</bdi>`));
+}
+
 export function Iri({ iri, label }) {
     const address = linkOf(iri, top);
     const shown = label ?? cut(shortIri(iri));

@@ -102,6 +102,11 @@ export function age(milliseconds) {
     return `${Math.floor(s / 86400)} d`;
 }
 
+// The same in a sentence.
+export function lasting(milliseconds) {
+    return milliseconds < 2000 ? "just now" : `for ${age(milliseconds)}`;
+}
+
 export function clockTime(time) {
     return time.toLocaleTimeString("en-GB");
 }

@@ -12,7 +12,7 @@ from tests.e2e.page.site import EMPTY, MAPPING, Site
 from tests.support.brokers import mosquitto
 from tests.support.chromium import Browser, chromium
 from tests.support.components import require_page
-from tests.support.gateway_process import mqtt_gateway
+from tests.support.gateway_process import GatewayProcess
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +44,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("site")
     (folder / "mapping").mkdir()
     (folder / "mapping" / "home.toml").write_text(MAPPING)
-    with mosquitto() as broker, mqtt_gateway(folder, broker.port) as gateway:
-        yield Site(gateway, broker)
+    with mosquitto() as broker:
+        mqtt = {"host": "127.0.0.1", "port": broker.port}
+        with GatewayProcess(folder, "--all", mqtt=mqtt, gateway={"clock_trusted": "always"}) as gateway:
+            yield Site(gateway, broker)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lamplighter.gateway.page.rows import csv_text, flat_rows, result_rows
+from lamplighter.gateway.page.rows import csv_text, result_rows
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
@@ -51,10 +51,3 @@ def test_an_ask_is_one_row() -> None:
 def test_csv_has_every_member_and_reads_back() -> None:
     text = csv_text([{"a": 'x,"\n', "b": None}, {"b": True, "c": {"kind": "ws"}}])
     assert list(csv.reader(io.StringIO(text))) == [["a", "b", "c"], ['x,"\n', "", ""], ["", "true", '{"kind": "ws"}']]
-
-
-def test_a_document_becomes_named_leaves() -> None:
-    assert flat_rows({"status": "ok", "log": {"bytes": 7}}) == [
-        {"name": "status", "value": "ok"},
-        {"name": "log.bytes", "value": 7},
-    ]

@@ -148,6 +148,7 @@ async def test_timers_subscriptions_and_health_have_rows_for_programs(gateway: A
     assert (row["id"], row["state"]) == (timer["id"], "pending")
     assert (await http(at(gateway, "/page/subscriptions.json"))).json == []
     assert (await http(at(gateway, "/page/subscriptions.csv"))).status == 200
-    told = {row["name"]: row["value"] for row in (await http(at(gateway, "/page/health.json"))).json}
-    assert told["status"] == "ok"
-    assert (await http(at(gateway, "/page/health.csv"))).body.startswith(b"name,value")
+    states = {row["name"]: row["state"] for row in (await http(at(gateway, "/page/health.json"))).json}
+    assert states["engine"] == states["log"] == "ok"
+    rows = csv.DictReader(io.StringIO((await http(at(gateway, "/page/health.csv"))).body.decode()))
+    assert {row["name"]: row["state"] for row in rows} == states

@@ -1,8 +1,8 @@
 // How the gateway does: what is wrong first, then its figures.
 import { getJson, session } from "../gateway.js";
 import { html } from "../html.js";
-import { Failure, Head, usePolled } from "../parts.js";
-import { age, bytes, cut, duration } from "../terms.js";
+import { Failure, Head, Prose, usePolled } from "../parts.js";
+import { bytes, cut, duration, lasting } from "../terms.js";
 
 const POLL_MS = 3000;
 
@@ -28,9 +28,9 @@ export function Component({ one }) {
     const since = one.since ? Date.parse(one.since) : NaN;
     return html`<li class=${`component ${stateClass(one.state)}`}>
         <div><strong><bdi>${cut(one.name, 120)}</bdi></strong> <span class=${`tag ${stateClass(one.state)}`}>${one.state}</span>
-            ${Number.isFinite(since) && one.state !== "ok" ? html` <small>for ${age(Date.now() - since)}</small>` : null}</div>
-        ${one.reason ? html`<p>${cut(one.reason)}</p>` : null}
-        ${one.cure ? html`<p class="cure">${cut(one.cure)}</p>` : null}
+            ${Number.isFinite(since) && one.state !== "ok" ? html` <small>${lasting(Date.now() - since)}</small>` : null}</div>
+        ${one.reason ? html`<p><${Prose} text=${one.reason} /></p>` : null}
+        ${one.cure ? html`<p class="cure"><${Prose} text=${one.cure} /></p>` : null}
     </li>`;
 }
 
@@ -39,7 +39,7 @@ function Problems({ health }) {
     if (components.length) {
         const wrong = components.filter((one) => one.state !== "ok"), well = components.filter((one) => one.state === "ok");
         return html`${wrong.length ? html`<ul class="components">${wrong.map((one) => html`<${Component} key=${one.name} one=${one} />`)}</ul>` : null}
-            ${well.length ? html`<h2>In order</h2><ul class="components small">${well.map((one) => html`<${Component} key=${one.name} one=${one} />`)}</ul>` : null}`;
+            ${well.length ? html`<h2 class="hidden">In order</h2><ul class="well">${well.map((one) => html`<li class="tag ok" key=${one.name}><span aria-hidden="true">✓ </span><bdi>${cut(one.name, 120)}</bdi><span class="hidden"> ok</span></li>`)}</ul>` : null}`;
     }
     if (!health.problems?.length) return null;
     return html`<ul class="components">${health.problems.map((text) => html`<li class=${`component ${stateClass(health.status)}`}><p>${cut(text)}</p></li>`)}</ul>`;

@@ -6,7 +6,7 @@ import { getJson } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Iri, usePolled, useTick } from "../parts.js";
 import { go } from "../route.js";
-import { age, cut, isBoolean, isNumber, localName, numberText, text } from "../terms.js";
+import { age, cut, isBoolean, lasting, isNumber, localName, numberText, text } from "../terms.js";
 import { Component } from "./health.js";
 import { Site } from "./site.js";
 
@@ -22,7 +22,7 @@ function Value({ value, unit }) {
 }
 
 function Age({ time, problem, now }) {
-    if (!time) return html`<span class="age" title="The broker had stored this value; its time is unknown">${problem || "no time"}</span>`;
+    if (!time) return html`<span class="age" title="The time of this value is not known">${problem || "no time"}</span>`;
     const at = Date.parse(time.value);
     return html`<time class="age" datetime=${time.value} title=${new Date(at).toLocaleString("en-GB")}>${Number.isFinite(at) ? age(Math.max(0, now - at)) : ""}</time>`;
 }
@@ -31,9 +31,9 @@ function Stream({ stream, now, alike }) {
     const name = localName(stream.property) || "value";
     return html`<li class=${stream.offline ? "row away" : "row"}>
         <span class="name"><bdi title=${cut(stream.property)}>${cut(name, 80)}</bdi>${alike ? html` <small><bdi>${cut(localName(stream.sensor), 60)}</bdi></small>` : null}</span>
-        <${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />
+        ${stream.offline ? html`<span class="tag warn">offline</span>` : html`<${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />`}
         <${Value} value=${stream.value} unit=${stream.unit} />
-        ${stream.offline ? html`<span class="tag warn">offline</span>` : html`<${Age} time=${stream.time} problem=${stream.problem} now=${now} />`}
+        <${Age} time=${stream.time} problem=${stream.problem} now=${now} />
     </li>`;
 }
 
@@ -41,19 +41,21 @@ function stateText(term) {
     return cut(text(term), 60);
 }
 
-function Actuator({ one }) {
+function Actuator({ one, now }) {
     const state = one.reported ?? one.acknowledged;
     const shown = one.desired ?? state;
-    const on = shown && /^(on|true|1|open|unlocked)$/i.test(shown.value);
+    const on = shown && /^(on|true|open|unlocked)$/i.test(shown.value);
+    const kind = on || (shown && /^(off|false|closed?|locked)$/i.test(shown.value)) ? "switch" : "";
     return html`<li class="row actuator">
         <span class="name"><bdi title=${cut(one.iri)}>${cut(one.label, 80)}</bdi></span>
         <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
+            : one.offline ? html`<span class="tag warn">offline</span>`
             : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} ${stateText(state)}</span>`
             : one.reported ? html`<span class="note">reported</span>`
             : one.acknowledged ? html`<span class="note">confirmed</span>`
             : html`<span class="note">not confirmed</span>`}</span>
-        <span class=${`value lamp ${on ? "on" : ""}`}>${shown ? html`<bdi>${stateText(shown)}</bdi>` : "none"}</span>
-        ${one.offline ? html`<span class="tag warn">offline</span>` : html`<span class="age">${one.desired ? "" : "no wish"}</span>`}
+        <span class=${`value ${kind} ${on ? "on" : ""}`}>${shown ? html`<bdi>${stateText(shown)}</bdi>` : "none"}</span>
+        <${Age} time=${one.time} problem=${one.desired ? " " : "no wish"} now=${now} />
     </li>
     ${one.refused ? html`<li class="why"><bdi>${cut(one.refused, 300)}</bdi></li>` : null}`;
 }
@@ -65,13 +67,16 @@ function Feature({ card, now }) {
         <ul>
             ${card.streams.map((stream) => html`<${Stream} key=${stream.about} stream=${stream} now=${now}
                 alike=${names.filter((name) => name === stream.property).length > 1} />`)}
-            ${card.actuators.map((one) => html`<${Actuator} key=${one.iri} one=${one} />`)}
+            ${card.actuators.map((one) => html`<${Actuator} key=${one.iri} one=${one} now=${now} />`)}
         </ul>
     </section>`;
 }
 
 function Problems({ health, offline, now }) {
-    const wrong = (health?.components ?? []).filter((one) => one.state !== "ok");
+    // Offline devices have a list of their own, with links.
+    const listed = (name) => offline.length > 0 && (name === "devices" || offline.some(({ iri }) => iri.endsWith(`/${name}`)
+        || iri.endsWith(name.replace("device/", "/"))));
+    const wrong = (health?.components ?? []).filter((one) => one.state !== "ok" && !listed(one.name));
     const told = wrong.length ? [] : health?.problems ?? [];
     if (!wrong.length && !told.length && !offline.length) return null;
     return html`<section class="problems" aria-label="Problems">
@@ -81,7 +86,7 @@ function Problems({ health, offline, now }) {
         </ul>` : null}
         ${offline.length ? html`<div class="component warn"><strong>${offline.length === 1 ? "1 device is offline" : `${offline.length} devices are offline`}</strong>
             <ul class="offline">${offline.slice(0, 50).map(({ iri, label, seen, reason }) => html`<li key=${iri}>
-                <${Iri} iri=${iri} label=${label ? cut(label, 120) : undefined} />${seen ? html` <small>for ${age(now - Date.parse(seen))}</small>` : null}${reason ? html` <small><bdi>${cut(reason, 200)}</bdi></small>` : null}
+                <${Iri} iri=${iri} label=${label ? cut(label, 120) : undefined} />${seen ? html` <small>${lasting(now - Date.parse(seen))}</small>` : null}${reason ? html` <small><bdi>${cut(reason, 200)}</bdi></small>` : null}
             </li>`)}</ul></div>` : null}
     </section>`;
 }

@@ -1,5 +1,5 @@
 // Delayed updates that are pending, counting down.
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { getJson, request } from "../gateway.js";
 import { html } from "../html.js";
@@ -23,28 +23,32 @@ function remaining(timer, loaded) {
 }
 
 function Cancelling({ timer, done }) {
-    const dialog = useRef(null);
+    const dialog = useRef(null), over = useRef(false);
     const [error, setError] = useState(null);
-    const opened = (element) => {
-        dialog.current = element;
-        if (element && !element.open) element.showModal();
+    // `close` gives the focus back; its event comes later, when another dialog may be open.
+    const finish = (cancelled) => {
+        if (over.current) return;
+        over.current = true;
+        dialog.current.close();
+        done(cancelled);
     };
+    useEffect(() => dialog.current.showModal(), []);
     const cancel = async () => {
         try {
             await request(`delayed/${encodeURIComponent(timer.id)}`, { method: "DELETE" });
-            done(true);
+            finish(true);
         } catch (failure) {
             setError(failure);
         }
     };
-    return html`<dialog ref=${opened} aria-labelledby="cancel-title" onClose=${() => done(false)}>
+    return html`<dialog ref=${dialog} aria-labelledby="cancel-title" onClose=${() => finish(false)}>
         <h2 id="cancel-title">Cancel this timer?</h2>
         <p>The update will not run. This cannot be undone.</p>
         <pre class="clip">${cut(timer.update)}</pre>
         <${Failure} error=${error} />
         <div class="actions">
             <button class="danger" onClick=${cancel}>Cancel the timer</button>
-            <button autofocus onClick=${() => dialog.current.close()}>Keep it</button>
+            <button autofocus onClick=${() => finish(false)}>Keep it</button>
         </div>
     </dialog>`;
 }
