@@ -16,6 +16,10 @@ class CoapPace:
         self._ahead_s = (burst - 1) / per_s
         self._full = float("-inf")  # when all of the burst may happen again
 
+    def idle(self, at: float) -> bool:
+        """Whether all of the burst may happen at once."""
+        return self._full <= at
+
     def wait_s(self, at: float) -> float:
         """Seconds until it may happen; 0: now, and it is counted."""
         full = max(self._full, at)

@@ -14,7 +14,7 @@ import asyncio
 import ipaddress
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
@@ -25,8 +25,10 @@ from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.directory import Directory, Registrant, Registration, RegistrationError, registration_id
 from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
 from lamplighter.adapters.coap.links import LINK_FORMAT, Link
+from lamplighter.adapters.coap.pace import CoapPace
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.literals import datetime_term
+from lamplighter.adapters.mapping import uris
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -54,13 +56,17 @@ FETCH_S = 60.0
 """After so long, links are not fetched any more."""
 STORE_S = 20.0
 """How long a request waits until its registration is stored."""
+RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX = 1 / 60, 5, 1_000
+"""How often registrations of an address mean that its device has started again, so that it is sent its states.
+Everybody can register any address. RETURNS_MAX addresses are remembered."""
 PORTION_MAX = 50
 """Updates in one message to the gateway."""
 _MACHINE_BITS = 64
 """Of an IPv6 address: the network that one machine may have."""
 
 Event = Literal["restored", "registered", "updated", "ended"]
-"""registered: the endpoint registered itself; it may have rebooted. updated: it said that it is there still."""
+"""registered: the endpoint registered itself; it may have started again. updated: it said that it is there still, or
+registers again and again."""
 
 _Waiting = dict[str, list["asyncio.Future[bool]"]]
 """Registrations that changed, with the requests that wait until they are stored."""
@@ -121,6 +127,7 @@ class Registrations:
         """The source of each registration that no security context owns."""
         self._unstored: _Waiting = {}
         self._work = asyncio.Event()
+        self._returns: dict[str, CoapPace] = {}
         self._fetches: dict[str, tuple[asyncio.Task[None], str]] = {}
         """With the source of each."""
         self._counts = dict.fromkeys(("registrations", "registrations_expired", "registrations_failed"), 0)
@@ -229,9 +236,20 @@ class Registrations:
         if not new.owner:
             self._sources[new.id] = machine_of(caller)
         self._counts["registrations"] += 1
-        self._listener.took("registered", new)
+        self._listener.took("registered" if self._may_have_returned(new.base) else "updated", new)
         await self._stored(new.id)
         return new
+
+    def _may_have_returned(self, base: str) -> bool:
+        """Whether the device at an address may have started again."""
+        now = self._monotonic()
+        with suppress(PayloadError):  # of a base of another scheme
+            base = uris.authority(uris.normal(base))
+        if base not in self._returns and len(self._returns) >= RETURNS_MAX:
+            self._returns = {one: pace for one, pace in self._returns.items() if not pace.idle(now)}
+            if len(self._returns) >= RETURNS_MAX:
+                return False
+        return not self._returns.setdefault(base, CoapPace(RETURNS_PER_S, RETURNS_BURST)).wait_s(now)
 
     async def _fetch(self, query: Sequence[str], caller: SiteCaller) -> None:
         """Fetches the links of a source, and registers it (section 5.1)."""

@@ -19,6 +19,8 @@ from lamplighter.adapters.coap.directory_site import ENDPOINTS, LINKS_OF_REQUEST
 from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest
 from lamplighter.adapters.coap.registrations import (
     FETCHES_MAX,
+    RETURNS_BURST,
+    RETURNS_PER_S,
     SOURCE_FETCHES_MAX,
     SOURCE_REGISTRATIONS_MAX,
     Event,
@@ -380,6 +382,36 @@ async def test_a_lookup_that_is_too_long_names_the_way_out(monkeypatch: pytest.M
         refused = "4.00 the answer is too long; use page and count"
         assert await asked(one, "GET", "rd-lookup/ep") == refused
         assert body(await asked(one, "GET", "rd-lookup/ep", "count=1"))
+
+
+async def test_who_registers_again_and_again_does_not_cause_commands_each_time() -> None:
+    """The base of a registration can be the address of any device."""
+    stand = Stand()
+    async with stand.running() as one:
+        bases = ["coap://192.168.7.30", "coap://192.168.7.30:5683", "coap://192.168.7.30/path", "coap://192.168.7.30/x"]
+        for number in range(40):
+            by = caller(f"192.168.8.{number}")
+            await registered(one, f"e{number}", f"base={bases[number % len(bases)]}", by=by)
+        events = [event for event, _ in stand.heard.events]
+        assert events == ["registered"] * RETURNS_BURST + ["updated"] * (40 - RETURNS_BURST)
+        await registered(one, "other", "base=coap://192.168.7.31")
+        assert stand.heard.events[-1][0] == "registered"
+        stand.clock.seconds += RETURNS_BURST / RETURNS_PER_S
+        await registered(one, "e0", f"base={bases[0]}")
+        assert stand.heard.events[-1][0] == "registered"
+
+
+async def test_few_addresses_of_registrations_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.adapters.coap.registrations.RETURNS_MAX", 3)
+    stand = Stand()
+    async with stand.running() as one:
+        for number in range(5):
+            await registered(one, "e", f"base=coap://192.168.7.{number}")
+        assert [event for event, _ in stand.heard.events] == ["registered"] * 3 + ["updated"] * 2
+        stand.clock.seconds += 61
+        await registered(one, "e", "base=coap://192.168.7.9")
+        assert stand.heard.events[-1][0] == "registered"
+        assert len(one._returns) == 1
 
 
 def test_only_permitted_callers_see_the_directory() -> None:
