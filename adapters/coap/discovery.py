@@ -20,7 +20,15 @@ import msgspec
 from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.links import LINK_FORMAT, Link
 from lamplighter.adapters.devices.device import Device, Problem
-from lamplighter.adapters.devices.draft import Payload, ResourceDraft, checked_base, own_kind, plain, segment
+from lamplighter.adapters.devices.draft import (
+    SEGMENT_CHARS_MAX,
+    Payload,
+    ResourceDraft,
+    checked_base,
+    own_kind,
+    plain,
+    segment,
+)
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Entry
 from lamplighter.adapters.mapping import uris
@@ -284,8 +292,9 @@ def _add_part(draft: ResourceDraft, meaning: _Meaning, resource: str, key: str, 
 
 
 def address_id(authority: str) -> str:
-    """The identifier of a device that has no other name than its address."""
-    return segment(uris.address_name(authority))
+    """The identifier of a device that has no other name than its address. Raises nothing."""
+    name = uris.address_name(authority)
+    return segment(name) if len(name) <= SEGMENT_CHARS_MAX else f"{_readable(name)}~{_digest(name)}"
 
 
 def registered_id(endpoint: str, sector: str) -> str:

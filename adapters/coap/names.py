@@ -9,12 +9,18 @@ A device has one resource, ``<base>device/coap/ID``, for its description, its st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from lamplighter.adapters.coap.discovery import SOURCE, address_id
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping import uris
 from lamplighter.engine.terms import Term, iri
+
+
+@lru_cache(4_096)
+def _address_node(below: str, authority: str) -> Term:
+    return iri(below + address_id(authority))
 
 
 class _AdoptedDevices(NamedTuple):
@@ -57,7 +63,8 @@ class DeviceNames:
 
     def node(self, authority: str) -> Term:
         """The resource of a device."""
-        return iri(f"{self._registry.base_iri}device/{self.identity(authority)}")
+        entry = self.adopted(authority)
+        return _address_node(self.below, authority) if entry is None else self._registry.device_iri(entry.device)
 
     @property
     def below(self) -> str:
