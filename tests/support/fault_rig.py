@@ -444,7 +444,7 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
     def answer(reader: Reader, store: Any, query: Any, media_type: str, *graphs: Any) -> WholeAnswer:
         default, named = graphs
         return WholeAnswer(
-            lambda out: reader_module._answer(store, query, media_type, default, named, out, reader._settings)
+            lambda out: reader_module.write_answer(store, query, media_type, default, named, out, reader._settings)
         )
 
     def drawn() -> uuid.UUID:
