@@ -19,12 +19,13 @@ BASE = "http://lamplighter.local/"
 
 @asynccontextmanager
 async def mqtt_adapter(
-    addresses: Addresses, broker: Mosquitto, mapping: Mapping, **settings: Any
+    addresses: Addresses, broker: Mosquitto, mapping: Mapping, *, switches: bool = False, **settings: Any
 ) -> AsyncIterator[MqttAdapter]:
-    """A running adapter, with the rules of `mapping` only. settings: further ones."""
+    """A running adapter, with the rules of `mapping` only. switches: it follows desired states, too. settings: further
+    ones."""
     async with EngineClient(addresses.subscribe, name="mqtt") as client:
         mqtt = MqttSettings(host="127.0.0.1", port=broker.port, client_id="adapter", **settings)
-        adapter = MqttAdapter(mqtt, mapping, client, base_iri=BASE)
+        adapter = MqttAdapter(mqtt, mapping, client, feed=client if switches else None, base_iri=BASE)
         task = asyncio.create_task(adapter.run())
         try:
             yield adapter
