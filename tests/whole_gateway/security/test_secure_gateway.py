@@ -471,8 +471,8 @@ def test_the_operators_commands(gateway: SecureGateway) -> None:
     assert gateway.https("GET", "/query?query=ASK%20%7B%7D", b"", good).status == 200, "it was given before"
     lamplighter(gateway, "clients", "remove", "cli", "--yes")
     assert failed(gateway.https("GET", "/query?query=ASK%20%7B%7D", b"", good)) == (401, "invalid_grant")
-    assert "there is no client cli" in lamplighter(gateway, "clients", "remove", "cli", "--yes", code=2)
-    assert "not an absolute IRI" in lamplighter(gateway, "clients", "add", "x", "--read", "relative", code=2)
+    assert "there is no client cli" in lamplighter(gateway, "clients", "remove", "cli", "--yes", code=4)
+    assert "not an absolute IRI" in lamplighter(gateway, "clients", "add", "x", "--read", "relative", code=4)
 
 
 # --- what numbers and causes tell --------------------------------------------------------------------------
