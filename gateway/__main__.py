@@ -25,7 +25,6 @@ from lamplighter.gateway.cli.commands import (
     DEFAULT_CONFIG,
     add_commands,
     config_file,
-    printable,
     settings_and_data,
 )
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
@@ -39,6 +38,7 @@ from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
 from lamplighter.gateway.cli.readings_commands import add_readings_command
 from lamplighter.gateway.cli.security_commands import add_security_commands
 from lamplighter.gateway.cli.status_command import add_status_command
+from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,

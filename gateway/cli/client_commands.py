@@ -21,7 +21,7 @@ from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
-from lamplighter.gateway.cli.commands import printable, settings_and_data, table
+from lamplighter.gateway.cli.commands import settings_and_data, table
 from lamplighter.gateway.cli.reaching import (
     EndpointAddresses,
     add_reach_options,
@@ -30,6 +30,7 @@ from lamplighter.gateway.cli.reaching import (
     option,
     tokens,
 )
+from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 
 if TYPE_CHECKING:

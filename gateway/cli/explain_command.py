@@ -8,37 +8,20 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.engine.terms import Quad, Term
-from lamplighter.gateway.cli.commands import Adder, Names, config_file, opened_history, plain, table
+from lamplighter.gateway.cli.commands import Adder, config_file, opened_history, table
 from lamplighter.gateway.clock import moment
-from lamplighter.gateway.history.explanation import (
-    ADAPTERS,
-    ChainLink,
-    Explainer,
-    Explanation,
-    as_json,
-    differences,
-    full_iri,
-    query_texts,
-)
+from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, described, doubtful, state_text
+from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts
+from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.state.applications import load_applications
-from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
 
 _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
-_AGAIN = {
-    "client": ", since the device had another state or came back",
-    "timer": ", again at its interval, after attempts without an answer",
-}
-_UNSYNCHRONISED = "clock not synchronised"
-_DECLARATIONS = re.compile(r"\b(?:PREFIX\s*[^\s:]*:|BASE)\s*<[^>]*>\s*", re.IGNORECASE)
-_RESULT = f"<{HAS_SIMPLE_RESULT}>"
-_GATES = {"http": "over HTTP", "ws": "over WebSocket"}
 
 
 def add_explain_command(command: Adder) -> None:
@@ -62,7 +45,7 @@ def _explain(options: argparse.Namespace) -> int:
     explainer = Explainer(history, lambda application, aggregator: texts().get((application, aggregator), ""))
     explanation = explainer.explain(full_iri(options.name, base), until)
     if options.json:
-        print(json.dumps(as_json(explanation), indent=2))
+        print(json.dumps(as_json(explanation, Names(base)), indent=2))
     else:
         print("\n".join(lines(explanation, Names(base))))
     return 0
@@ -107,12 +90,12 @@ def lines(explanation: Explanation, names: Names) -> Iterator[str]:
     """The actuator with its state, then a line for each link: its time, the time since the link before, the record."""
     links = explanation.links
     times = [moment(link.time).astimezone() for link in links if link.time is not None]
-    doubtful = bool(links) and not any(link.trusted for link in links if link.time is not None)
-    parts = [names.term(explanation.actuator) + (f": {_state(explanation.state, names)}" if explanation.state else "")]
+    state = f": {state_text(explanation.state, names)}" if explanation.state else ""
+    parts = [names.term(explanation.actuator) + state]
     if times:
         parts += [f"{times[-1].date()}", f"times of UTC{times[-1].isoformat()[-6:]}"]
-    if times and doubtful:
-        parts.append(_UNSYNCHRONISED)
+    if times and doubtful(explanation):
+        parts.append(UNSYNCHRONISED)
     yield ", ".join(parts)
     whole = len({time.date() for time in times}) > 1
     rows = [
@@ -121,9 +104,9 @@ def lines(explanation: Explanation, names: Names) -> Iterator[str]:
             "" if seconds is None else _since(seconds),
             link.link,
             link.record or "",
-            _described(link, names, explanation.cause, doubtful=doubtful),
+            said,
         )
-        for link, seconds in zip(links, differences(links), strict=True)
+        for link, seconds, said in zip(links, differences(links), described(explanation, names), strict=True)
     ]
     yield from table(rows).splitlines()
 
@@ -144,71 +127,3 @@ def _since(seconds: float) -> str:
         if left >= length:
             return f"{sign}{int(left // length)} {unit} {int(left % length // part)} {smaller}"
     raise AssertionError(seconds)
-
-
-def _described(link: ChainLink, names: Names, cause: str, *, doubtful: bool) -> str:
-    """doubtful: the doubt about all times is told elsewhere."""
-    said = _TEXTS[link.link](link, names)
-    if link.link == "request":
-        said += _AGAIN.get(cause, "")
-    doubts = [one for one in (link.doubt, "" if link.trusted or doubtful else _UNSYNCHRONISED) if one]
-    return " ".join(part for part in (said, f"[{'; '.join(doubts)}]" if doubts else "") if part)
-
-
-def _by(link: ChainLink) -> str:
-    kind, name = link.by or ("", "")
-    if kind in _GATES:
-        client = f"client {link.client} at {name.rpartition('@')[2]}" if link.client else f"client {name}"
-        return plain(f"{client} {_GATES[kind]}")
-    if kind == "application":
-        application, begun, _ = name.partition("@")
-        return plain(f"start of application {application}" if begun else f"application {name.partition('/')[0]}")
-    return plain({"timer": "delayed update"}.get(kind, f"{kind} {name}"))
-
-
-def _origin(link: ChainLink, names: Names) -> str:
-    """Who made a reading or an update, and what it did: to the state of the actuator, or at least to some quads."""
-    if link.state is not None:
-        before = "" if link.before is None else f", was {names.term(link.before)}"
-        done = f"desired state {names.term(link.state)}{before}"
-    else:
-        more = f"; and {link.more} more" if link.more else ""
-        done = "; ".join(_asserted(quad, names) for quad in link.quads) + more
-    return ": ".join(part for part in (_by(link), done) if part)
-
-
-def _asserted(quad: Quad, names: Names) -> str:
-    return f"{names.term(quad.o)} of {names.term(quad.s)}" if quad.p == _RESULT else names.quad(quad)
-
-
-def _query(link: ChainLink, names: Names) -> str:
-    text = plain(_DECLARATIONS.sub("", link.text)) if link.text else "its text is not in apps/ any more"
-    return f"{plain(link.application)}, {plain(link.aggregator)} {link.member}: {text}"
-
-
-def _request(link: ChainLink, names: Names) -> str:
-    adapter = link.by[0] if link.by is not None and link.by[0] in ADAPTERS else ""
-    return f"{adapter} {plain(link.text)}: {_state(link.state, names)}".strip()
-
-
-def _report(link: ChainLink, names: Names) -> str:
-    return "" if link.state is None else f"the device reported {_state(link.state, names)}"
-
-
-def _state(state: Term | None, names: Names) -> str:
-    return "an unknown state" if state is None else names.term(state)
-
-
-_TEXTS: dict[str, Callable[[ChainLink, Names], str]] = {
-    "reading": _origin,
-    "update": _origin,
-    "query": _query,
-    "delay": lambda link, names: f"{_by(link)}: {plain(link.text)}" if link.by is not None else "",
-    "notification": lambda link, names: f"desired state {_state(link.state, names)}",
-    "report": _report,
-    "rule": lambda link, names: plain(link.text),
-    "request": _request,
-    "acknowledgement": lambda link, names: plain(link.text),
-    "refusal": lambda link, names: plain(link.text),
-    "waiting": lambda link, names: f"desired state {_state(link.state, names)} is not acknowledged",
-}

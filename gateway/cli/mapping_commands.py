@@ -21,7 +21,7 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadE
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
-from lamplighter.gateway.cli.commands import add_mode, config_file, printable, settings_and_data
+from lamplighter.gateway.cli.commands import add_mode, config_file, settings_and_data
 from lamplighter.gateway.devices.trial import (
     InDataset,
     MessageTrial,
@@ -31,6 +31,7 @@ from lamplighter.gateway.devices.trial import (
     joined,
     uncovered,
 )
+from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import PREFIXES

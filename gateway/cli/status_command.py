@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lamplighter.engine.tables import counted
-from lamplighter.gateway.cli.commands import printable, settings_and_data, table
+from lamplighter.gateway.cli.commands import settings_and_data, table
 from lamplighter.gateway.gates.local_call import call
+from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.monitoring.health.components import span
 
 _SHOWN_MAX = 8

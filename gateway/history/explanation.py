@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Any
 
 import msgspec
 
@@ -448,15 +447,6 @@ def _waiting(record: Record, state: Term | None) -> ChainLink:
 
 def _refusal(outcome: Record, found: Mapping[str, Term]) -> ChainLink:
     return msgspec.structs.replace(_own(outcome), link="refusal", text=_text(found, REFUSED))
-
-
-def as_json(explanation: Explanation) -> dict[str, Any]:
-    """For programs. Terms are in N-Triples syntax; after_s: seconds since the link before that has a time."""
-    members: dict[str, Any] = msgspec.to_builtins(explanation)
-    for link, seconds in zip(members["links"], differences(explanation.links), strict=True):
-        if seconds is not None:
-            link["after_s"] = seconds
-    return members
 
 
 def differences(links: list[ChainLink]) -> Iterator[float | None]:

@@ -23,8 +23,10 @@ from lamplighter.engine.sparql.clock_function import query_at
 from lamplighter.engine.sparql.requests import QueryOutline, parse_query
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.history.explanation import Explainer, as_json, full_iri, query_texts
+from lamplighter.gateway.history.chain_texts import as_json
+from lamplighter.gateway.history.explanation import Explainer, full_iri, query_texts
 from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, page, page_of, told
+from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.log.writer import LogWriter
@@ -79,11 +81,16 @@ class Past:
 
         Raises MalformedRequestError, UnknownResourceError, QueueFullError, LimitExceededError.
         """
+        base_iri = self._current.settings.gateway.base_iri
         try:
-            iri = full_iri(name, self._current.settings.gateway.base_iri)
+            iri = full_iri(name, base_iri)
         except ConfigurationError as error:
             raise MalformedRequestError(str(error)) from error
-        return await self._found(lambda history: _encode(as_json(self._explainer(history).explain(iri, until))))
+
+        def find(history: History) -> bytes:
+            return _encode(as_json(self._explainer(history).explain(iri, until), Names(base_iri)))
+
+        return await self._found(find)
 
     async def outcomes(self, count: int) -> bytes:
         """The newest outcomes of all actuators (`Explainer.newest`), as JSON."""

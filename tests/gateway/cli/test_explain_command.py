@@ -12,9 +12,9 @@ import pytest
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Quad, literal
-from lamplighter.gateway.cli.commands import Names
 from lamplighter.gateway.cli.explain_command import end_of, lines, texts_of
 from lamplighter.gateway.history.explanation import ChainLink, Explanation, full_iri
+from lamplighter.gateway.history.names import Names
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
 from tests.support.commands import command
 from tests.support.places import ROOT

@@ -24,7 +24,9 @@ from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import ChangeLogError, MalformedRequestError, UnknownResourceError
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.gateway.clock import moment
-from lamplighter.gateway.history.explanation import ChainLink, Explainer, Explanation, Outcome, as_json
+from lamplighter.gateway.history.chain_texts import as_json
+from lamplighter.gateway.history.explanation import ChainLink, Explainer, Explanation, Outcome
+from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -32,6 +34,7 @@ from lamplighter.gateway.settings import LogSettings, Settings
 from tests.support.gateway_parts import FakeClock, application, idle, recovered_runner, time_passes, update
 
 LAMP = "http://e/lamp"
+NAMED = Names("http://lamplighter.local/")
 NAMES = "PREFIX sosa: <http://www.w3.org/ns/sosa/> PREFIX gateway: <http://lamplighter.example/ns/gateway#> "
 ON, OFF = (literal(word, datatype=XSD + "boolean") for word in ("true", "false"))
 READING = "<http://e/presence> sosa:hasSimpleResult"
@@ -135,8 +138,10 @@ async def test_a_reading_an_application_and_an_adapter_are_a_chain(tmp_path: Pat
             "1/4",
         )
         assert not any(link.doubt for link in found.links)
-        members = as_json(found)["links"]
+        members = as_json(found, NAMED)["links"]
         assert [link.get("after_s") for link in members] == [None, 0, 0, 0, 0.25, 0, 0.5]
+        assert members[0]["said"] == "mqtt zigbee2mqtt/pir: true of <http://e/presence>"
+        assert members[-2]["said"] == "mqtt lamp/set: true"
         assert json.loads(json.dumps(members))[0]["by"] == ["mqtt", "zigbee2mqtt/pir"]
         assert one.explained(f"{LAMP}/actuation") == found
 
@@ -167,8 +172,9 @@ async def test_the_gateway_explains_as_the_command_does(tmp_path: Path) -> None:
         text = "SELECT ?x {"
         [query] = [link for link in told["links"] if link["link"] == "query"]
         assert text in query.pop("text")
-        expected = json.loads(json.dumps(as_json(one.explained())))
-        del expected["links"][1]["text"]
+        assert query.pop("said").startswith("light, on added: SELECT ?x {")
+        expected = json.loads(json.dumps(as_json(one.explained(), NAMED)))
+        del expected["links"][1]["text"], expected["links"][1]["said"]
         assert told == expected
         [outcome] = json.loads(await one.runner.past.outcomes(5))["outcomes"]
         assert (outcome["actuator"], outcome["state"]) == (f"<{LAMP}>", ON)
@@ -187,7 +193,7 @@ async def test_a_delayed_update_of_an_application_is_a_link_of_its_own(tmp_path:
         assert kinds(links)[:5] == ["reading", "query", "delay", "update", "notification"]
         assert (links[2].text, links[2].record, links[2].by) == ("in 30 s", "1/3", ("application", "light/off/added"))
         assert links[3].by is not None and links[3].by[0] == "timer"
-        assert as_json(one.explained())["links"][3]["after_s"] == 31
+        assert as_json(one.explained(), NAMED)["links"][3]["after_s"] == 31
 
 
 @pytest.mark.parametrize("delay", [None, "PT5S"])
@@ -240,7 +246,7 @@ async def test_actuations_of_older_versions_have_what_they_recorded(tmp_path: Pa
         assert (update_.record, notification.doubt) == ("1/2", "found by time")
         assert (rule.text, rule.doubt) == ("", "not recorded")
         assert (request.text, request.time, request.doubt) == ("lamp/set", None, "time not recorded")
-        assert as_json(found)["links"][-1]["after_s"] == 1
+        assert as_json(found, NAMED)["links"][-1]["after_s"] == 1
         assert acknowledgement.text == ""
 
 

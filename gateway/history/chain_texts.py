@@ -1,0 +1,114 @@
+"""The links of an explanation in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from lamplighter.engine.terms import Quad, Term
+from lamplighter.gateway.history.explanation import ADAPTERS, ChainLink, Explanation, differences
+from lamplighter.gateway.history.names import Names, plain
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
+
+_AGAIN = {
+    "client": ", since the device had another state or came back",
+    "timer": ", again at its interval, after attempts without an answer",
+}
+UNSYNCHRONISED = "clock not synchronised"
+_DECLARATIONS = re.compile(r"\b(?:PREFIX\s*[^\s:]*:|BASE)\s*<[^>]*>\s*", re.IGNORECASE)
+_RESULT = f"<{HAS_SIMPLE_RESULT}>"
+_GATES = {"http": "over HTTP", "ws": "over WebSocket"}
+
+
+def doubtful(explanation: Explanation) -> bool:
+    """Whether the clock was synchronised at none of the links."""
+    return bool(explanation.links) and not any(link.trusted for link in explanation.links if link.time is not None)
+
+
+def described(explanation: Explanation, names: Names) -> list[str]:
+    """A text for each link. It does not repeat the doubt about all times."""
+    all_doubtful = doubtful(explanation)
+    return [_described(link, names, explanation.cause, doubtful=all_doubtful) for link in explanation.links]
+
+
+def as_json(explanation: Explanation, names: Names) -> dict[str, Any]:
+    """For programs. Terms are in N-Triples syntax; said: the text of a link; after_s: seconds since the link before
+    that has a time."""
+    members: dict[str, Any] = msgspec.to_builtins(explanation)
+    told = zip(members["links"], described(explanation, names), differences(explanation.links), strict=True)
+    for link, said, seconds in told:
+        link["said"] = said
+        if seconds is not None:
+            link["after_s"] = seconds
+    return members
+
+
+def _described(link: ChainLink, names: Names, cause: str, *, doubtful: bool) -> str:
+    """doubtful: the doubt about all times is told elsewhere."""
+    said = _TEXTS[link.link](link, names)
+    if link.link == "request":
+        said += _AGAIN.get(cause, "")
+    doubts = [one for one in (link.doubt, "" if link.trusted or doubtful else UNSYNCHRONISED) if one]
+    return " ".join(part for part in (said, f"[{'; '.join(doubts)}]" if doubts else "") if part)
+
+
+def _by(link: ChainLink) -> str:
+    kind, name = link.by or ("", "")
+    if kind in _GATES:
+        client = f"client {link.client} at {name.rpartition('@')[2]}" if link.client else f"client {name}"
+        return plain(f"{client} {_GATES[kind]}")
+    if kind == "application":
+        application, begun, _ = name.partition("@")
+        return plain(f"start of application {application}" if begun else f"application {name.partition('/')[0]}")
+    return plain({"timer": "delayed update"}.get(kind, f"{kind} {name}"))
+
+
+def _origin(link: ChainLink, names: Names) -> str:
+    """Who made a reading or an update, and what it did: to the state of the actuator, or at least to some quads."""
+    if link.state is not None:
+        before = "" if link.before is None else f", was {names.term(link.before)}"
+        done = f"desired state {names.term(link.state)}{before}"
+    else:
+        more = f"; and {link.more} more" if link.more else ""
+        done = "; ".join(_asserted(quad, names) for quad in link.quads) + more
+    return ": ".join(part for part in (_by(link), done) if part)
+
+
+def _asserted(quad: Quad, names: Names) -> str:
+    return f"{names.term(quad.o)} of {names.term(quad.s)}" if quad.p == _RESULT else names.quad(quad)
+
+
+def _query(link: ChainLink, names: Names) -> str:
+    text = plain(_DECLARATIONS.sub("", link.text)) if link.text else "its text is not in apps/ any more"
+    return f"{plain(link.application)}, {plain(link.aggregator)} {link.member}: {text}"
+
+
+def _request(link: ChainLink, names: Names) -> str:
+    adapter = link.by[0] if link.by is not None and link.by[0] in ADAPTERS else ""
+    return f"{adapter} {plain(link.text)}: {state_text(link.state, names)}".strip()
+
+
+def _report(link: ChainLink, names: Names) -> str:
+    return "" if link.state is None else f"the device reported {state_text(link.state, names)}"
+
+
+def state_text(state: Term | None, names: Names) -> str:
+    return "an unknown state" if state is None else names.term(state)
+
+
+_TEXTS: dict[str, Callable[[ChainLink, Names], str]] = {
+    "reading": _origin,
+    "update": _origin,
+    "query": _query,
+    "delay": lambda link, names: f"{_by(link)}: {plain(link.text)}" if link.by is not None else "",
+    "notification": lambda link, names: f"desired state {state_text(link.state, names)}",
+    "report": _report,
+    "rule": lambda link, names: plain(link.text),
+    "request": _request,
+    "acknowledgement": lambda link, names: plain(link.text),
+    "refusal": lambda link, names: plain(link.text),
+    "waiting": lambda link, names: f"desired state {state_text(link.state, names)} is not acknowledged",
+}
