@@ -24,7 +24,7 @@ from benchmarks.measuring import Progress
 
 ANSWER_S, WAIT_S = 5.0, 120.0
 SOURCES, WARM_UP_S = 100, 3.0
-OBSERVERS_OF_SOURCE, ENDPOINTS_OF_SOURCE, LINKS = 20, 100, 10
+OBSERVERS_OF_SOURCE, ENDPOINTS_OF_SOURCE, LINKS = 20, 20, 10
 READINGS = 20
 _RULE = """[[stream]]
 path = "readings/{source}"

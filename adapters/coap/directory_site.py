@@ -24,6 +24,8 @@ RETRY_S = 10
 """How long a caller is asked to wait while the directory takes no requests, or is full."""
 LOOKUP_BYTES_MAX = 512 * 1024
 """Of the answer to a lookup."""
+COST, UPDATE_COST = 4, 2
+"""As how many further requests a registration counts, and an update or a removal: each is stored before its answer."""
 LINKS_OF_REQUEST = 500
 """A lookup counts as one further request for each so many links of the directory."""
 DIRECTORY: SitePath = ("rd",)
@@ -50,13 +52,17 @@ class DirectorySite:
     def __init__(self, registrations: Registrations) -> None:
         self._registrations = registrations
         self._one = _entry(
-            POST=SiteMethod(_answered(self._update)),
-            DELETE=SiteMethod(_answered(self._remove)),
+            POST=SiteMethod(_answered(self._update), cost=lambda request: UPDATE_COST),
+            DELETE=SiteMethod(_answered(self._remove), cost=lambda request: UPDATE_COST),
             GET=SiteMethod(_answered(self._links_of), gives=(LINK_FORMAT,)),
         )
+        register = SiteMethod(
+            _answered(self._register), takes=lambda format_: format_ == LINK_FORMAT, cost=lambda request: COST
+        )
+        simple = SiteMethod(_answered(self._register_simply), verified=True, cost=lambda request: COST)
         self._entries = {
-            DIRECTORY: _entry(POST=SiteMethod(_answered(self._register), takes=lambda format_: format_ == LINK_FORMAT)),
-            SIMPLE: _entry(POST=SiteMethod(_answered(self._register_simply), verified=True)),
+            DIRECTORY: _entry(POST=register),
+            SIMPLE: _entry(POST=simple),
             ENDPOINTS: _entry(GET=self._lookup(self._endpoints)),
             RESOURCES: _entry(GET=self._lookup(self._resources)),
         }

@@ -116,7 +116,8 @@ class Searcher:
             return _failed(base, str(error))
 
     async def _proposal(self, base: str) -> Proposal:
-        answer = await self._exchanges.request(CoapRequest(base + PATH, "GET", accept=LINK_FORMAT))
+        # Like retries, these leave half of the slots free for commands: devices may answer to multicast only.
+        answer = await self._exchanges.request(CoapRequest(base + PATH, "GET", accept=LINK_FORMAT, retried=True))
         if not answer.successful or answer.format not in (None, LINK_FORMAT):
             raise UpstreamError(f"the device answered {answer.code} instead of its links")
         return _read(base, answer.body)

@@ -46,13 +46,18 @@ SEEDS = (
 
 
 def mutants(random: Random, count: int, messages: Sequence[Datagram] = SEEDS) -> Iterator[bytes]:
-    """Messages with up to three bytes changed, added, removed or cut off, and a few of nothing but noise."""
+    """Messages with up to three bytes changed, added, removed or cut off. A few are nothing but noise, or far too
+    long."""
     seeds = [seed.encoded() for seed in messages]
     for n in range(count):
         if n % 20 == 0:
             yield bytes([0x40 | random.randrange(64)]) + random.randbytes(random.randrange(60))
             continue
         data = bytearray(random.choice(seeds))
+        if n % 20 == 1:  # as many options, or as long, as it gets
+            data += random.choice((b"\x00", b"\x01x", b"\xd1\x00x", b"\xff")) * random.choice((60, 70, 3_000, 6_000))
+            yield bytes(data)
+            continue
         for _ in range(random.randint(1, 3)):
             at = random.randrange(len(data)) if data else 0
             match random.randrange(20):

@@ -103,6 +103,7 @@ class Heard:
         return [answer for answer in self.answers if permits(answer.remote)]
 
     async def request(self, request: CoapRequest) -> CoapAnswer:
+        assert request.retried  # it leaves half of the slots free
         if request.uri not in self.alone:
             raise UpstreamError("no answer")
         return self.alone[request.uri]

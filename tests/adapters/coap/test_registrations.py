@@ -374,6 +374,16 @@ async def test_a_lookup_costs_as_much_as_it_looks_at() -> None:
             assert lookup.methods["GET"].cost(request) == 2
 
 
+async def test_what_is_stored_costs_more_than_a_request() -> None:
+    async with Stand().running() as one:
+        request, costs = SiteRequest("POST", RESOURCES, caller()), {}
+        for path in (("rd",), (".well-known", "rd"), ("rd", "id")):
+            entry = DirectorySite(one).entry(path)
+            assert entry is not None
+            costs["/".join(path)] = {name: method.cost(request) for name, method in entry.methods.items()}
+    assert costs == {"rd": {"POST": 4}, ".well-known/rd": {"POST": 4}, "rd/id": {"POST": 2, "DELETE": 2, "GET": 0}}
+
+
 async def test_a_lookup_that_is_too_long_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lamplighter.adapters.coap.directory_site.LOOKUP_BYTES_MAX", 100)
     async with Stand().running() as one:
