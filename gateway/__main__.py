@@ -21,6 +21,7 @@ from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.check_command import add_check_command
 from lamplighter.gateway.cli.client_commands import add_client_commands
+from lamplighter.gateway.cli.command_tree import SHELLS, tree
 from lamplighter.gateway.cli.commands import (
     DEFAULT_CONFIG,
     add_commands,
@@ -137,6 +138,8 @@ def command_parser() -> argparse.ArgumentParser:
     add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
     add_init_command(command)
     add_install_commands(commands)
+    completion = command("completion", "print the completion of this command for a shell", _completion, data=False)
+    completion.add_argument("shell", choices=SHELLS)
     demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
     return parser
@@ -220,6 +223,11 @@ def _sync_context(options: argparse.Namespace) -> Context:
     config = config_file(options)
     trusted = partial(clock_trusted, settings.gateway.clock_trusted)
     return Context(settings.sync, data, config.parent if config else Path(), trusted)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    print(SHELLS[options.shell](tree(command_parser())), end="")
+    return 0
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -5,5 +5,6 @@ verify, log, backup, restore; client_commands: query, update, subscribe, registe
 mapping_commands: mapping test, mapping check; devices_commands: devices; devices_key: devices key; devices_discover:
 devices discover; readings_commands: readings; explain_command: explain; running_dataset: how devices and readings ask
 the gateway; init: init; templates: the applications that init writes; install: install, uninstall; confirmation: the
-question before a destructive command; progress: progress bars; reaching: `--url`; exit_codes: what commands return.
+question before a destructive command; progress: progress bars; command_tree: completion and manual pages; reaching:
+`--url`; exit_codes: what commands return.
 """

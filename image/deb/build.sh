@@ -91,6 +91,15 @@ cp -r systemd/journald.conf.d "$share/" # for machines that start from a card; t
 cp LICENSE "$tree/usr/share/doc/lamplighter/copyright"
 cp docs/*.md "$tree/usr/share/doc/lamplighter/"
 
+"$python" -c '
+import sys
+from pathlib import Path
+from lamplighter.gateway.__main__ import command_parser
+from lamplighter.gateway.cli.command_tree import write_files
+write_files(Path(sys.argv[1]), command_parser())
+' "$tree/usr"
+find "$tree/usr/share/man" -name "*.1" -exec gzip -9n {} +
+
 say "package"
 mkdir -p "$tree/DEBIAN"
 cp "$here/preinst" "$here/postinst" "$here/prerm" "$here/postrm" "$tree/DEBIAN/"

@@ -37,6 +37,7 @@ LINES = {
     "init": ["init", "leak-alarm", "--alarm", "a", "--force"],
     "install": ["install", "--dry-run"],
     "uninstall": ["uninstall", "--dry-run"],
+    "completion": ["completion", "bash"],
     "sync": ["sync", "status"],
 }
 ELSEWHERE = {
