@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place
+from lamplighter.gateway.gates.http.places import WAITED, HttpApplication, Need, Place
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.callers import Caller
@@ -27,3 +28,20 @@ def test_two_things_are_not_served_at_one_path(path: str) -> None:
     served("/health", "/graphs", "/graphs/", "/")
     with pytest.raises(ConfigurationError, match=f"two resources have the path (/secure)?{path}"):
         served("/health", "/graphs", "/graphs/", path)
+
+
+async def test_the_time_that_a_handler_only_waits_does_not_count() -> None:
+    async def waits(request: Request, caller: Caller) -> Response:
+        request.scope[WAITED] = 1000.0
+        return Response()
+
+    async def send(message: Message) -> None:
+        pass
+
+    async def receive() -> Message:
+        raise AssertionError("nobody reads")
+
+    took = Timing()
+    application = HttpApplication([Place("/a", waits, Need.NOTHING)], OpenGatekeeper(), "", HttpCounters(), took)
+    await application({"type": "http", "method": "GET", "path": "/a", "headers": []}, receive, send)
+    assert took.total < 0

@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.gates.http import past
-from tests.support.running_gateway import FORM, Answer, http, query, rows, running_gateway, until, update
+from lamplighter.gateway.gates.http import gate, past
+from tests.support.forks import forks
+from tests.support.running_gateway import FORM, TIMEOUT_S, Answer, http, query, rows, running_gateway, until, update
 
 
 async def log(addresses: Addresses, **parameters: str) -> dict[str, Any]:
@@ -70,18 +71,29 @@ async def test_a_range_is_read_from_memory_or_from_the_files_alike(gateway: Addr
     assert in_memory == on_disk
 
 
+@pytest.fixture
+def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests may wait so long that no slow machine ends the wait."""
+    monkeypatch.setattr(past, "WAIT_S_MAX", 10 * TIMEOUT_S)
+
+
+LONG = str(10 * TIMEOUT_S)
+
+
+@pytest.mark.usefixtures("long_waits")
 async def test_a_request_that_waits_is_answered_by_the_next_commit(gateway: Addresses) -> None:
     await insert(gateway, 1, 2)
-    waiting = asyncio.create_task(log(gateway, after="1/2", wait="30"))
+    waiting = asyncio.create_task(log(gateway, after="1/2", wait=LONG))
     await insert(gateway, 3, 1)
     assert names(await waiting) == ["1/3"]
     assert names(await log(gateway, after="1/3", wait="0.05")) == []
 
 
+@pytest.mark.usefixtures("long_waits")
 async def test_only_so_many_requests_wait(gateway: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "WAITING_PER_CLIENT_MAX", 2)
     url = gateway.query.replace("/query", "/log")
-    waiting = [asyncio.create_task(http(url, after="0", wait="30")) for _ in range(3)]
+    waiting = [asyncio.create_task(http(url, after="0", wait=LONG)) for _ in range(3)]
     done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     assert [one.result().status for one in done] == [429]
     assert "wait for records already" in done.pop().result().json["error_description"]
@@ -90,12 +102,13 @@ async def test_only_so_many_requests_wait(gateway: Addresses, monkeypatch: pytes
         assert names((await one).json) == ["1/1"]
 
 
+@pytest.mark.usefixtures("long_waits")
 async def test_a_client_that_leaves_gives_its_place_back(gateway: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past, "WAITING_PER_CLIENT_MAX", 1)
     url = gateway.query.replace("/query", "/log")
     port = int(gateway.query.split(":")[2].split("/")[0])
     _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET /log?after=0&wait=30 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    writer.write(f"GET /log?after=0&wait={LONG} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     await writer.drain()
 
     async def waits() -> bool:
@@ -109,11 +122,13 @@ async def test_a_client_that_leaves_gives_its_place_back(gateway: Addresses, mon
     await until(has_left)
 
 
-async def test_a_gateway_that_stops_ends_the_waits(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("long_waits")
+async def test_a_gateway_that_stops_ends_the_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_CLOSING_S", TIMEOUT_S)  # afterwards they would be closed without an answer
     async with running_gateway(tmp_path) as gateway:
         url = gateway.query.replace("/query", "/log")
-        waiting = asyncio.create_task(http(url, after="0", wait="30"))
-        refusals = [asyncio.create_task(http(url, after="0", wait="30")) for _ in range(past.WAITING_PER_CLIENT_MAX)]
+        waiting = asyncio.create_task(http(url, after="0", wait=LONG))
+        refusals = [asyncio.create_task(http(url, after="0", wait=LONG)) for _ in range(past.WAITING_PER_CLIENT_MAX)]
         await asyncio.wait([waiting, *refusals], return_when=asyncio.FIRST_COMPLETED)  # one is too many
     statuses = [(await one).status for one in (waiting, *refusals)]
     assert sorted(statuses) == [200] * past.WAITING_PER_CLIENT_MAX + [429]
@@ -246,26 +261,29 @@ async def test_a_faulty_query_of_the_past_is_an_error_with_its_place(gateway: Ad
     assert (answer.status, "line 1" in answer.json["error_description"]) == (400, True)
 
 
-async def test_one_query_of_the_past_runs_at_a_time(gateway: Addresses) -> None:
-    await insert(gateway, 1, 1)
-    triples = " ".join(f"<http://s> <http://q> {number} ." for number in range(300))
-    assert (await update(gateway, f"INSERT DATA {{ {triples} }}")).status == 200
-    port = int(gateway.query.split(":")[2].split("/")[0])
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    target = urlencode({"query": ENDLESS, "at": "2"})
-    writer.write(f"GET /query?{target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    await writer.drain()
+async def test_one_query_of_the_past_runs_at_a_time(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"time_ms_max": int(10_000 * TIMEOUT_S)}) as gateway:
+        await insert(gateway, 1, 1)
+        triples = " ".join(f"<http://s> <http://q> {number} ." for number in range(300))
+        assert (await update(gateway, f"INSERT DATA {{ {triples} }}")).status == 200
+        port = int(gateway.query.split(":")[2].split("/")[0])
+        before = forks()
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        target = urlencode({"query": ENDLESS, "at": "2"})
+        writer.write(f"GET /query?{target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        await writer.drain()
 
-    async def busy() -> bool:
-        return (await query(gateway, VALUES, at="1")).status == 429
+        async def runs() -> bool:
+            return forks() != before
 
-    async def free() -> bool:
-        return not await busy()
+        async def free() -> bool:
+            return (await query(gateway, VALUES, at="1")).status == 200
 
-    await until(busy)
-    assert len(await rows(gateway, VALUES)) == 1
-    writer.close()
-    await until(free)
+        await until(runs)
+        assert (await query(gateway, VALUES, at="1")).status == 429
+        assert len(await rows(gateway, VALUES)) == 1
+        writer.close()
+        await until(free)
 
 
 async def test_a_query_of_the_past_that_takes_too_long_is_ended(tmp_path: Path) -> None:
