@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 _EXACT_S = 1e-6
 """A shorter wait may be none on a clock of floats."""
 
@@ -28,3 +30,22 @@ class CoapPace:
             return wait_s
         self._full = full + self._each_s
         return 0.0
+
+
+class CoapPaces:
+    """A pace for each of several. per_s, burst: as for one; most: that are remembered, as long as they are not idle."""
+
+    def __init__(self, per_s: float, burst: int, most: int) -> None:
+        self._per_s, self._burst, self._most = per_s, burst, most
+        self._paces: dict[Hashable, CoapPace] = {}
+
+    def __len__(self) -> int:
+        return len(self._paces)
+
+    def allows(self, one: Hashable, at: float) -> bool:
+        """Whether it may happen to one now; it is counted then. One too many has to wait until another is idle."""
+        if one not in self._paces and len(self._paces) >= self._most:
+            self._paces = {name: pace for name, pace in self._paces.items() if not pace.idle(at)}
+            if len(self._paces) >= self._most:
+                return False
+        return not self._paces.setdefault(one, CoapPace(self._per_s, self._burst)).wait_s(at)

@@ -19,6 +19,8 @@ from aiocoap.numbers.codes import Code
 from lamplighter.adapters.coap.counters import ReadingCounters
 from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.links import Link
+from lamplighter.adapters.coap.pace import CoapPaces
+from lamplighter.adapters.coap.registrations import machine_of
 from lamplighter.adapters.coap.serving import (
     SiteAnswer,
     SiteCaller,
@@ -43,6 +45,8 @@ WAITING_READINGS_MAX = 20_000
 COMMIT_S = 30.0
 """After so long a request gets 5.03. Its readings may be written nevertheless."""
 RETRY_AFTER_S = 10
+WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX = 1 / 60, 20, 1_000
+"""Unreadable requests of one source that are warned of; others are only counted. So many sources are remembered."""
 SETS_MAX = 256
 """Sets of rules that cover a path together, with their caches."""
 
@@ -88,6 +92,7 @@ class PostedReadings:
         self._clock, self._trusted = clock, trusted
         self._rules: ReadingRules[PathRule] = ReadingRules(())
         self._sets: dict[tuple[PathRule, ...], ReadingRules[PathRule]] = {}
+        self._warned = CoapPaces(WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX)
         self._waiting: deque[_Post] = deque()
         self._waiting_readings = 0
         self._arrived = asyncio.Event()
@@ -176,7 +181,9 @@ class PostedReadings:
             readings = self._readings(path, request)
         except PayloadError as error:
             self.counters.unreadable += 1
-            self._warn(path, str(error))
+            source = request.caller.device if request.caller.protected else machine_of(request.caller)
+            if self._warned.allows(source, asyncio.get_running_loop().time()):
+                self._warn(path, str(error))
             raise SiteRefusal(Code.BAD_REQUEST, str(error)) from error
         if not readings:
             return SiteAnswer(Code.CHANGED)

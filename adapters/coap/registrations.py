@@ -25,7 +25,7 @@ from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.directory import Directory, Registrant, Registration, RegistrationError, registration_id
 from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
 from lamplighter.adapters.coap.links import LINK_FORMAT, Link
-from lamplighter.adapters.coap.pace import CoapPace
+from lamplighter.adapters.coap.pace import CoapPaces
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.literals import datetime_term
 from lamplighter.adapters.mapping import uris
@@ -127,7 +127,7 @@ class Registrations:
         """The source of each registration that no security context owns."""
         self._unstored: _Waiting = {}
         self._work = asyncio.Event()
-        self._returns: dict[str, CoapPace] = {}
+        self._returns = CoapPaces(RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX)
         self._fetches: dict[str, tuple[asyncio.Task[None], str]] = {}
         """With the source of each."""
         self._counts = dict.fromkeys(("registrations", "registrations_expired", "registrations_failed"), 0)
@@ -245,11 +245,7 @@ class Registrations:
         now = self._monotonic()
         with suppress(PayloadError):  # of a base of another scheme
             base = uris.authority(uris.normal(base))
-        if base not in self._returns and len(self._returns) >= RETURNS_MAX:
-            self._returns = {one: pace for one, pace in self._returns.items() if not pace.idle(now)}
-            if len(self._returns) >= RETURNS_MAX:
-                return False
-        return not self._returns.setdefault(base, CoapPace(RETURNS_PER_S, RETURNS_BURST)).wait_s(now)
+        return self._returns.allows(base, now)
 
     async def _fetch(self, query: Sequence[str], caller: SiteCaller) -> None:
         """Fetches the links of a source, and registers it (section 5.1)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.coap.pace import CoapPace
+from lamplighter.adapters.coap.pace import CoapPace, CoapPaces
 
 
 def test_a_burst_and_then_a_rate() -> None:
@@ -13,6 +13,14 @@ def test_a_burst_and_then_a_rate() -> None:
     assert [pace.wait_s(100.0) for _ in range(5)] == [0, 0, 0, 0.25, 0.25]
     assert [pace.wait_s(100.25) for _ in range(2)] == [0, 0.25]
     assert [pace.wait_s(1_000.0) for _ in range(4)] == [0, 0, 0, 0.25]
+
+
+def test_few_are_remembered_as_long_as_they_are_not_idle() -> None:
+    paces = CoapPaces(1, 2, 3)
+    assert [paces.allows(one, 10.0) for one in "aaabcde"] == [True, True, False, True, True, False, False]
+    assert len(paces) == 3
+    assert [paces.allows(one, 11.5) for one in "ade"] == [True, True, True]
+    assert len(paces) == 3
 
 
 @given(st.lists(st.floats(0, 2), max_size=300))

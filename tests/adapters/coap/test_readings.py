@@ -16,7 +16,7 @@ from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap.admission import Origin
 from lamplighter.adapters.coap.counters import ReadingCounters
-from lamplighter.adapters.coap.readings import PostedReadings
+from lamplighter.adapters.coap.readings import WARNINGS_BURST, PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.mapping import PathRule, PathTable, cbor
 from lamplighter.adapters.model.commits import ReadingCommits
@@ -174,6 +174,17 @@ async def test_a_refusal_of_the_gateway_is_the_answer_and_its_absence_too() -> N
         assert (await asker.ask(POST, "readings/hall", b"14")).code == Code.SERVICE_UNAVAILABLE
         gateway.connected = True
         assert (await asker.ask(POST, "readings/hall", b"14")).code == Code.CHANGED
+
+
+async def test_one_source_does_not_take_all_warnings() -> None:
+    warned: list[str] = []
+    async with served(FakeGateway()) as (readings, peer):
+        readings._warn = lambda path, reason: warned.append(path)
+        for number in range(WARNINGS_BURST + 5):
+            answer = await Asker(peer).ask(POST, f"readings/{number}", b"bad", token=b"%d" % number)
+            assert answer.code == Code.BAD_REQUEST
+        assert readings.counters.unreadable == WARNINGS_BURST + 5
+        assert warned == [f"readings/{number}" for number in range(WARNINGS_BURST)]
 
 
 async def test_a_body_is_not_read_while_too_many_readings_wait(monkeypatch: pytest.MonkeyPatch) -> None:
