@@ -72,7 +72,8 @@ class Registration:
     id: the last segment of its location. endpoint, sector: its identity. base: URI that its links are resolved against;
     given: whether the endpoint gave it, and its address was not taken instead. expires: by the clock of the directory.
     links: as they were sent. attributes: further parameters, such as et. owner: the security context that may change
-    the registration; empty: every source that is permitted. zone: the interface of a link-local base.
+    the registration; empty: every source that is permitted. zone: the interface of a link-local base. proven: whether
+    the source has shown that its address is the base; not stored.
     """
 
     id: str
@@ -86,6 +87,7 @@ class Registration:
     attributes: tuple[tuple[str, str | None], ...] = ()
     owner: str = ""
     zone: str = ""
+    proven: bool = False
 
     @property
     def location(self) -> str:
@@ -110,11 +112,12 @@ class Registration:
 @dataclass(frozen=True, slots=True)
 class Registrant:
     """Where a request comes from. base: the URI of its address, such as ``coap://192.168.7.20:5683``; owner, zone: as
-    in `Registration`."""
+    in `Registration`; verified: whether it has shown that it receives our answers."""
 
     base: str
     owner: str = ""
     zone: str = ""
+    verified: bool = False
 
 
 @dataclass(slots=True)
@@ -168,6 +171,7 @@ class Directory:
             attributes=tuple(found.attributes),
             owner=registrant.owner,
             zone=registrant.zone,
+            proven=registrant.verified and not found.base,
         )
         self._put(new)
         return new
@@ -201,6 +205,7 @@ class Directory:
             attributes=tuple(attributes),
             owner=registrant.owner or known.owner,
             zone=registrant.zone,
+            proven=registrant.verified and not (known.given or found.base),
         )
         self._registrations[id_] = changed
         return changed

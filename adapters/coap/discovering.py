@@ -244,15 +244,15 @@ class CoapDiscovering:
     def _known_id(self, registration: Registration) -> str:
         """The identifier of a device that was adopted by its address, before it registered; "": it has its own.
 
-        Afterwards the endpoint is the identity, and the address may change. Only a source that registers its own
-        address becomes the device that was adopted there.
+        Afterwards the endpoint is the identity, and the address may change. A source has to show that it has the
+        address, because its links replace those that a person saw.
         """
         entries, own = self.feed.entries, segment(registered_id(registration.endpoint, registration.sector))
         entry = entries.get(f"{SOURCE}/{own}")
         if entry is not None and entry.adoption != "proposed":
             return ""
         before = next((one.device.id for one in entries.values() if one.device.endpoint == own), "")
-        if before or registration.given:
+        if before or not registration.proven:
             return before
         with contextlib.suppress(PayloadError, ValueError):
             entry = entries.get(f"{SOURCE}/{address_id(_authority(registration.base))}")

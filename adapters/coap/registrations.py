@@ -91,7 +91,7 @@ class RegistrationListener(Protocol):
 def registrant_of(caller: SiteCaller) -> Registrant:
     address, port = caller.origin
     host = f"[{str(address).partition('%')[0]}]" if address.version == 6 else f"{address}"
-    return Registrant(f"coap://{host}:{port}", caller.device if caller.protected else "", caller.zone)
+    return Registrant(f"coap://{host}:{port}", caller.device if caller.protected else "", caller.zone, caller.verified)
 
 
 def machine_of(caller: SiteCaller) -> str:

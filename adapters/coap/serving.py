@@ -26,7 +26,7 @@ class SiteCaller(NamedTuple):
 
     origin: address and port; zone: the interface of a link-local address, else "". device: the name of its table
     ``[coap.devices.NAME]`` or of its key, else "". protected: by OSCORE, so that device is proven. permitted: whether
-    it may use the server; others see what is public.
+    it may use the server; others see what is public. verified: whether it has shown that it receives our answers.
     """
 
     origin: Origin
@@ -34,6 +34,7 @@ class SiteCaller(NamedTuple):
     device: str = ""
     protected: bool = False
     permitted: bool = True
+    verified: bool = False
 
 
 class SiteRequest(NamedTuple):

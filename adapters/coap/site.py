@@ -249,7 +249,7 @@ class Site:
         request = SiteRequest(
             message.code.name,
             message.opt.uri_path,
-            caller,
+            caller._replace(verified=exchange.limit is None),
             message.opt.uri_query,
             body,
             content_format,

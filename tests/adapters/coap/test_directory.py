@@ -401,3 +401,14 @@ class Registering(RuleBasedStateMachine):
 
 
 TestRegistering = Registering.TestCase
+
+
+def test_a_base_is_proven_by_a_verified_source_that_names_no_other() -> None:
+    found = Directory(lambda: 0.0)
+    verified = Registrant("coap://192.0.2.7:5683", verified=True)
+    assert found.register(["ep=a"], b"</t>", verified).proven
+    assert not found.register(["ep=b", "base=coap://192.0.2.7"], b"</t>", verified).proven
+    assert not found.register(["ep=c"], b"</t>", Registrant("coap://192.0.2.7:5683")).proven
+    one = found.register(["ep=d"], b"</t>", Registrant("coap://192.0.2.7:5683"))
+    assert found.update(one.id, [], verified).proven
+    assert not found.update(one.id, ["base=coap://192.0.2.9"], verified).proven

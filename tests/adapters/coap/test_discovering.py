@@ -263,7 +263,7 @@ def at(base: str, text: bytes = LAMP) -> Proposal:
 
 async def test_a_device_that_registers_after_its_adoption_stays_the_same() -> None:
     gateway, names = StatesGateway(), DeviceNames(BASE)
-    own = replace(registration(), given=False)
+    own = replace(registration(), proven=True)
     async with discovering(gateway, found=Found([at("coap://192.168.7.20")]), names=names, multicast_s=3600) as one:
         await until(lambda: states(gateway) == ["192.168.7.20~5683 proposed"])
         gateway.write(one.feed.registry.adoption(one.feed.entries["coap/192.168.7.20~5683"]))
@@ -288,13 +288,13 @@ async def test_a_device_that_registers_after_its_adoption_stays_the_same() -> No
         assert "is known as coap/192.168.7.20~5683, hall: adopted" in str(offered(found, one.feed.entries))
 
 
-async def test_a_base_that_was_only_claimed_does_not_take_an_adopted_device_over() -> None:
+async def test_an_address_that_was_only_claimed_does_not_take_an_adopted_device_over() -> None:
     gateway = StatesGateway()
     async with discovering(gateway, found=Found([at("coap://192.168.7.20")]), multicast_s=3600) as one:
         await until(lambda: states(gateway) == ["192.168.7.20~5683 proposed"])
         gateway.write(one.feed.registry.adoption(one.feed.entries["coap/192.168.7.20~5683"]))
         await settled()
-        one.took("registered", replace(registration(), given=True))
+        one.took("registered", registration())
         await settled()
         assert states(gateway) == ["192.168.7.20~5683 adopted", "hall proposed"]
 

@@ -180,7 +180,7 @@ async def test_a_protected_request_is_of_its_device_and_its_answer_is_protected(
         assert (found.code, found.payload) == (Code.CONTENT, LONG[:1024])
         assert found.opt.block2.more
         caller = shelf.requests[-1].caller
-        assert (caller.device, caller.protected) == ("lamp", True)
+        assert (caller.device, caller.protected, caller.verified) == ("lamp", True, True)
         refused, _ = await asker.ask(uri_path=("nothing",))
         assert refused.code == Code.NOT_FOUND
 
@@ -225,6 +225,10 @@ async def test_a_forged_source_changes_nothing_where_writes_need_echo() -> None:
         assert (await Asker(peer).ask(POST, "box", b"ON", token=b"e")).code == Code.CHANGED
         assert (await asker.once(POST, "box", b"OFF", token=b"f")).code == Code.CHANGED  # verified now
         assert [one.body for one in shelf.requests] == [b"ON", b"OFF"]
+        assert all(one.caller.verified for one in shelf.requests)
+    async with coap_site(shelf) as (_site, peer):
+        assert (await Asker(peer, echo=False).once(POST, "box", b"ON")).code == Code.CHANGED
+        assert not shelf.requests[-1].caller.verified
 
 
 async def test_a_body_in_blocks_arrives_whole() -> None:
