@@ -28,6 +28,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.components import require_page
 from tests.support.places import ROOT
 
 FOREIGN = "foreign = True\n"
@@ -175,6 +176,15 @@ def test_the_gateway_serves_a_query_and_stops_on_a_signal(installation: Installa
     finally:
         gateway.kill()
         gateway.communicate()
+
+
+def test_the_web_page_is_in_the_wheel_without_its_sources(installation: Installation) -> None:
+    page = require_page()
+    packed = {name.removeprefix("lamplighter/gateway/page/") for name in contents(installation.wheel)}
+    assert {f"built/assets/{name}" for name in page.files} | {"built/index.html", "built/licenses.txt"} <= packed
+    assert not {name for name in packed if name.startswith("source/") or name in ("build.sh", "node.lock")}
+    told = installation.run("python", "-c", "from lamplighter.gateway.page.assets import *; print(built_assets())")
+    assert told.stdout.startswith("Assets("), told.stderr
 
 
 def test_the_demo_plays_with_its_mapping_and_application(installation: Installation) -> None:

@@ -24,7 +24,7 @@ function stateClass(state) {
     return STATES[state]?.[0] ?? "warn";
 }
 
-export function Component({ one }) {
+export function HealthComponent({ one }) {
     const since = one.since ? Date.parse(one.since) : NaN;
     return html`<li class=${`component ${stateClass(one.state)}`}>
         <div><strong><bdi>${cut(one.name, 120)}</bdi></strong> <span class=${`tag ${stateClass(one.state)}`}>${one.state}</span>
@@ -38,7 +38,7 @@ function Problems({ health }) {
     const components = health.components ?? [];
     if (components.length) {
         const wrong = components.filter((one) => one.state !== "ok"), well = components.filter((one) => one.state === "ok");
-        return html`${wrong.length ? html`<ul class="components">${wrong.map((one) => html`<${Component} key=${one.name} one=${one} />`)}</ul>` : null}
+        return html`${wrong.length ? html`<ul class="components">${wrong.map((one) => html`<${HealthComponent} key=${one.name} one=${one} />`)}</ul>` : null}
             ${well.length ? html`<h2 class="hidden">In order</h2><ul class="well">${well.map((one) => html`<li class="tag ok" key=${one.name}><span aria-hidden="true">✓ </span><bdi>${cut(one.name, 120)}</bdi><span class="hidden"> ok</span></li>`)}</ul>` : null}`;
     }
     if (!health.problems?.length) return null;

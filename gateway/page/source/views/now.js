@@ -1,4 +1,5 @@
 // What is the case now: problems first, then each room or post with its readings and actuators.
+import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { Sparkline } from "../chart.js";
@@ -7,7 +8,7 @@ import { html } from "../html.js";
 import { Failure, Head, Iri, usePolled, useTick } from "../parts.js";
 import { go } from "../route.js";
 import { age, cut, isBoolean, lasting, isNumber, localName, numberText, text } from "../terms.js";
-import { Component } from "./health.js";
+import { HealthComponent } from "./health.js";
 import { Site } from "./site.js";
 
 const HEALTH_MS = 5000;
@@ -22,7 +23,7 @@ function Value({ value, unit }) {
 }
 
 function Age({ time, problem, now }) {
-    if (!time) return html`<span class="age" title="The time of this value is not known">${problem || "no time"}</span>`;
+    if (!time) return html`<span class="age" title=${problem || "no time"}><span aria-hidden="true">–</span><span class="hidden">${problem || "no time"}</span></span>`;
     const at = Date.parse(time.value);
     return html`<time class="age" datetime=${time.value} title=${new Date(at).toLocaleString("en-GB")}>${Number.isFinite(at) ? age(Math.max(0, now - at)) : ""}</time>`;
 }
@@ -60,7 +61,28 @@ function Actuator({ one, now }) {
     ${one.refused ? html`<li class="why"><bdi>${cut(one.refused, 300)}</bdi></li>` : null}`;
 }
 
-function Feature({ card, now }) {
+// All that a card shows, as text: a card is drawn again only when that changes, as a site may have a thousand.
+function shownOf(card, now) {
+    const when = (time) => (time ? age(Math.max(0, now - Date.parse(time.value))) : "");
+    const parts = [card.title, card.area];
+    for (const one of card.streams) parts.push(one.about, one.value?.value, one.unit, one.problem, one.offline, when(one.time), one.points.length, one.points.at(-1)?.[0]);
+    for (const one of card.actuators) {
+        parts.push(one.iri, one.label, one.desired?.value, one.reported?.value, one.acknowledged?.value, one.refused, one.offline, when(one.time));
+    }
+    return parts.join("\n");
+}
+
+class Feature extends Component {
+    shouldComponentUpdate({ shown }) {
+        return shown !== this.props.shown;
+    }
+
+    render({ card, now }) {
+        return html`<${Card} card=${card} now=${now} />`;
+    }
+}
+
+function Card({ card, now }) {
     const names = card.streams.map((stream) => stream.property);
     return html`<section class=${card.trouble ? "card trouble" : "card"} aria-label=${cut(card.title, 120)}>
         <h2>${card.iri ? html`<${Iri} iri=${card.iri} label=${cut(card.title, 120)} />` : card.title}${card.area ? html` <small><bdi>${cut(card.area, 60)}</bdi></small>` : null}</h2>
@@ -77,11 +99,11 @@ function Problems({ health, offline, now }) {
     const listed = (name) => offline.length > 0 && (name === "devices" || offline.some(({ iri }) => iri.endsWith(`/${name}`)
         || iri.endsWith(name.replace("device/", "/"))));
     const wrong = (health?.components ?? []).filter((one) => one.state !== "ok" && !listed(one.name));
-    const told = wrong.length ? [] : health?.problems ?? [];
+    const told = health?.components ? [] : health?.problems ?? [];
     if (!wrong.length && !told.length && !offline.length) return null;
     return html`<section class="problems" aria-label="Problems">
         ${wrong.length || told.length ? html`<ul class="components">
-            ${wrong.map((one) => html`<${Component} key=${one.name} one=${one} />`)}
+            ${wrong.map((one) => html`<${HealthComponent} key=${one.name} one=${one} />`)}
             ${told.map((problem) => html`<li class=${`component ${health.status === "degraded" ? "warn" : "bad"}`}><p><bdi>${cut(problem)}</bdi></p></li>`)}
         </ul>` : null}
         ${offline.length ? html`<div class="component warn"><strong>${offline.length === 1 ? "1 device is offline" : `${offline.length} devices are offline`}</strong>
@@ -129,6 +151,6 @@ export function Now() {
         <${Failure} error=${error} />
         ${failures.map((failure) => html`<${Failure} error=${failure} />`)}
         <${Problems} health=${health} offline=${known?.offline() ?? []} now=${now} />
-        ${cards.length ? html`<div class="cards">${shown.map((card) => html`<${Feature} key=${card.iri} card=${card} now=${now} />`)}</div>`
+        ${cards.length ? html`<div class="cards">${shown.map((card) => html`<${Feature} key=${card.iri} card=${card} now=${now} shown=${shownOf(card, now)} />`)}</div>`
             : known?.loaded ? html`<${Empty} />` : html`<p class="note" role="status">Loading…</p>`}`;
 }
