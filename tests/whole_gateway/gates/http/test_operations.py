@@ -41,7 +41,7 @@ async def test_ready_is_told_once_updates_are_taken_and_not_while_the_disk_refus
         monkeypatch.setattr("lamplighter.gateway.disk.os.write", full)
         assert (await update(at, INSERT)).status == 507
         refusing = await http(url)
-        assert (refusing.status, refusing.json) == (503, {"ready": False})
+        assert (refusing.status, refusing.json) == (503, {"ready": False, "component": "log"})
         monkeypatch.setattr("lamplighter.gateway.disk.os.write", write)
         assert (await update(at, INSERT)).status == 200
         assert (await http(url)).status == 200
