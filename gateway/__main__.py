@@ -19,6 +19,7 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
+from lamplighter.gateway.cli.bundle_command import add_bundle_command
 from lamplighter.gateway.cli.check_command import add_check_command
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.command_tree import SHELLS, tree
@@ -130,6 +131,7 @@ def command_parser() -> argparse.ArgumentParser:
     add_commands(command)
     add_client_commands(command)
     add_load_command(command)
+    add_bundle_command(command)
     add_devices_commands(command)
     add_readings_command(command)
     add_explain_command(command)

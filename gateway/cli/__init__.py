@@ -1,7 +1,8 @@
 """The commands of `lamplighter`.
 
-check_command: check; status_command: status; listing_commands: subscriptions, timers; load_command: load; commands:
-verify, log, backup, restore; client_commands: query, update, subscribe, register; security_commands: clients, keys;
+bundle_command: bundle; check_command: check; status_command: status; listing_commands: subscriptions, timers;
+load_command: load; commands: verify, log, backup, restore; client_commands: query, update, subscribe, register;
+security_commands: clients, keys;
 mapping_commands: mapping test, mapping check; devices_commands: devices; devices_key: devices key; devices_discover:
 devices discover; readings_commands: readings; explain_command: explain; running_dataset: how devices and readings ask
 the gateway; init: init; templates: the applications that init writes; install: install, uninstall; confirmation: the

@@ -34,6 +34,7 @@ LINES = {
     "readings": ["readings"],
     "mapping": ["mapping", "check"],
     "load": ["load", "{folder}/a.ttl"],
+    "bundle": ["bundle", "{folder}/bundle.tar.gz", "--yes"],
     "init": ["init", "leak-alarm", "--alarm", "a", "--force"],
     "install": ["install", "--dry-run"],
     "uninstall": ["uninstall", "--dry-run"],

@@ -1,0 +1,263 @@
+"""The command ``lamplighter bundle``: one file for people who help, without secrets.
+
+Two measures keep secrets out: only what is listed below goes in, and each text is searched for the secrets of this
+gateway and for what looks like one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lamplighter.adapters.coap.contexts import contexts_folder
+from lamplighter.cloud_sync.settings import storage_options
+from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.tables import counted
+from lamplighter.gateway.cli.check_command import checked
+from lamplighter.gateway.cli.commands import Adder, config_file, settings_and_data
+from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.progress import ProgressBar
+from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.gates.opening import FOLDER
+from lamplighter.gateway.history.verification import verify
+from lamplighter.gateway.service.preflight import CREDENTIALS
+from lamplighter.gateway.settings import Settings
+
+_REMOVED = "[removed]"
+_SECRET_KEYS = {"username"}
+"""Keys of the settings whose values are removed; secrets themselves are in files."""
+_LINES = 5000
+_JOURNAL_S = 60
+_LEAST_CHARACTERS = 6
+"""Of a secret that is searched for; a shorter one would be found everywhere."""
+_STORED = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
+_SUSPICIOUS = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL), _REMOVED),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*){1,2}"), _REMOVED),
+    (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {_REMOVED}"),
+    (re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s@\"']+@"), rf"\1{_REMOVED}@"),
+    (
+        re.compile(r"(?i)\b((?:client_)?secret|password|token|passwd|psk)([\"']?\s*[=:]\s*[\"']?)[^\s\"',}]+"),
+        rf"\1\2{_REMOVED}",
+    ),
+)
+"""Private keys, tokens, credentials of headers and URLs, and values named like secrets."""
+
+Part = tuple[str, Callable[[], str]]
+"""The name of a file, and what makes its text."""
+
+
+def add_bundle_command(command: Adder) -> None:
+    """Declares the command. command: as in `gateway.__main__`."""
+    bundle = command("bundle", "write a support file: settings, health, figures, log; without secrets", _bundle)
+    bundle.add_argument("file", nargs="?", type=Path, help="default: lamplighter-bundle-<time>.tar.gz")
+    bundle.add_argument(
+        "--no-verify", action="store_true", help="leave out the check of the change log, which takes long"
+    )
+    bundle.add_argument("--json", action="store_true", help="print the names of file and parts as JSON")
+    add_reach_options(bundle)
+    add_confirmation(bundle)
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    file: Path = options.file or Path(f"lamplighter-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
+    if file.exists() and not confirmed(f"Replace the existing file {file}?", yes=options.yes):
+        return 1
+    settings, data = settings_and_data(options)
+    secrets = sorted(known_secrets(settings, config_file(options), data), key=len, reverse=True)
+    parts = _parts(options, settings, data)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with (
+            os.fdopen(descriptor, "wb") as out,
+            tarfile.open(fileobj=out, mode="w:gz") as archive,
+            ProgressBar("bundle", "parts", len(parts)) as bar,
+        ):
+            for name, make in parts:
+                _add(archive, name, without_secrets(_made(make), secrets))
+                bar.advance(1)
+    except OSError as error:
+        raise ChangeLogError(str(error.strerror), path=file, hint="name a file that can be written") from error
+    if options.json:
+        print(json.dumps({"file": str(file), "parts": [name for name, _ in parts]}))
+    else:
+        print(f"wrote {file}: {counted(len(parts), 'part')}; read it before you send it")
+    return 0
+
+
+def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
+    content = text.encode(errors="replace")
+    entry = tarfile.TarInfo(f"lamplighter-bundle/{name}")
+    entry.size, entry.mtime = len(content), int(datetime.now(UTC).timestamp())
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def _made(make: Callable[[], str]) -> str:
+    """The text of a part, or why there is none: the bundle is for gateways with faults."""
+    try:
+        return make()
+    except (GatewayError, OSError, ValueError) as error:
+        return f"not available: {error}\n"
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[Part]:
+    config = config_file(options)
+    folder = config.parent if config else Path()
+
+    def answered(path: str) -> str:
+        with called(options, "GET", path) as answer:
+            return answer.read().decode(errors="replace")
+
+    def health() -> str:
+        found = json.loads(answered("/figures"))
+        return _json({name: found.get(name) for name in ("engine", "components", "applications", "brokers", "coap")})
+
+    parts: list[Part] = [
+        ("about.json", lambda: _json(_about(data))),
+        ("settings.json", lambda: _json(shown_settings(settings))),
+        ("check.txt", lambda: _checked(options)),
+        ("health.json", health),
+        ("figures.json", lambda: answered("/figures")),
+        ("metrics.txt", lambda: answered("/metrics")),
+        ("files.txt", lambda: "".join(_listed(data, folder))),
+        ("journal.txt", _journal),
+        ("services.txt", lambda: _output(["systemctl", "status", "--no-pager", "--lines=0", "lamplighter*"])),
+    ]
+    if not options.no_verify:
+        parts.append(("verify.json", lambda: _json(_verified(settings, data))))
+    return parts
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, default=str) + "\n"
+
+
+def _about(data: Path) -> dict[str, Any]:
+    usage = shutil.disk_usage(data if data.exists() else Path())
+    return {
+        "lamplighter": version("lamplighter"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "time": datetime.now(UTC).isoformat(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "disk": {"total": usage.total, "free": usage.free},
+        "packages": {one.metadata["Name"]: one.version for one in distributions()},
+    }
+
+
+def shown_settings(settings: Settings) -> Any:
+    """The settings by table and key, without the values of `_SECRET_KEYS`."""
+
+    def shown(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: _REMOVED if key in _SECRET_KEYS and one else shown(one) for key, one in value.items()}
+
+    return shown(msgspec.to_builtins(settings))
+
+
+def _checked(options: argparse.Namespace) -> str:
+    try:
+        _, found = checked(options)
+    except ConfigurationError as error:
+        return f"{error}\n"
+    return "".join(f"{line}\n" for line in ("valid", *found.notes))
+
+
+def _listed(data: Path, folder: Path) -> Iterator[str]:
+    """Sizes and names of the files in the data folder, and of applications and mapping rules."""
+    for top in (data, folder / "apps", folder / "mapping"):
+        for path in sorted(top.rglob("*")):
+            yield f"{path.lstat().st_size:>12} {oct(path.lstat().st_mode)[-4:]} {path}\n"
+
+
+def _journal() -> str:
+    return _output(["journalctl", "--no-pager", "--lines", str(_LINES), "--unit", "lamplighter*"])
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_JOURNAL_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise UpstreamError(f"{command[0]} did not end in {_JOURNAL_S} s") from error
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def _verified(settings: Settings, data: Path) -> Any:
+    report = verify(data, MachineClock(settings.gateway.clock_trusted))
+    return {name: value for name, value in vars(report).items() if name != "problems"} | {
+        "problems": list(map(str, report.problems))
+    }
+
+
+# --- secrets -----------------------------------------------------------------------------------------------------
+
+
+def known_secrets(settings: Settings, config: Path | None, data: Path) -> set[str]:
+    """The secrets in the files of this gateway: keys, passwords, options. Those that this user may not read cannot be
+    read for the bundle either."""
+    folder = config.parent if config else Path()
+    brokers = settings.mqtt.all_brokers().values()
+    found = {broker.username for broker in brokers}
+    for file in [*(Path(one.password_file) for one in brokers if one.password_file), *_credentials()]:
+        found |= {line.strip() for line in _text(file).splitlines()}
+    for file in [*data.glob(f"{FOLDER}/*"), *contexts_folder(data).rglob("*")]:
+        found |= set(_STORED.findall(_text(file)))
+    try:
+        found |= set(_strings(storage_options(settings.sync.options_file, folder)))
+    except (ConfigurationError, OSError):
+        found |= set(_text(folder / settings.sync.options_file).splitlines()) if settings.sync.options_file else set()
+    return {one for one in found if len(one) >= _LEAST_CHARACTERS}
+
+
+def _credentials() -> list[Path]:
+    try:
+        return sorted(CREDENTIALS.glob("lamplighter.*"))
+    except OSError:
+        return []
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:  # a folder, or not ours
+        return ""
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from _strings(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _strings(one)
+    else:
+        yield str(value)
+
+
+def without_secrets(text: str, secrets: list[str]) -> str:
+    """The text without the secrets, and without what looks like one. secrets: the longest first."""
+    for one in secrets:
+        text = text.replace(one, _REMOVED)
+    for pattern, instead in _SUSPICIOUS:
+        text = pattern.sub(instead, text)
+    return text
