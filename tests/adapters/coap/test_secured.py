@@ -12,7 +12,7 @@ from aiocoap import CHANGED, CONTENT, GET, POST, PUT, Message, oscore
 from aiocoap.numbers.codes import BAD_OPTION, BAD_REQUEST, UNAUTHORIZED
 
 from lamplighter.adapters.coap import secured
-from lamplighter.adapters.coap.contexts import Contexts, Key, make_context
+from lamplighter.adapters.coap.contexts import CHUNK, Contexts, Key, make_context
 from lamplighter.adapters.coap.secured import ReceivedRequest, RefusedRequest, SecuredContext, SentRequest, received
 from lamplighter.engine.errors import UpstreamError
 from tests.support.oscore_devices import Device, arriving, crashed
@@ -227,6 +227,41 @@ def test_after_a_crash_a_device_repeats_its_request_with_an_echo_value(tmp_path:
         with pytest.raises(RefusedRequest, match="Replay detected"):
             switched(contexts, replayed)
     contexts.close()
+
+
+def test_requests_that_cannot_be_verified_write_nothing_to_disk(
+    contexts: Contexts, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, _ = device.context.protect(Message(code=POST, payload=b"taken"))
+    switched(contexts, taken)
+    forged, _ = device.context.protect(Message(code=POST, payload=b"forged"))
+    forged.payload = forged.payload[:-1] + bytes([forged.payload[-1] ^ 1])
+    foreign = Message(code=POST, payload=b"x" * 20, oscore=b"\x09\x01\xfe")
+    synced: list[int] = []
+    monkeypatch.setattr("lamplighter.adapters.coap.contexts.os.fsync", synced.append)
+    for outer in (taken, forged, foreign):
+        for _ in range(2 * CHUNK):
+            with pytest.raises(RefusedRequest):
+                switched(contexts, outer)
+    assert synced == []
+
+
+def test_a_replay_after_a_crash_costs_few_writes(
+    tmp_path: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the device repeats an Echo value, each replay is answered with one, which takes a sender number."""
+    before = Contexts.load(tmp_path / "contexts")
+    old, _ = device.context.protect(Message(code=POST, payload=b"old"))
+    switched(before, old)
+    crashed(before)
+    contexts = Contexts.load(tmp_path / "contexts")
+    synced: list[int] = []
+    monkeypatch.setattr("lamplighter.adapters.coap.contexts.os.fsync", synced.append)
+    for _ in range(10 * CHUNK):
+        with pytest.raises(RefusedRequest, match="Echo needed"):
+            switched(contexts, old)
+    contexts.close()
+    assert len(synced) <= 2 * 10 * 2 + 10  # a file and its folder, for each half of a chunk at most
 
 
 def test_a_request_after_the_end_is_refused(tmp_path: Path, contexts: Contexts, device: Device) -> None:
