@@ -54,7 +54,7 @@ test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulat
 	@sh tests/fetch-npm.sh tests/zigbee2mqtt build/zigbee2mqtt Zigbee2MQTT
 	@$(BIN)/python -m pytest tests/zigbee2mqtt/running_zigbee2mqtt.py $(ARGS)
 
-test-faults: $(VENV)/test.stamp ## kills, power cuts, full disks, restarts and damaged files
+test-faults: $(VENV)/test.stamp $(PAGE) ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
 	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
 

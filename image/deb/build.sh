@@ -55,8 +55,8 @@ if comm -23 "$work/wanted" "$work/locked" | grep -q .; then
 fi
 
 if ! [ -f gateway/page/built/index.html ]; then
-    echo "deb: the web page was not built; make page says why" >&2
-    exit 1
+    say "web page"
+    PYTHON=$python sh gateway/page/build.sh # says why it cannot; then there is no package
 fi
 
 say "environment"

@@ -66,7 +66,8 @@ def page_port() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def shared(page_port: int) -> Iterator[Gateway]:
     with gateway_process(
-        gateway={"durability": "off"}, security={"origins": [f"http://dashboard.example:{page_port}"]}
+        gateway={"durability": "off", "clock_trusted": "always"},
+        security={"origins": [f"http://dashboard.example:{page_port}"]},
     ) as running:
         yield running
 

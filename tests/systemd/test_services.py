@@ -66,6 +66,12 @@ def machine(package: Path) -> Iterator[Machine]:
     machine.end()
 
 
+def test_the_package_has_the_web_page(package: Path) -> None:
+    files = run("dpkg-deb", "--contents", str(package))
+    assert "site-packages/lamplighter/gateway/page/built/index.html" in files
+    assert "gateway/page/source" not in files
+
+
 def all_is_well(machine: Machine) -> bool:
     units = ("lamplighter-gateway", "lamplighter-coap", "lamplighter-http.socket", "lamplighter-ws.socket")
     active = all(machine.show(unit, "ActiveState") == "active" for unit in units)
