@@ -112,7 +112,7 @@ class GatewayService:
 
     async def _apply(self, wanted: Settings) -> None:
         found = change(self._settings, wanted)
-        if found.applied:
+        if found.settings != self._settings:  # the health also needs the tables of adapters and shipper
             await self._runner.apply(found.settings)
             self._protection.apply(found.settings)
         self._settings = found.settings

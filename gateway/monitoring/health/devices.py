@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
 from time import perf_counter
 
 import pyoxigraph as ox
@@ -21,9 +23,11 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from lamplighter.ontology.vocabulary import (
+    ADOPTION,
     COAP_ADDRESS,
     DESIRED_STATE,
     HAS_STATUS,
+    LAST_SEEN,
     ONLINE,
     RDFS_LABEL,
     REPORTED_STATE,
@@ -83,7 +87,7 @@ class DeviceComponents:
             if len(found) == FOUND_MAX:
                 break
             node = quad.subject
-            if isinstance(node, ox.NamedNode):
+            if isinstance(node, ox.NamedNode) and self._text(node, ADOPTION) != "retired":
                 why, address = self._text(node, UNREACHABLE), self._text(node, COAP_ADDRESS)
                 reason = f"{self._label(node)}offline{why and ': '}{why}"
                 cure = "check its power and its network"
@@ -92,7 +96,7 @@ class DeviceComponents:
                 else:
                     name = self._name(node.value, "device/")
                     cure += "; if it is gone, `lamplighter devices remove`"
-                found.append(not_ok(name, "failed", reason, cure))
+                found.append(not_ok(name, "failed", reason, cure, self._time(node, LAST_SEEN)))
         return found
 
     # --- not as desired ---
@@ -164,6 +168,12 @@ class DeviceComponents:
     def _label(self, node: ox.NamedNode) -> str:
         label = self._text(node, RDFS_LABEL)
         return f"{label}: " if label else ""
+
+    def _time(self, node: ox.NamedNode, name: str) -> datetime | None:
+        with suppress(ValueError):
+            found = datetime.fromisoformat(self._text(node, name))
+            return found if found.tzinfo is not None else None
+        return None
 
     def _text(self, node: ox.NamedNode, name: str) -> str:
         for quad in self._store.native.quads_for_pattern(node, ox.NamedNode(name), None, _DEFAULT):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +24,7 @@ from lamplighter.gateway.monitoring.health.own import Space
 from tests.support.brokers import mosquitto
 from tests.support.commands import command
 from tests.support.components import require_command
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, wait_for
 from tests.support.mqtt_adapter import BASE, mqtt_adapter
 from tests.support.places import ROOT
 from tests.support.running_gateway import health, http, running_gateway, until, update
@@ -183,6 +185,21 @@ def test_an_application_whose_reactions_all_fail(tmp_path: Path) -> None:
         assert "reaction lamp/added fails: update OUT of query IN: the graph <urn:none> does not exist" in lines[2]
         assert lines[3].strip().startswith("-> correct apps/lights.jsap (`lamplighter check`)")
         assert "app lights          reactions 1, failed 1" in lines
+
+
+def test_a_reload_changes_the_components(tmp_path: Path) -> None:
+    """The brokers and the shipper are those of the new settings, though other processes reload their tables."""
+    mqtt, clock = {"host": "127.0.0.1", "port": 11}, {"clock_trusted": "always"}
+    with GatewayProcess(tmp_path, gateway=clock, mqtt=mqtt) as gateway:
+
+        def shown() -> str:
+            return command("status", "--config", gateway.config).stdout
+
+        assert "broker 127.0.0.1:11 " in shown() and " sync," not in shown()
+        text = gateway.config.read_text().replace("port = 11\n", "port = 12\n")
+        gateway.config.write_text(f'{text}[sync]\ndestination = "ship"\n')
+        os.kill(gateway.pid, signal.SIGHUP)
+        wait_for(lambda: "broker 127.0.0.1:12 " in shown() and " sync," in shown(), what="the new settings")
 
 
 # --- damage ---

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.monitoring.health import devices
 from lamplighter.gateway.monitoring.health.components import Component
-from tests.support.gateway_parts import FakeClock, recovered_runner, update
+from tests.support.gateway_parts import START, FakeClock, recovered_runner, update
 
 BASE = "http://lamplighter.local/"
 PREFIXES = (
@@ -58,6 +59,20 @@ async def test_offline_devices_are_named_with_their_label(runner: Runner) -> Non
     assert "lamplighter devices remove" in names["device/hall"].cure
     assert names["device/coap/a:1"].reason == "offline: no answer"
     await update(runner, f"{PREFIXES} DELETE {{ ?d gateway:online false }} WHERE {{ ?d gateway:online false }}")
+    assert set(found(runner)) == {"devices"}
+
+
+async def test_an_offline_device_was_last_seen_at_a_time(runner: Runner) -> None:
+    times = {"a": "2026-11-20T02:00:00Z", "b": "2026-11-20T02:00:00", "c": "yesterday"}
+    for name, seen in times.items():
+        await insert(runner, f"<{BASE}device/{name}> gateway:online false ; gateway:lastSeen '{seen}'")
+    names = found(runner)
+    assert names["device/a"].since == START - timedelta(days=1)
+    assert [names[f"device/{name}"].since for name in "bc"] == [START, START], "when it was found"
+
+
+async def test_a_retired_device_may_be_offline(runner: Runner) -> None:
+    await insert(runner, f"<{BASE}device/hall> gateway:online false ; gateway:adoption 'retired'")
     assert set(found(runner)) == {"devices"}
 
 
