@@ -76,11 +76,11 @@ class HealthModel:
     async def run(self) -> None:
         """Looks at the components until cancelled, so that changes are logged and dated."""
         while True:
-            await asyncio.sleep(TICK_S)
             try:
                 self.components()
             except Exception:  # the gateway does its work nevertheless
                 logger.exception("health not determined")
+            await asyncio.sleep(TICK_S)
 
     def _log(self, now: Component, before: Component | None) -> None:
         """Logs a change; at the first look, only what is not ok."""
