@@ -58,6 +58,8 @@ class SparqlEndpoint:
         self._query_method = query_method
         self._update_method = update_method
         self._tokens = tokens
+        self.as_of = ""
+        """Of the last answer to a query of a past dataset: its record and time, such as ``1/17 2026-11-21T...``."""
         for url in filter(None, (self._query_url, self._update_url)):
             if tokens is not None:
                 check_private(url)
@@ -125,10 +127,11 @@ class SparqlEndpoint:
         return UpdateAnswer(sequence, delayed)
 
     async def answer(
-        self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None
+        self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None, at: str | None = None
     ) -> tuple[str, bytes]:
-        """(media type, content) of the answer to a query. accept: the header Accept. Raises as `query`."""
-        async with self.stream(sparql, accept, graphs) as (media_type, chunks):
+        """(media type, content) of the answer to a query. accept: the header Accept; at: a record or time of a gateway,
+        whose dataset is queried; then `as_of` is the record that was used. Raises as `query`."""
+        async with self.stream(sparql, accept, graphs, at) as (media_type, chunks):
             data = bytearray()
             async for chunk in chunks:
                 data += chunk
@@ -138,12 +141,16 @@ class SparqlEndpoint:
 
     @asynccontextmanager
     async def stream(
-        self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None
+        self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None, at: str | None = None
     ) -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
         """As `answer`, with the content as a stream of chunks."""
         if not self._query_url:
             raise ConfigurationError("this endpoint has no address for queries; give query_url")
-        async with self._sent("query", self._query_url, self._query_method, sparql, graphs or {}, accept) as answer:
+        parameters = {**(graphs or {}), **({} if at is None else {"at": [at]})}
+        async with self._sent("query", self._query_url, self._query_method, sparql, parameters, accept) as answer:
+            self.as_of = answer.headers.get("lamplighter-at", "")
+            if at is not None and not self.as_of:
+                raise UpstreamError(f"{self._query_url} does not query past datasets; it answered with the current one")
             media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
             yield media_type, _chunks(answer)
 

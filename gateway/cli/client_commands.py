@@ -188,14 +188,14 @@ def _query(options: argparse.Namespace) -> int:
 
     async def ask() -> None:
         graphs = graph_members(*_graphs(options, profile))
-        if options.at is not None:
-            graphs["at"] = [options.at]
         async with _endpoint(options, addresses) as endpoint:
             if shape == "table":
-                media_type, data = await endpoint.answer(text, _FORMATS[shape], graphs)
+                media_type, data = await endpoint.answer(text, _FORMATS[shape], graphs, options.at)
+                _tell_record(endpoint)
                 _write(_shown(media_type, data).encode())
                 return
-            async with endpoint.stream(text, _FORMATS[shape], graphs) as (_, chunks):
+            async with endpoint.stream(text, _FORMATS[shape], graphs, options.at) as (_, chunks):
+                _tell_record(endpoint)
                 async for chunk in chunks:
                     _write(chunk)
             if shape == "json":
@@ -203,6 +203,12 @@ def _query(options: argparse.Namespace) -> int:
 
     asyncio.run(ask())
     return 0
+
+
+def _tell_record(endpoint: SparqlEndpoint) -> None:
+    """Says on standard error of which record the queried dataset is, if it is a past one."""
+    if endpoint.as_of:
+        print(f"lamplighter: dataset as of record {printable(endpoint.as_of)}", file=sys.stderr)
 
 
 def _write(data: bytes) -> None:

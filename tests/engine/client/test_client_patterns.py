@@ -84,6 +84,15 @@ async def test_requests_are_those_of_the_protocol(method: Any) -> None:
         assert parse_qs(update_body) == {"update": ["CLEAR ALL"], **using}
 
 
+async def test_an_endpoint_that_ignores_the_record_is_an_error() -> None:
+    with endpoint(200, "text/csv", b"n\r\n1\r\n") as (url, seen):
+        async with SparqlEndpoint(url) as at:
+            assert (await at.answer("SELECT ?n {}", "text/csv"))[1] == b"n\r\n1\r\n"
+            with pytest.raises(UpstreamError, match="does not query past datasets"):
+                await at.answer("SELECT ?n {}", "text/csv", at="1/17")
+    assert seen[1][1] == "/query?at=1%2F17"
+
+
 @pytest.mark.parametrize(
     ("status", "media_type", "body", "error", "message"),
     [

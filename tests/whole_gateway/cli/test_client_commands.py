@@ -63,7 +63,10 @@ async def test_a_past_dataset_is_queried(tmp_path: Path) -> None:
         for number in (1, 2, 3):
             assert (await update(at, f"INSERT DATA {{ <http://a> <http://p> {number} }}")).status == 200
         asked = ("query", "--url", base(at), "--format", "csv", "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }", "--at")
-        assert (await command(*asked, "2")).split() == ["n", "2"]
+        for format_, output in (("csv", "n\n2\n"), ("table", "n\n-\n2\n(1 row)\n")):
+            done = await asyncio.to_thread(lamplighter, *asked, "2", "--format", format_)
+            assert (done.returncode, done.stdout.replace("\r", "")) == (0, output)
+            assert done.stderr.startswith("lamplighter: dataset as of record 1/2 20")
         assert "the log has 1/1 to 1/3" in await command(*asked, "9", code=4)
 
 
