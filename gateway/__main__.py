@@ -19,6 +19,7 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
+from lamplighter.gateway.cli.backup_commands import add_backup_commands
 from lamplighter.gateway.cli.bundle_command import add_bundle_command
 from lamplighter.gateway.cli.check_command import add_check_command
 from lamplighter.gateway.cli.client_commands import add_client_commands
@@ -129,6 +130,7 @@ def command_parser() -> argparse.ArgumentParser:
     add_listing_commands(command)
     add_status_command(command)
     add_commands(command)
+    add_backup_commands(command)
     add_client_commands(command)
     add_load_command(command)
     add_bundle_command(command)

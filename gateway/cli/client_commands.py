@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -60,9 +61,13 @@ def add_client_commands(command: Adder) -> None:
     query.add_argument(
         "--at", metavar="TIME", help="query a past dataset: of a record (17, 1/17) or a time (gateways only; operators)"
     )
+    query.add_argument("--json", dest="format", action="store_const", const="json", help="like --format json")
     query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, otherwise json")
     update = command("update", "run a SPARQL update, or install the appliance update FILE.raucb", _update)
     _add_request(update, "update")
+    update.add_argument(
+        "--json", action="store_true", help="print the record, or the id of the delayed update, as JSON"
+    )
     update.add_argument("--delay", metavar="PT30S", help="run it after this time (delayed update; gateways only)")
     subscribe = command("subscribe", "subscribe to a query; print added (+) and removed (-) rows", _subscribe)
     _add_request(subscribe, "query")
@@ -275,7 +280,9 @@ def _update(options: argparse.Namespace) -> int:
                 text, using_graphs=using, using_named_graphs=using_named, extensions=extensions
             )
         if answer is None:
-            return "done"
+            return "{}" if options.json else "done"
+        if options.json:
+            return json.dumps({"record": answer.sequence, "delayed": answer.delayed})
         return f"record {answer.sequence}" if answer.delayed is None else f"delayed update {answer.delayed} is stored"
 
     print(asyncio.run(send()))

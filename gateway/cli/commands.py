@@ -1,13 +1,12 @@
-"""Commands on the data folder: `verify`, `log`, `backup`, `restore`.
+"""Commands on the data folder: `verify` and `log`.
 
 They read the data folder, with or without a running gateway, and change nothing in it, except that ``verify --accept``
-accepts reports of damage. `restore` calls the running gateway.
+accepts reports of damage.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import pwd
@@ -20,14 +19,11 @@ from typing import IO, Any
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.change_log.rdf_patch import patches
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.progress import ProgressBar, ReadFile
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
-from lamplighter.gateway.gates.local_call import call
-from lamplighter.gateway.history import backup
 from lamplighter.gateway.history.names import Names, cut, printable
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.history.verification import verify
@@ -43,7 +39,6 @@ SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/la
 TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
 """The types of records in the log."""
 CELL_CHARACTERS_MAX = 60
-_CHUNK = 64 * 1024
 _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 
 Adder = Callable[..., argparse.ArgumentParser]
@@ -56,15 +51,8 @@ def add_commands(command: Adder) -> None:
     checking.add_argument(
         "--accept", action="store_true", help="accept the damage that earlier starts have found, after the check"
     )
+    checking.add_argument("--json", action="store_true", help="print the report as JSON; not with --accept")
     add_confirmation(checking)
-    saving = command(
-        "backup", "back up the dataset and the gateway's state to a file, with or without a running gateway", _backup
-    )
-    saving.add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
-    add_confirmation(saving)
-    restore = command("restore", "restore the dataset and delayed updates of a backup into a running gateway", _restore)
-    restore.add_argument("file", type=Path, help="a file of `lamplighter backup`")
-    add_confirmation(restore)
     log = command("log", "show, export or replay the change log", _show)
     modes = log.add_subparsers(title="subcommands", required=True, dest="mode")
 
@@ -152,6 +140,10 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"{percent}{name}", file=sys.stderr)
 
     report = verify(data, MachineClock(settings.gateway.clock_trusted), progress)
+    if options.json and not options.accept:
+        told = {name: value for name, value in vars(report).items() if name != "problems"}
+        print(json.dumps(told | {"problems": list(map(str, report.problems))}))
+        return 1 if report.problems else 0
     span = "" if report.first is None or report.last is None else f", {shown(report.first)} to {shown(report.last)}"
     print(f"gateway    {report.gateway}")
     records, segments = counted(report.records, "record"), counted(report.segments, "segment")
@@ -294,55 +286,3 @@ def _output(path: Path | None, history: History | None = None) -> Iterator[IO[by
         raise ConfigurationError(f"{path}: {error.strerror}; name a file that can be written") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-# --- backup, restore --------------------------------------------------------------------------------------
-
-
-def _backup(options: argparse.Namespace) -> int:
-    settings, data = settings_and_data(options)
-    if options.file.exists() and not confirmed(f"Replace the existing file {options.file}?", yes=options.yes):
-        return 1
-    try:
-        answer = call(settings, data, "GET", "/backup")
-    except UpstreamError as error:
-        _say(f"{error}; the backup is made from {data}")
-        clock = MachineClock(settings.gateway.clock_trusted)
-        made = backup.save(options.file, backup.offline(data, clock, _say))
-    else:
-        with answer, ProgressBar(f"backup {options.file.name}", "bytes") as bar:
-            made = backup.save(options.file, bar.through(_chunks(answer)))
-    print(f"backup of {made.place}: {_content(made)}, {counted(made.bytes, 'byte')}, checked")
-    return 0
-
-
-def _restore(options: argparse.Namespace) -> int:
-    settings, data = settings_and_data(options)
-    made = backup.checked(options.file)
-    print(f"backup of {made.place} from {made.ts[:19]}Z: {_content(made)}")
-    if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
-        return 1
-    headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
-    with (
-        ProgressBar(f"restore {options.file.name}", "bytes sent", made.bytes) as bar,
-        ReadFile(options.file, bar) as content,
-        call(settings, data, "POST", "/restore", content, headers) as answer,
-    ):
-        done = json.load(answer)
-    print(
-        f"restored by record {done['sequence']}: {counted(done['removed'], 'quad')} removed, {done['added']} added, "
-        f"{counted(done['cancelled'], 'delayed update')} cancelled, {done['delayed']} set"
-    )
-    return 0
-
-
-def _content(made: backup.Backup) -> str:
-    return f"{counted(made.quads, 'quad')}, {counted(made.timers, 'delayed update')}"
-
-
-def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    try:
-        while chunk := answer.read(_CHUNK):
-            yield chunk
-    except (OSError, http.client.HTTPException) as error:
-        raise UpstreamError(f"the backup was interrupted: {error!r}; try again") from error

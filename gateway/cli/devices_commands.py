@@ -24,6 +24,7 @@ from lamplighter.gateway.cli.commands import add_mode, shortened, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
+from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
 from lamplighter.gateway.history.names import printable
@@ -67,7 +68,12 @@ def add_devices_commands(command: Adder) -> None:
     add_confirmation(remove)
     key = add_mode(modes, "key", "make a key (OSCORE) for a CoAP device, and give the device's half once", make_key)
     add_key_arguments(key)
-    add_mode(modes, "problems", "list announcements and messages that were not used, with the reasons", _problems)
+    problems = add_mode(
+        modes, "problems", "list announcements and messages that were not used, with the reasons", _problems
+    )
+    problems.add_argument("--json", action="store_true", help="print one JSON object per problem and line")
+    for parser in (devices, *(one for name, one in modes.choices.items() if name != "key")):
+        add_reach_options(parser)
 
 
 def _add_device(parser: argparse.ArgumentParser) -> None:
@@ -355,6 +361,13 @@ def _remove(options: argparse.Namespace) -> int:
 def _problems(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     found = gateway.rows(gateway.problems.query)
+    if options.json:
+        names = ("source", "topic", "device", "reason", "count", "seen")
+        for row in found:
+            print(
+                json.dumps({name: None if one is None else lexical(one) for name, one in zip(names, row, strict=True)})
+            )
+        return 0
     if not found:
         print("no problems since the MQTT adapter started")
         return 0

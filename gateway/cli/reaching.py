@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import http.client
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -122,8 +123,7 @@ def called(
         return call(settings, data, method, path, content, headers)
     addresses = addresses_at(url)
     place = urlsplit(addresses.query)
-    given = tokens(options, addresses)
-    authorization = {} if given is None else {"Authorization": f"Bearer {asyncio.run(_first(given))}"}
+    authorization = _authorization(options, addresses)
     connection: http.client.HTTPConnection
     if place.scheme == "https":
         tls = trusting(file_option(options, "ca"))
@@ -133,6 +133,17 @@ def called(
     return exchange(
         connection, f"{place.scheme}://{place.netloc}", method, path, content, {**authorization, **(headers or {})}
     )
+
+
+def _authorization(options: argparse.Namespace, addresses: EndpointAddresses) -> dict[str, str]:
+    """The header with the token. It is fetched once for each command."""
+    given = tokens(options, addresses)
+    if given is None:
+        return {}
+    if "fetched" not in options:
+        with ThreadPoolExecutor(1) as thread:  # the command may have an event loop of its own
+            options.fetched = thread.submit(asyncio.run, _first(given)).result()
+    return {"Authorization": f"Bearer {options.fetched}"}
 
 
 async def _first(given: Tokens) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.commands import shortened, table
+from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.ontology.vocabulary import (
     GATEWAY,
@@ -45,11 +47,17 @@ def add_readings_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
     readings = command("readings", "show the newest reading of each sensor of a running gateway", _readings)
     readings.add_argument("name", nargs="?", default="", metavar="NAME", help="of a device or feature, or a part of it")
+    readings.add_argument("--json", action="store_true", help="print one JSON object per sensor and line")
+    add_reach_options(readings)
 
 
 def _readings(options: argparse.Namespace) -> int:
     dataset = RunningDataset(options)
     rows = list(_newest(dataset, options.name))
+    if options.json:
+        for row in rows:
+            print(json.dumps(dict(zip(("name", "observes", "value", "unit", "time"), row, strict=True))))
+        return 0
     if not rows:
         print(
             f"no readings{f' of {options.name!r}' if options.name else ''}; `lamplighter devices problems` may say why"

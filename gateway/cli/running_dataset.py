@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
+from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.gateway.cli.commands import settings_and_data
-from lamplighter.gateway.gates.local_call import call
+from lamplighter.gateway.cli.reaching import addresses_at, called, option
 
 
 class RunningDataset:
     """The dataset of the gateway with the configuration that a command was given."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.settings, self._data = settings_and_data(options)
+        self.settings, _ = settings_and_data(options)
+        self._options = options
+        url = option(options, "url")
+        there = None if url is None else addresses_at(url)
+        self._query_path = self.settings.http.query_path if there is None else urlsplit(there.query).path
+        self._update_path = self.settings.http.update_path if there is None else urlsplit(there.update).path
 
     def rows(self, query: str) -> list[tuple[Term | None, ...]]:
         """The result of a SELECT query. Raises UpstreamError, RefusedError."""
         headers = {"Content-Type": "application/sparql-query", "Accept": "application/sparql-results+json"}
-        path = self.settings.http.query_path
-        with call(self.settings, self._data, "POST", path, query.encode(), headers) as answer:
+        with called(self._options, "POST", self._query_path, query.encode(), headers) as answer:
             text = answer.read()
         try:
             return list(Bag.from_json(json.loads(text)))
@@ -31,6 +36,5 @@ class RunningDataset:
     def update(self, text: str) -> None:
         """Raises UpstreamError, RefusedError."""
         headers = {"Content-Type": "application/sparql-update"}
-        path = self.settings.http.update_path
-        with call(self.settings, self._data, "POST", path, text.encode(), headers) as answer:
+        with called(self._options, "POST", self._update_path, text.encode(), headers) as answer:
             answer.read()

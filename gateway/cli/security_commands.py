@@ -8,9 +8,9 @@ from shlex import quote as quoted
 from typing import Any
 from urllib.parse import quote
 
-from lamplighter.gateway.cli.commands import Adder, add_mode, settings_and_data, table
+from lamplighter.gateway.cli.commands import Adder, add_mode, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.gates.local_call import call
+from lamplighter.gateway.cli.reaching import add_reach_options, called
 
 _KINDS = ("read", "write", "subscribe")
 
@@ -39,6 +39,10 @@ def add_security_commands(command: Adder) -> None:
     rotate.add_argument("--revoke", action="store_true", help="invalidate all existing tokens")
     for parser in (remove, rotate):
         add_confirmation(parser)
+    for parser in (add, code, permit, remove, rotate):
+        parser.add_argument("--json", action="store_true", help="print the gateway's answer as JSON")
+    for parser in (listed, add, code, permit, remove, rotate):
+        add_reach_options(parser)
 
 
 def _permissions(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +58,9 @@ def _permissions(parser: argparse.ArgumentParser) -> None:
 
 def _ask(options: argparse.Namespace, method: str, path: str, members: dict[str, Any] | None = None) -> tuple[str, Any]:
     """The answer as text and parsed. Raises UpstreamError, RefusedError."""
-    settings, data = settings_and_data(options)
     content = None if members is None else json.dumps(members).encode()
     headers = {} if content is None else {"Content-Type": "application/json"}
-    with call(settings, data, method, path, content, headers) as answer:
+    with called(options, method, path, content, headers) as answer:
         text = answer.read().decode()
     return text, json.loads(text)
 
@@ -97,23 +100,24 @@ def _new(options: argparse.Namespace, how: str) -> Any:
 
 
 def _add(options: argparse.Namespace) -> int:
-    if options.register:
-        answer = _new(options, "register")
+    answer = _new(options, "register" if options.register else "list")
+    if options.json:
+        print(json.dumps(answer))
+    elif options.register:
         print(f"client_id      {answer['name']}\nclient_secret  {answer['client_secret']}")
         print("The secret is shown only once; the gateway does not store it.")
+    elif answer["needs_code"]:
+        print(f"{options.name} is listed; it registers with a code: lamplighter clients code {quoted(options.name)}")
     else:
-        answer = _new(options, "list")
-        if answer["needs_code"]:
-            print(
-                f"{options.name} is listed; it registers with a code: lamplighter clients code {quoted(options.name)}"
-            )
-        else:
-            print(f"{options.name} may now register once; the first client that asks under this name gets it")
+        print(f"{options.name} may now register once; the first client that asks under this name gets it")
     return 0
 
 
 def _code(options: argparse.Namespace) -> int:
     answer = _new(options, "code")
+    if options.json:
+        print(json.dumps(answer))
+        return 0
     print(f"{answer['code']}  for {answer['name']}, valid for {answer['life_s']} s")
     print(f"A client that cannot send a code registers as {answer['name']}#{answer['code']}")
     return 0
@@ -125,7 +129,10 @@ def _permit(options: argparse.Namespace) -> int:
     kept = {kind: before.get(kind, []) for kind in _KINDS} | {"operate": before.get("operate", False)}
     if options.no_operate:
         kept["operate"] = False
-    _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _asked(options))
+    text, _ = _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _asked(options))
+    if options.json:
+        print(text)
+        return 0
     print(f"the permissions of {options.name} have changed; subscriptions that would see other graphs have ended")
     return 0
 
@@ -134,7 +141,10 @@ def _remove(options: argparse.Namespace) -> int:
     question = f"Remove the client {options.name}, with its secret, subscriptions and delayed updates?"
     if not confirmed(question, yes=options.yes):
         return 1
-    _ask(options, "DELETE", f"/clients/{quote(options.name, safe='')}")
+    text, _ = _ask(options, "DELETE", f"/clients/{quote(options.name, safe='')}")
+    if options.json:
+        print(text)
+        return 0
     print(f"{options.name} is removed; its tokens are refused, and its subscriptions have ended")
     return 0
 
@@ -143,6 +153,9 @@ def _rotate(options: argparse.Namespace) -> int:
     if options.revoke and not confirmed("Invalidate all existing tokens?", yes=options.yes):
         return 1
     answer = _ask(options, "POST", "/keys/rotate", {"revoke": options.revoke})[1]
+    if options.json:
+        print(json.dumps(answer))
+        return 0
     print(f"new tokens are signed with the key {answer['kid']}")
     if options.revoke:
         print("all earlier tokens are refused; clients fetch new ones automatically")

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lamplighter.engine.tables import counted
-from lamplighter.gateway.cli.commands import settings_and_data, table
-from lamplighter.gateway.gates.local_call import call
+from lamplighter.gateway.cli.commands import table
+from lamplighter.gateway.cli.reaching import add_reach_options, called
 from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.monitoring.health.components import span
 
@@ -26,11 +26,11 @@ def add_status_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
     status = command("status", "show the health of a running gateway: components, requests, subscriptions", _status)
     status.add_argument("--json", action="store_true", help="print the JSON of GET /figures")
+    add_reach_options(status)
 
 
 def _status(options: argparse.Namespace) -> int:
-    settings, data = settings_and_data(options)
-    with call(settings, data, "GET", "/figures") as answer:
+    with called(options, "GET", "/figures") as answer:
         text = answer.read().decode()
     if options.json:
         print(text)

@@ -1,0 +1,96 @@
+"""`lamplighter backup` and `lamplighter restore`: dataset and delayed updates of a gateway as one file."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.tables import counted
+from lamplighter.gateway.cli.commands import Adder, settings_and_data
+from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.progress import ProgressBar, ReadFile
+from lamplighter.gateway.cli.reaching import add_reach_options, called, option
+from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.history import backup
+
+_CHUNK = 64 * 1024
+
+
+def add_backup_commands(command: Adder) -> None:
+    """Declares the commands. command: as in `gateway.__main__`."""
+    saving = command(
+        "backup", "back up the dataset and the gateway's state to a file, with or without a running gateway", _backup
+    )
+    saving.add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
+    restore = command("restore", "restore the dataset and delayed updates of a backup into a running gateway", _restore)
+    restore.add_argument("file", type=Path, help="a file of `lamplighter backup`")
+    for parser in (saving, restore):
+        parser.add_argument("--json", action="store_true", help="print the counts as JSON")
+        add_reach_options(parser)
+        add_confirmation(parser)
+
+
+def _say(text: str) -> None:
+    print(f"lamplighter: {text}", file=sys.stderr)
+
+
+def _backup(options: argparse.Namespace) -> int:
+    settings, data = settings_and_data(options)
+    if options.file.exists() and not confirmed(f"Replace the existing file {options.file}?", yes=options.yes):
+        return 1
+    try:
+        answer = called(options, "GET", "/backup")
+    except UpstreamError as error:
+        if option(options, "url") is not None:
+            raise
+        _say(f"{error}; the backup is made from {data}")
+        clock = MachineClock(settings.gateway.clock_trusted)
+        made = backup.save(options.file, backup.offline(data, clock, _say))
+    else:
+        with answer, ProgressBar(f"backup {options.file.name}", "bytes") as bar:
+            made = backup.save(options.file, bar.through(_chunks(answer)))
+    if options.json:
+        print(json.dumps(vars(made)))
+    else:
+        print(f"backup of {made.place}: {_content(made)}, {counted(made.bytes, 'byte')}, checked")
+    return 0
+
+
+def _restore(options: argparse.Namespace) -> int:
+    made = backup.checked(options.file)
+    if not options.json:
+        print(f"backup of {made.place} from {made.ts[:19]}Z: {_content(made)}")
+    if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
+        return 1
+    headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
+    with (
+        ProgressBar(f"restore {options.file.name}", "bytes sent", made.bytes) as bar,
+        ReadFile(options.file, bar) as content,
+        called(options, "POST", "/restore", content, headers) as answer,
+    ):
+        done = json.load(answer)
+    if options.json:
+        print(json.dumps(done))
+        return 0
+    print(
+        f"restored by record {done['sequence']}: {counted(done['removed'], 'quad')} removed, {done['added']} added, "
+        f"{counted(done['cancelled'], 'delayed update')} cancelled, {done['delayed']} set"
+    )
+    return 0
+
+
+def _content(made: backup.Backup) -> str:
+    return f"{counted(made.quads, 'quad')}, {counted(made.timers, 'delayed update')}"
+
+
+def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    try:
+        while chunk := answer.read(_CHUNK):
+            yield chunk
+    except (OSError, http.client.HTTPException) as error:
+        raise UpstreamError(f"the backup was interrupted: {error!r}; try again") from error

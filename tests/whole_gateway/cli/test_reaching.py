@@ -1,0 +1,86 @@
+"""`--url` and `--json`: commands at another gateway, and output for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lamplighter.gateway.__main__ import command_parser
+from lamplighter.gateway.cli.command_tree import tree
+from tests.support.commands import command
+from tests.support.secure_gateway import SecureGateway
+
+NO_GATEWAY = {
+    ("bundle",),
+    *(("check",), ("verify",), ("explain",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
+    *(("run",), ("mqtt",), ("coap",), ("log",), ("sync",)),
+    ("devices", "key"),
+    ("mapping",),
+}
+"""Commands on files, and those that run something. `mapping` asks the gateway of this machine only."""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
+    with SecureGateway(tmp_path_factory.mktemp("secure"), attempts_per_min=0) as running:
+        secret = running.client("operator", read=["*"], write=["*"], subscribe=["*"], operate=True)
+        bearer = running.bearer("operator", secret)
+        (running.folder / "token").write_text(bearer.removeprefix("Bearer "))
+        yield running
+
+
+def told(gateway: SecureGateway, *arguments: object, code: int = 0) -> Any:
+    """What a command prints as JSON, over the network and with settings of no gateway."""
+    there = ("--url", f"https://localhost:{gateway.port}", "--ca", gateway.authority)
+    done = command(*arguments, *there, "--token", gateway.folder / "token", cwd=gateway.folder.parent)
+    assert done.returncode == code, done
+    return json.loads(done.stdout)
+
+
+def test_commands_work_at_another_gateway_and_print_json(gateway: SecureGateway, tmp_path: Path) -> None:
+    update = told(gateway, "update", "INSERT DATA { <urn:s> <urn:p> 1 }", "--json")
+    assert update["record"] >= 1 and update["delayed"] is None
+    assert len(told(gateway, "query", "SELECT ?o { <urn:s> <urn:p> ?o }", "--json")["results"]["bindings"]) == 1
+    timer = told(gateway, "update", "CLEAR ALL", "--delay", "P1D", "--json")["delayed"]
+    assert [one["id"] for one in told(gateway, "timers", "--json")["delayed"]] == [timer]
+    assert told(gateway, "timers", "cancel", timer, "--json") == {"cancelled": [timer]}
+    assert told(gateway, "subscriptions", "--json")["total"] == 0
+    assert told(gateway, "status", "--json")["engine"]["version"]
+    made = told(gateway, "backup", tmp_path / "b.zst", "--json")
+    assert made["quads"] == 1
+    assert told(gateway, "restore", tmp_path / "b.zst", "--yes", "--json")["removed"] == 0
+    assert told(gateway, "clients", "add", "lamp", "--json")["name"] == "lamp"
+    assert "lamp" in [one["name"] for one in told(gateway, "clients", "list", "--json")["clients"]]
+    assert told(gateway, "clients", "code", "bulb", "--json")["code"]
+    assert told(gateway, "keys", "rotate", "--json")["kid"]
+
+
+def test_commands_that_print_lines_of_json(gateway: SecureGateway) -> None:
+    there = ("--url", f"https://localhost:{gateway.port}", "--ca", gateway.authority)
+    for name in (("devices", "list"), ("devices", "problems"), ("readings",)):
+        done = command(*name, "--json", *there, "--token", gateway.folder / "token", cwd=gateway.folder.parent)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), name
+
+
+def test_a_gateway_elsewhere_that_does_not_answer_is_not_replaced_by_this_one(tmp_path: Path) -> None:
+    done = command("backup", tmp_path / "b.zst", "--url", "http://127.0.0.1:9", cwd=tmp_path)
+    assert done.returncode == 3 and not (tmp_path / "b.zst").exists(), done
+
+
+def test_the_report_of_verify_is_json(gateway: SecureGateway) -> None:
+    done = command("verify", "--json", "--config", gateway.toml)
+    assert (done.returncode, json.loads(done.stdout)["problems"]) == (0, [])
+
+
+def test_each_command_that_talks_to_a_gateway_has_url() -> None:
+    without = []
+    for one in tree(command_parser()).all():
+        words = one.words[1:]
+        if words and not one.subcommands and words[:1] not in NO_GATEWAY and words not in NO_GATEWAY:
+            strings = [string for action in one.options for string in action.option_strings]
+            without += [] if "--url" in strings else [one.name]
+    assert without == []
