@@ -11,6 +11,7 @@ import { Rows, drawing } from "./results.js";
 import { EXAMPLES, parts, withPrefixes } from "./sparql.js";
 
 const SHOWN = 200, CHANGES_MAX = 200, POINTS_MAX = 2000, RENDER_MS = 100;
+const LIVE_ROWS_MAX = 2000; // of a live result that are in the table
 
 function textOf(hash) {
     return new URLSearchParams(hash.slice(1)).get("query");
@@ -71,7 +72,7 @@ function Answer({ answer }) {
 function Live({ live }) {
     const drawn = useMemo(() => drawing(live.columns, live.points), [live]);
     if (!live.begun) return html`<p role="status" class="note">Subscribing…</p>`;
-    return html`<p role="status" class="note">Live: ${count(live.rows.length, "row")}${live.kind ? html` · class <em>${live.kind}</em>` : null}</p>
+    return html`<p role="status" class="note">Live: ${count(live.size, "row")}${live.kind ? html` · class <em>${live.kind}</em>` : null}</p>
         ${drawn ? html`<${Chart} series=${drawn.series} label=${`Numbers over ${drawn.time}, live`} />` : null}
         <h2>Changes</h2>
         ${live.changes.length === 0 ? html`<p class="note">None yet. Rows that enter or leave the result appear here.</p>` : html`
@@ -83,7 +84,8 @@ function Live({ live }) {
                 <td>${clockTime(at)}</td><${Cells} columns=${live.columns} binding=${binding} /></tr>`)}</tbody>
         </table></div>`}
         <h2>Result now</h2>
-        <${Table} columns=${live.columns} bindings=${live.rows} caption="Result now" />`;
+        <${Table} columns=${live.columns} bindings=${live.rows} caption="Result now" />
+        ${live.size > live.rows.length ? html`<p class="note">The first ${count(live.rows.length, "row")} of the result are listed.</p>` : null}`;
 }
 
 // Follows a query. Returns what ends it. shown(state): at most each RENDER_MS.
@@ -92,13 +94,13 @@ function follow(sparql, shown, failed) {
     let changes = [], points = [], kind = "", timer = 0, id = 0;
     const show = () => {
         timer = 0;
-        shown({ begun: true, columns: rows.columns, rows: rows.list(), changes, points, kind });
+        shown({ begun: true, columns: rows.columns, rows: rows.list(LIVE_ROWS_MAX), size: rows.size, changes, points, kind });
     };
     const end = subscribe(sparql, (sequence, added, removed, spuClass) => {
         if (sequence === 0) {
             rows.replace(added);
             kind = spuClass ?? kind;
-            points = rows.list();
+            points = rows.list(POINTS_MAX);
         } else {
             const at = new Date();
             rows.remove(removed.results.bindings);

@@ -8,15 +8,18 @@ export class Rows {
     constructor() {
         this.columns = [];
         this.counts = new Map(); // key -> [binding, count]
+        this.size = 0;
     }
 
     replace({ head, results }) {
         this.columns = head.vars;
         this.counts.clear();
+        this.size = 0;
         this.add(results.bindings);
     }
 
     add(bindings) {
+        this.size += bindings.length;
         for (const binding of bindings) {
             const key = this.key(binding), known = this.counts.get(key);
             if (known) known[1]++;
@@ -27,7 +30,9 @@ export class Rows {
     remove(bindings) {
         for (const binding of bindings) {
             const key = this.key(binding), known = this.counts.get(key);
-            if (known && --known[1] === 0) this.counts.delete(key);
+            if (!known) continue;
+            this.size--;
+            if (--known[1] === 0) this.counts.delete(key);
         }
     }
 
@@ -36,9 +41,13 @@ export class Rows {
         return JSON.stringify(this.columns.map((name) => binding[name] ?? null));
     }
 
-    list() {
+    // The first rows.
+    list(most) {
         const found = [];
-        for (const [binding, count] of this.counts.values()) for (let i = 0; i < count; i++) found.push(binding);
+        for (const [binding, count] of this.counts.values()) {
+            for (let i = 0; i < count && found.length < most; i++) found.push(binding);
+            if (found.length === most) break;
+        }
         return found;
     }
 }
