@@ -44,7 +44,10 @@ def _list(lines: _Lines) -> tuple[list[Any], _Lines]:
     indent, found = lines[0][1], []
     while lines and lines[0][1] == indent and lines[0][2].startswith("- "):
         number, _, line = lines[0]
-        item, lines = _block([(number, indent + 2, line[2:]), *lines[1:]], indent + 2)
+        if line[2:].startswith("- ") or _KEY.fullmatch(line[2:]):
+            item, lines = _block([(number, indent + 2, line[2:]), *lines[1:]], indent + 2)
+        else:
+            item, lines = _scalar(line[2:], number), lines[1:]
         found.append(item)
     return found, lines
 

@@ -1,0 +1,395 @@
+"""Each block of each document is read by the program that it is for, so no command or file in them is out of date.
+
+The tests that `EXECUTED` names run blocks. This module reads all of them, also those that no test machine can run:
+command lines by the parser of the command, settings by the gateway, rules by the adapters, texts by the SPARQL engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+
+from lamplighter.adapters.mapping import load_mapping
+from lamplighter.cloud_sync.fleet.__main__ import parser as fleet_parser
+from lamplighter.engine.protocol import jsap
+from lamplighter.engine.sparql.requests import parse_query, parse_update
+from lamplighter.gateway.__main__ import command_parser
+from lamplighter.gateway.settings import Settings
+from tests.support.places import ROOT
+from tests.support.plain_yaml import read_yaml
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-z]*/README.md")])
+
+EXECUTED = {
+    "README.md": ("tests/test_docs.py", "tests/trials/test_operator.py"),
+    "docs/applications.md": ("tests/examples/test_applications_document.py", "tests/trials/test_tinkerer.py"),
+    "docs/change-log.md": ("tests/trials/test_operator.py", "tests/trials/test_researcher.py"),
+    "docs/client.md": ("tests/examples/test_client_document.py",),
+    "docs/devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
+    "docs/first-steps.md": ("tests/test_docs.py",),
+    "docs/fleet.md": ("tests/cloud_sync/fleet/tables/test_tables.py", "tests/trials/test_researcher.py"),
+    "docs/library.md": ("tests/examples/test_library_document.py",),
+    "docs/operations.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),
+    "docs/recipes.md": ("tests/e2e/test_recipes.py",),
+    "docs/security.md": ("tests/whole_gateway/security/test_security_document.py",),
+    "docs/sepa.md": ("tests/clients/test_sepa_document.py", "tests/trials/test_sepa_developer.py"),
+    "docs/sync.md": ("tests/trials/test_researcher.py",),
+}
+"""document -> the tests that run blocks of it."""
+
+ONLY_READ = {
+    "CONTRIBUTING.md": "targets of make",
+    "docs/protocol.md": "requests that other tests send in their own words",
+}
+"""document with blocks that only this module reads -> what they are."""
+
+OTHER_PROGRAMS = {
+    "apt": "installs the package",
+    "cat": "shows a file",
+    "coap-client-notls": "run in tests/trials and tests/e2e",
+    "coap-server-notls": "run in tests/trials and tests/e2e",
+    "curl": "run in tests/test_docs.py and by the tests of security.md; the paths are checked here",
+    "install": "run in tests/e2e/test_recipes.py",
+    "journalctl": "needs systemd",
+    "mkdir": "makes a folder",
+    "mosquitto_passwd": "run in tests/e2e/test_recipes.py",
+    "mosquitto_pub": "run in tests/trials and tests/e2e",
+    "mosquitto_sub": "run in tests/trials and tests/e2e",
+    "mount": "needs the image",
+    "openssl": "run by the tests of security.md",
+    "pip": "needs the network",
+    "pkill": "ends the gateway",
+    "rm": "removes a file",
+    "scp": "needs the image",
+    "spark-submit": "needs a Spark cluster",
+    "systemctl": "needs systemd",
+    "tar": "packs files",
+    "touch": "makes a file",
+    "websockets": "the messages are sent in tests/test_docs.py",
+}
+"""program of a documented command that is not of the project -> how it is tested, or why not."""
+
+
+@dataclass(frozen=True)
+class Block:
+    document: str
+    line: int
+    language: str
+    text: str
+    """Without the indentation of a list."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def blocks_of(document: Path) -> Iterator[Block]:
+    text = document.read_text()
+    for found in re.finditer(r"^( *)```([\w-]*)\n(.*?)^ *```$", text, re.M | re.S):
+        indent, language, body = found.groups()
+        yield Block(
+            str(document.relative_to(ROOT)),
+            text.count("\n", 0, found.start()) + 1,
+            language,
+            re.sub(rf"^{indent}", "", body, flags=re.M),
+        )
+
+
+BLOCKS = [block for document in DOCUMENTS for block in blocks_of(document)]
+
+
+# --- command lines -----------------------------------------------------------------------------------------------
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """The commands of a console block, with their further lines."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith(("$ ", "# ")):
+            command = line[2:]
+            while command.endswith("\\"):
+                command = command[:-1] + next(lines)
+            yield command
+
+
+def simple_commands(line: str) -> Iterator[list[str]]:
+    """The words of each command of a line, without sudo, ssh and redirections."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    tokens = iter([*lexer, ";"])
+    for token in tokens:
+        if token in ("<", ">", ">>"):
+            next(tokens)
+        elif token in ("&&", "||", "|", ";", "&"):
+            while words and (words[0] == "sudo" or re.fullmatch(r"[A-Z_]+=.*", words[0])):
+                words = words[1:]
+            if words[:1] == ["ssh"]:
+                yield from simple_commands(words[2])
+            elif words:
+                yield words
+            words = []
+        else:
+            words.append(token)
+
+
+@cache
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    return {"lamplighter": command_parser(), "lamplighter-fleet": fleet_parser()}
+
+
+@cache
+def targets() -> frozenset[str]:
+    """The targets of the Makefile."""
+    return frozenset(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+@cache
+def paths() -> frozenset[str]:
+    """The first parts of the paths that the gateway answers."""
+    code = "".join(path.read_text() for path in (ROOT / "gateway" / "gates").rglob("*.py"))
+    return frozenset(re.findall(r'"/([\w.-]+)', code)) | {"query", "update"}
+
+
+def check_command(words: list[str], place: str) -> None:
+    """Fails for a command line that its program would refuse."""
+    program, *arguments = words
+    program = program.removeprefix(".venv/bin/").removeprefix("~/lamplighter-notebook/bin/")
+    if program in parsers():
+        try:
+            options = parsers()[program].parse_args(arguments)
+        except SystemExit:
+            pytest.fail(f"{place}: {shlex.join(words)}: the command refuses this line")
+        check_sparql_argument(program, arguments[0], options, place)
+    elif program == "make":
+        named = [word for word in arguments if "=" not in word]
+        assert set(named) <= targets(), f"{place}: make has no target {named}"
+    elif program in ("python", "python3"):
+        module = arguments[0] == "-m"
+        assert module or (ROOT / arguments[0]).exists(), f"{place}: {arguments[0]} does not exist"
+    else:
+        assert program in OTHER_PROGRAMS, f"{place}: {program}: not a known program"
+        if program == "curl":
+            [url] = [word for word in arguments if re.match(r"https?://", word)]
+            segments = re.sub(r"^https?://[^/]*/(?:secure/)?", "", url).partition("?")[0].split("/")
+            local = "127.0.0.1" in url or "kitchen.local" in url
+            documented = segments[0] in paths() or segments[0] == "room"  # a resource of devices.md
+            assert not local or documented, f"{place}: {url}: the gateway has no such path"
+
+
+def check_sparql_argument(program: str, mode: str, options: argparse.Namespace, place: str) -> None:
+    """Fails for a query or update of a command line that the engine refuses."""
+    text = getattr(options, "sparql", None)
+    if program == "lamplighter" and isinstance(text, str) and "{" in text:
+        check_sparql(text, place, update=mode == "update")
+
+
+def check_sparql(text: str, place: str, *, update: bool | None = None) -> None:
+    if update is None:
+        update = re.search(r"^\s*(?:INSERT|DELETE|LOAD|CLEAR|CREATE|DROP|WITH)\b", text, re.M) is not None
+    try:
+        if update:
+            parse_update(text)
+        else:
+            parse_query(text)
+    except Exception as error:
+        pytest.fail(f"{place}: {error}")
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+RULES = {"stream", "command", "publish", "prefixes"}
+
+
+def check_console(block: Block, folder: Path) -> None:
+    lines = list(command_lines(block.text))
+    assert lines, f"{block.place}: no line begins with `$ `"
+    for line in lines:
+        for words in simple_commands(line):
+            check_command(words, block.place)
+
+
+def check_toml(block: Block, folder: Path) -> None:
+    """Settings are read by the gateway, rules by the adapters. The files of `options_file` name themselves."""
+    tables = tomllib.loads(block.text)
+    if block.text.startswith("# sync-options.toml"):
+        return
+    if set(tables) & RULES:
+        (folder / "rules.toml").write_text(block.text)
+        load_mapping(folder, "http://lamplighter.local/")  # raises ConfigurationError
+    else:
+        if "brokers" in tables.get("mqtt", {}):  # an excerpt: the first broker is named above it
+            tables["mqtt"].setdefault("host", "127.0.0.1")
+        try:
+            msgspec.convert(tables, Settings)
+        except msgspec.ValidationError as error:
+            pytest.fail(f"{block.place}: {error}")
+
+
+def check_json(block: Block, folder: Path) -> None:
+    value = json.loads(block.text)
+    if {"queries", "updates"} & set(value):
+        jsap.parse(block.text.encode())
+
+
+def check_python(block: Block, folder: Path) -> None:
+    """The imports of `lamplighter` have to exist; the documents' own tests run the programs."""
+    tree = compile(block.text, block.place, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lamplighter"):
+            module = import_module(node.module or "")
+            for name in node.names:
+                assert hasattr(module, name.name), f"{block.place}: {node.module} has no {name.name}"
+
+
+def check_sql(block: Block, folder: Path) -> None:
+    """DuckDB reads queries of result files. Spark runs those of tables, in the test of the document."""
+    if "FROM 'results/" in block.text:
+        assert duckdb.extract_statements(block.text), block.place
+    else:
+        run_elsewhere(block, folder)
+
+
+def check_yaml(block: Block, folder: Path) -> None:
+    """Files of device firmware are read by the simulated devices of the recipes' test."""
+    if block.document == "docs/recipes.md":
+        run_elsewhere(block, folder)
+    else:
+        assert read_yaml(block.text), block.place
+
+
+def check_output(block: Block, folder: Path) -> None:
+    """Output of programs and drawings have no commands."""
+    found = re.findall(r"^(?:\$ |lamplighter |lamplighter-fleet |make |sudo ).*$", block.text, re.M)
+    assert not found, f"{block.place}: mark the block as `console`, each command with `$ `: {found[0]}"
+
+
+def run_elsewhere(block: Block, folder: Path) -> None:
+    """A language that no library here reads: the programs are run by a test of their document."""
+    assert block.document in EXECUTED, f"{block.place}: no test runs this block"
+
+
+READERS: dict[str, Callable[[Block, Path], None]] = {
+    "console": check_console,
+    "toml": check_toml,
+    "json": check_json,
+    "python": check_python,
+    "sparql": lambda block, _: check_sparql(block.text, block.place),
+    "sql": check_sql,
+    "yaml": check_yaml,
+    "js": run_elsewhere,
+    "conf": run_elsewhere,
+    "text": check_output,
+    "": check_output,
+}
+"""language of a block -> what reads it."""
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.place}-{block.language}")
+def test_block_is_read_by_its_program(block: Block, tmp_path: Path) -> None:
+    assert block.language in READERS, f"{block.place}: no test reads {block.language!r} blocks"
+    READERS[block.language](block, tmp_path)
+
+
+MISTAKES = [
+    ("console", "$ lamplighter statsu\n"),
+    ("console", "$ sudo lamplighter status --jsno > state && ls\n"),
+    ("console", "$ ssh root@gateway 'lamplighter backupp /x && systemctl reboot'\n"),
+    ("console", "$ lamplighter query 'SELEKT * {}'\n"),
+    ("console", "$ curl http://127.0.0.1:8000/heatlh\n"),
+    ("console", "$ make tset\n"),
+    ("console", "$ no-such-program\n"),
+    ("toml", "[mqtt]\nhots = 'x'\n"),
+    ("toml", "[[stream]]\ntopic = 'a'\nfoo = 1\n"),
+    ("json", '{"queries": {"A": {"sparkl": "x"}}}'),
+    ("python", "from lamplighter.engine import Enginee\n"),
+    ("sparql", "SELECT ?x { ?x foaf:name ?b }"),
+    ("sql", "SELEKT * FROM 'results/x.parquet'"),
+    ("js", "console.log(1)"),
+    ("", "lamplighter run\n"),
+]
+"""Blocks of a document that no test runs."""
+
+
+@pytest.mark.parametrize(("language", "text"), MISTAKES)
+def test_mistake_in_a_block_is_found(language: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises((pytest.fail.Exception, Exception)):
+        READERS[language](Block("docs/none.md", 1, language, text), tmp_path)
+
+
+def test_documents_with_commands_have_tests() -> None:
+    outputs = {"text", ""}
+    documents = {block.document for block in BLOCKS if block.language not in outputs}
+    assert documents == EXECUTED.keys() | ONLY_READ.keys()
+    for document, tests in EXECUTED.items():
+        for test in tests:
+            assert (ROOT / test).exists(), f"{document}: {test} does not exist"
+            assert Path(document).name in (ROOT / test).read_text(), f"{test} does not read {document}"
+
+
+def test_other_programs_are_in_a_document() -> None:
+    """A program that no document names any more leaves the list."""
+    text = "".join(block.text for block in BLOCKS if block.language == "console")
+    assert [name for name in OTHER_PROGRAMS if not re.search(rf"\b{re.escape(name)}\b", text)] == []
+
+
+# --- commands in sentences ---------------------------------------------------------------------------------------
+
+
+def inline_commands(text: str) -> Iterator[str]:
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
+    for command in re.findall(r"`((?:sudo )?(?:\.venv/bin/)?(?:lamplighter|lamplighter-fleet|make) [^`]+)`", prose):
+        yield re.sub(r"\s+", " ", command)
+
+
+def check_inline(command: str, place: str) -> None:
+    """Fails for a subcommand or an option that does not exist. A sentence may leave arguments out."""
+    program, *words = command.removeprefix("sudo ").removeprefix(".venv/bin/").replace("|", " | ").split()
+    if program == "make":
+        assert words[0] in targets() or words[0].isupper(), f"{place}: `{command}`: make has no such target"
+        return
+    parser: argparse.ArgumentParser = parsers()[program]
+    for word in words:
+        modes: dict[str, Any] = {}
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                modes = dict(action.choices)
+        if word in modes:
+            parser = modes[word]
+        elif word.startswith("--"):
+            name = word.partition("=")[0].rstrip(",.]")
+            known = {string for action in parser._actions for string in action.option_strings}
+            assert name in known, f"{place}: `{command}`: no such option: {name}"
+        elif modes and re.fullmatch(r"[a-z-]+", word):
+            pytest.fail(f"{place}: `{command}`: no such command: {word}")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_in_sentences_exist(document: Path) -> None:
+    for command in inline_commands(document.read_text()):
+        check_inline(command, str(document.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_settings_in_sentences_exist(document: Path) -> None:
+    """`table.key` of `lamplighter.toml`. `log.bytes` is a figure of `/health`; `sync.*` are files."""
+    settings = msgspec.to_builtins(Settings())
+    settings["log"] |= {"bytes": None}
+    settings["sync"] |= {"json": None, "lock": None}
+    for table, key in re.findall(r"`([a-z]+)\.([a-z_]+)(?: = [^`]*)?`", document.read_text()):
+        if table in settings and not (ROOT / "engine" / table).exists() and not (ROOT / table / key).exists():
+            assert key in settings[table], f"{document.relative_to(ROOT)}: `{table}.{key}`: no such setting"
