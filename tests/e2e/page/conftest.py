@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,10 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def empty(site: Site) -> Site:
     """The same gateway without timers and with a default graph that has the states of brokers only."""
     for timer in site.gateway.delayed():
-        subprocess.run(
-            ["curl", "-sSf", "-X", "DELETE", f"{site.gateway.http_url}/delayed/{timer['id']}"],
-            check=True,
-            capture_output=True,
-        )
+        cancelling = urllib.request.Request(f"{site.gateway.http_url}/delayed/{timer['id']}", method="DELETE")
+        urllib.request.urlopen(cancelling, timeout=120).close()
     site.gateway.update(EMPTY)
     return site

@@ -45,8 +45,9 @@ function stateText(term) {
 function Actuator({ one, now }) {
     const state = one.reported ?? one.acknowledged;
     const shown = one.desired ?? state;
-    const on = shown && /^(on|true|open|unlocked)$/i.test(shown.value);
-    const kind = on || (shown && /^(off|false|closed?|locked)$/i.test(shown.value)) ? "switch" : "";
+    const kind = shown && /^(on|off|true|false|open|closed?|locked|unlocked)$/i.test(shown.value) ? "switch" : "";
+    // It is drawn as on only if it is, as far as the gateway knows.
+    const on = !one.refused && /^(on|true|open|unlocked)$/i.test((state ?? shown)?.value ?? "");
     return html`<li class="row actuator">
         <span class="name"><bdi title=${cut(one.iri)}>${cut(one.label, 80)}</bdi></span>
         <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
