@@ -114,4 +114,4 @@ lock: $(VENV)/test.stamp ## pin the dependencies anew (names, versions and hashe
 	done
 
 clean: ## remove what was installed and made
-	rm -rf $(VENV) build dist *.egg-info gateway/page/built
+	rm -rf $(VENV) build dist *.egg-info

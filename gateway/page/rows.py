@@ -80,6 +80,50 @@ def _value(term: dict[str, Any] | None) -> Any:
     return value if isinstance(value, str) else f"<<( {' '.join(str(_value(part)) for part in value.values())} )>>"
 
 
+def log_rows(page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The records of a page of the change log, oldest first; what is missing between them is not a row."""
+    return [_record_row(record) for record in page["records"]]
+
+
+def _record_row(record: Mapping[str, Any]) -> dict[str, Any]:
+    cause, counts = record.get("cause", {}), record.get("counts", {})
+    return {
+        "record": record["record"],
+        "time": record["ts"],
+        "trusted": record["trusted"],
+        "type": record["type"],
+        "cause": cause.get("kind"),
+        "cause_id": cause.get("id"),
+        "client": record.get("client"),
+        "removed": counts.get("d"),
+        "added": counts.get("a"),
+        "kept": counts.get("k"),
+        "removed_quads": record.get("d", []),
+        "added_quads": record.get("a", []),
+    }
+
+
+def device_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Devices; sensors and actuators by their keys."""
+    return [
+        {"online": None, "last_seen": None, **one}
+        | {name: [part["key"] for part in one[name]] for name in ("sensors", "actuators")}
+        for one in answer["devices"]
+    ]
+
+
+def outcome_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Acknowledgements and refusals, newest first."""
+    names = ("time", "actuator", "state", "refused", "record", "actuation")
+    return [{name: one.get(name) for name in names} for one in answer["outcomes"]]
+
+
+def link_rows(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The links of an explanation, oldest first."""
+    names = ("link", "time", "after_s", "record", "said")
+    return [{name: one.get(name) for name in names} for one in answer["links"]]
+
+
 def csv_text(rows: Sequence[Row]) -> str:
     """The rows as CSV (RFC 4180) under the names of all their members."""
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -19,6 +19,7 @@ from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
 from lamplighter.gateway.gates.http.operations import Operations
 from lamplighter.gateway.gates.http.page import Page, page_paths
+from lamplighter.gateway.gates.http.page_operations import PageOperations
 from lamplighter.gateway.gates.http.past import PastRequests
 from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
 from lamplighter.gateway.gates.http.resources import Resources
@@ -65,6 +66,7 @@ def _places(
     past = PastRequests(runner)
     yield Place("/log", past.log, Need.OPERATOR, read)
     devices = DeviceRequests(runner)
+    yield from PageOperations(past, devices).places()
     yield Place("/devices", devices.all, Need.OPERATOR, read)
     yield Place("/devices/", devices.one, Need.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
     yield Place("/explain", past.explain, Need.OPERATOR, read)

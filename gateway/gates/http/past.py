@@ -59,10 +59,13 @@ class PastRequests:
         found = await self._runner.past.records(LogRange(after, begin, to, last, quads))
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
-    async def explain(self, request: Request, caller: Caller) -> Response:
-        """Why an actuator was switched, or the newest outcomes of all actuators."""
+    async def explain(self, request: Request, caller: Caller, *, newest: bool = False) -> Response:
+        """Why an actuator was switched, or the newest outcomes of all actuators. newest: a request without parameters
+        asks for those."""
         asked = _UrlParameters(request, ("actuation", "at", "last"))
         actuation, at, last = asked.text("actuation"), asked.text("at"), asked.number("last", OUTCOMES_MAX)
+        if newest and actuation is None and last is None:
+            last = OUTCOMES_MAX
         if (actuation is None) == (last is None):
             raise MalformedRequestError("send actuation, the IRI of an actuation or actuator, or last, a number")
         if actuation is None:

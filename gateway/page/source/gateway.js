@@ -76,13 +76,20 @@ export async function getJson(path, also = []) {
     }
 }
 
-// A query in POST. Returns the parsed result of SELECT and ASK, or the text of CONSTRUCT and DESCRIBE.
-export async function query(sparql, signal) {
-    const answer = await request(session.query, {
+// A query in POST. at: the record of the dataset, "" for the present one. Returns { result, at }: the parsed result of
+// SELECT and ASK, or the text of CONSTRUCT and DESCRIBE; the record that was used with its time, null for the present.
+export async function query(sparql, { at = "", signal } = {}) {
+    const answer = await request(session.query + (at ? `?${new URLSearchParams({ at })}` : ""), {
         method: "POST", body: sparql, type: "application/sparql-query", signal,
         accept: "application/sparql-results+json, text/turtle",
     });
-    return answer.headers.get("Content-Type").startsWith("text/turtle") ? answer.text() : answer.json();
+    const turtle = answer.headers.get("Content-Type").startsWith("text/turtle");
+    return { result: await (turtle ? answer.text() : answer.json()), at: answer.headers.get("Lamplighter-At") };
+}
+
+// POST of a JSON value; the JSON of the answer.
+export async function postJson(path, value, signal) {
+    return (await request(path, { method: "POST", body: JSON.stringify(value), type: "application/json", signal })).json();
 }
 
 export async function loadSession() {
@@ -92,8 +99,7 @@ export async function loadSession() {
 }
 
 export async function login(client, secret) {
-    const body = JSON.stringify({ client, secret });
-    await request("page/login", { method: "POST", body, type: "application/json" });
+    await postJson("page/login", { client, secret });
     await loadSession();
 }
 

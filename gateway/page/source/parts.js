@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { html } from "./html.js";
 import { allowed, top, watchSession } from "./gateway.js";
-import { cut, isBoolean, isNumber, linkOf, localName, shortIri, text } from "./terms.js";
+import { cut, isBoolean, isNumber, linkOf, localName, ntriples, shortIri, text } from "./terms.js";
 
 export function Failure({ error }) {
     return error ? html`<p class="failure" role="alert">${cut(error.message)}</p>` : null;
@@ -29,6 +29,12 @@ export function Term({ term }) {
     const kind = term["xml:lang"] ? `@${term["xml:lang"]}`
         : term.datatype && !isNumber(term) && !isBoolean(term) ? localName(term.datatype) : "";
     return html`<bdi class="literal">${cut(term.value)}</bdi>${kind ? html` <small>${cut(kind, 80)}</small>` : null}`;
+}
+
+// A term in N-Triples syntax.
+export function Written({ term }) {
+    const known = ntriples(term);
+    return known ? html`<${Term} term=${known} />` : html`<code>${cut(term)}</code>`;
 }
 
 // Links to the rows of a view for programs.

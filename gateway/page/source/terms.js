@@ -76,6 +76,29 @@ export function text(term) {
     return term.value;
 }
 
+const ESCAPES = { t: "\t", b: "\b", n: "\n", r: "\r", f: "\f" };
+
+function unescaped(quoted) {
+    return quoted.replace(/\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))/gs, (whole, short, long, one) => {
+        const code = parseInt(short ?? long, 16);
+        return one === undefined ? (code <= 0x10ffff ? String.fromCodePoint(code) : whole) : ESCAPES[one] ?? one;
+    });
+}
+
+// A term in N-Triples syntax as SPARQL JSON; null for one that is no IRI, blank node or literal.
+export function ntriples(term) {
+    const iri = /^<([^<>\s]*)>$/.exec(term);
+    if (iri) return { type: "uri", value: unescaped(iri[1]) };
+    if (term.startsWith("_:")) return { type: "bnode", value: term.slice(2) };
+    const literal = /^"([^]*)"(?:\^\^<([^<>\s]*)>|@([A-Za-z0-9-]+))?$/.exec(term);
+    if (!literal) return null;
+    const [, value, datatype, lang] = literal;
+    const found = { type: "literal", value: unescaped(value) };
+    if (datatype) found.datatype = datatype;
+    if (lang) found["xml:lang"] = lang;
+    return found;
+}
+
 export function numberText(value) {
     const number = Number(value);
     if (!Number.isFinite(number)) return String(value);

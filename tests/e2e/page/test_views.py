@@ -19,6 +19,7 @@ TITLES = {
     "query": "Query",
     "timers": "Timers",
     "subscriptions": "Subscriptions",
+    "log": "Log",
     "health": "Health",
 }
 PENDING = "INSERT DATA { <http://x> <http://p> 1 }"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lamplighter.gateway.page.rows import csv_text, result_rows
+from lamplighter.gateway.page.rows import csv_text, device_rows, link_rows, log_rows, outcome_rows, result_rows
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
@@ -51,3 +51,29 @@ def test_an_ask_is_one_row() -> None:
 def test_csv_has_every_member_and_reads_back() -> None:
     text = csv_text([{"a": 'x,"\n', "b": None}, {"b": True, "c": {"kind": "ws"}}])
     assert list(csv.reader(io.StringIO(text))) == [["a", "b", "c"], ['x,"\n', "", ""], ["", "true", '{"kind": "ws"}']]
+
+
+def test_records_are_rows_with_their_counts() -> None:
+    quad = ["<http://a>", "<http://b>", "1", None]
+    commit = {"record": "1/2", "ts": "t", "trusted": True, "type": "commit", "cause": {"kind": "http", "id": "x"}}
+    gap = {"record": "2/1", "ts": "t", "trusted": False, "type": "gap"}
+    first, second = log_rows({"records": [commit | {"counts": {"d": 0, "a": 7, "k": 1}, "a": [quad]}, gap]})
+    assert (first["cause"], first["cause_id"], first["added"], first["added_quads"]) == ("http", "x", 7, [quad])
+    assert (second["record"], second["type"], second["cause"], second["added"]) == ("2/1", "gap", None, None)
+    assert list(first) == list(second)
+
+
+def test_devices_are_rows_with_the_keys_of_their_parts() -> None:
+    [row] = device_rows({"devices": [{"id": "a/b", "sensors": [{"key": "x"}, {"key": "y"}], "actuators": []}]})
+    assert (row["id"], row["sensors"], row["actuators"], row["online"]) == ("a/b", ["x", "y"], [], None)
+
+
+def test_outcomes_and_links_are_rows() -> None:
+    assert outcome_rows({"outcomes": [{"actuator": "<http://a>", "time": "t", "record": "1/2"}]}) == [
+        {"time": "t", "actuator": "<http://a>", "state": None, "refused": None, "record": "1/2", "actuation": None}
+    ]
+    links = [{"link": "reading", "said": "it was read"}, {"link": "update", "time": "t", "after_s": 0.5, "said": "set"}]
+    assert [(row["link"], row["after_s"]) for row in link_rows({"links": links})] == [
+        ("reading", None),
+        ("update", 0.5),
+    ]

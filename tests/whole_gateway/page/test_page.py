@@ -152,3 +152,28 @@ async def test_timers_subscriptions_and_health_have_rows_for_programs(gateway: A
     assert states["engine"] == states["log"] == "ok"
     rows = csv.DictReader(io.StringIO((await http(at(gateway, "/page/health.csv"))).body.decode()))
     assert {row["name"]: row["state"] for row in rows} == states
+
+
+async def test_the_log_devices_and_explanations_have_rows_for_programs(gateway: Addresses) -> None:
+    lamp = "<http://lamplighter.local/actuator/hall>"
+    time = "'2026-11-21T10:00:00Z'^^<http://www.w3.org/2001/XMLSchema#dateTime>"
+    prefixes = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
+    device = "<http://lamplighter.local/actuator/hall/actuation>"
+    acknowledged = f"{device} sosa:hasSimpleResult true ; sosa:resultTime {time} ; gateway:followed '1/1'"
+    for text in (f"{lamp} gateway:desiredState true", acknowledged):
+        assert (await update(gateway, f"{prefixes} INSERT DATA {{ {text} }}")).status == 200
+    first, second = (await http(at(gateway, "/page/log.json"))).json
+    assert (first["record"], second["record"]) == ("1/1", "1/2")
+    assert (first["cause"], first["removed"], first["added"]) == ("http", 0, 1)
+    [row] = csv.DictReader(io.StringIO((await http(at(gateway, "/page/log.csv?last=1"))).body.decode()))
+    assert (row["record"], row["added"]) == ("1/2", "3")
+    assert (await http(at(gateway, "/page/log.csv?last=x"))).status == 400
+    assert (await http(at(gateway, "/page/devices.json"))).json == []
+    assert (await http(at(gateway, "/page/devices.csv"))).media_type == "text/csv"
+    [outcome] = (await http(at(gateway, "/page/explain.json"))).json
+    assert (outcome["actuator"], outcome["record"]) == (lamp, "1/2")
+    links = (await http(at(gateway, "/page/explain.json"), actuation=lamp)).json
+    assert [link["link"] for link in links] == ["update", "notification", "rule", "request", "acknowledgement"]
+    body = (await http(at(gateway, "/page/explain.csv"), actuation=lamp)).body.decode()
+    assert [row["said"] for row in csv.DictReader(io.StringIO(body))] == [link["said"] for link in links]
+    assert (await http(at(gateway, "/page/explain.json"), actuation="nothing")).status == 404

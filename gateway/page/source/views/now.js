@@ -138,7 +138,7 @@ export function Now() {
     useTick(1000);
     const { value: health, error } = usePolled(() => getJson("health", [503]), HEALTH_MS);
     useEffect(() => {
-        const mine = new Site(() => changed((n) => n + 1), (name, failure) => setFailures((all) => (all.some(({ message }) => message === failure.message) ? all : [...all, failure])));
+        const mine = new Site(() => changed((n) => n + 1), (name, failure) => setFailures((all) => [...all, failure]));
         site.current = mine;
         mine.start();
         return () => mine.stop();

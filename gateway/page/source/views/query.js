@@ -6,19 +6,19 @@ import { query } from "../gateway.js";
 import { html } from "../html.js";
 import { subscribe } from "../live.js";
 import { Failure, Head, Term } from "../parts.js";
-import { clockTime } from "../terms.js";
+import { clockTime, cut } from "../terms.js";
 import { Rows, drawing } from "./results.js";
 import { EXAMPLES, parts, withPrefixes } from "./sparql.js";
 
 const SHOWN = 200, CHANGES_MAX = 200, POINTS_MAX = 2000, RENDER_MS = 100;
-const LIVE_ROWS_MAX = 2000; // of a live result that are in the table
 
-function textOf(hash) {
-    return new URLSearchParams(hash.slice(1)).get("query");
+// A member of the address: `query`, or `at`, the record whose dataset is queried.
+function told(name) {
+    return new URLSearchParams(location.hash.slice(1)).get(name);
 }
 
-function remember(sparql, ran) {
-    history.replaceState({ ran }, "", `#${new URLSearchParams({ query: sparql })}`);
+function remember(sparql, at, ran) {
+    history.replaceState({ ran }, "", `#${new URLSearchParams(at ? { query: sparql, at } : { query: sparql })}`);
 }
 
 // A text field over its own marked copy: the browser's editing, undo and keyboard stay as they are.
@@ -72,7 +72,7 @@ function Answer({ answer }) {
 function Live({ live }) {
     const drawn = useMemo(() => drawing(live.columns, live.points), [live]);
     if (!live.begun) return html`<p role="status" class="note">Subscribing…</p>`;
-    return html`<p role="status" class="note">Live: ${count(live.size, "row")}${live.kind ? html` · class <em>${live.kind}</em>` : null}</p>
+    return html`<p role="status" class="note">Live: ${count(live.rows.length, "row")}${live.kind ? html` · class <em>${live.kind}</em>` : null}</p>
         ${drawn ? html`<${Chart} series=${drawn.series} label=${`Numbers over ${drawn.time}, live`} />` : null}
         <h2>Changes</h2>
         ${live.changes.length === 0 ? html`<p class="note">None yet. Rows that enter or leave the result appear here.</p>` : html`
@@ -84,8 +84,7 @@ function Live({ live }) {
                 <td>${clockTime(at)}</td><${Cells} columns=${live.columns} binding=${binding} /></tr>`)}</tbody>
         </table></div>`}
         <h2>Result now</h2>
-        <${Table} columns=${live.columns} bindings=${live.rows} caption="Result now" />
-        ${live.size > live.rows.length ? html`<p class="note">The first ${count(live.rows.length, "row")} of the result are listed.</p>` : null}`;
+        <${Table} columns=${live.columns} bindings=${live.rows} caption="Result now" />`;
 }
 
 // Follows a query. Returns what ends it. shown(state): at most each RENDER_MS.
@@ -94,13 +93,13 @@ function follow(sparql, shown, failed) {
     let changes = [], points = [], kind = "", timer = 0, id = 0;
     const show = () => {
         timer = 0;
-        shown({ begun: true, columns: rows.columns, rows: rows.list(LIVE_ROWS_MAX), size: rows.size, changes, points, kind });
+        shown({ begun: true, columns: rows.columns, rows: rows.list(), changes, points, kind });
     };
     const end = subscribe(sparql, (sequence, added, removed, spuClass) => {
         if (sequence === 0) {
             rows.replace(added);
             kind = spuClass ?? kind;
-            points = rows.list(POINTS_MAX);
+            points = rows.list();
         } else {
             const at = new Date();
             rows.remove(removed.results.bindings);
@@ -129,8 +128,16 @@ function Examples({ choose }) {
             ${EXAMPLES.map(({ title }, index) => html`<option value=${index}>${title}</option>`)}</select></label>`;
 }
 
+function Moment({ at, used, back }) {
+    const [record = /^[\d/]+$/.test(at) ? at : null, time] = used?.split(" ") ?? [];
+    return html`<div class="moment"><p role="status"><strong>As of ${record ? `record ${record}` : cut(at, 60)}</strong>${time ? html`, <time datetime=${time}>${new Date(time).toLocaleString("en-GB")}</time>` : null}.
+        Queries run on the dataset of that moment.</p><button onClick=${back}>Back to now</button></div>`;
+}
+
 export function Query() {
-    const [sparql, setSparql] = useState(() => textOf(location.hash) ?? withPrefixes(EXAMPLES[0].sparql));
+    const [sparql, setSparql] = useState(() => told("query") ?? withPrefixes(EXAMPLES[0].sparql));
+    const [at, setAt] = useState(() => told("at") ?? "");
+    const [used, setUsed] = useState(null);
     const [answer, setAnswer] = useState(null);
     const [live, setLive] = useState(null);
     const [error, setError] = useState(null);
@@ -149,7 +156,7 @@ export function Query() {
         const whole = withPrefixes(sparql);
         clear();
         setSparql(whole);
-        remember(whole, ran);
+        remember(whole, at, ran);
         return whole;
     };
     const run = async () => {
@@ -157,7 +164,8 @@ export function Query() {
         ends.current = () => abort.abort();
         setRunning(true);
         try {
-            const result = await query(whole, abort.signal);
+            const { result, at: record } = await query(whole, { at, signal: abort.signal });
+            setUsed(record);
             const ms = Math.round(performance.now() - begun);
             if (typeof result === "string") setAnswer({ turtle: result });
             else if (result.boolean !== undefined) setAnswer({ boolean: result.boolean });
@@ -180,21 +188,28 @@ export function Query() {
     };
     useEffect(() => {
         // A link only fills the editor; what this window has run before is run again, as after a reload.
-        if (history.state?.ran && textOf(location.hash)) run();
+        if (history.state?.ran && told("query")) run();
         return () => ends.current?.();
     }, []);
+    const back = () => {
+        clear();
+        setAt("");
+        setUsed(null);
+        remember(sparql, "", false);
+    };
     const search = String(new URLSearchParams({ query: sparql }));
     return html`<${Head} title="Query"><${Examples} choose=${(text) => {
             clear();
             setSparql(text);
         }} /><//>
+        ${at ? html`<${Moment} at=${at} used=${used} back=${back} />` : null}
         <${Editor} value=${sparql} onInput=${setSparql} onRun=${run} />
         <div class="actions">
             <button class="main" onClick=${run} aria-keyshortcuts="Control+Enter">Run</button>
-            <button onClick=${toggle} aria-pressed=${Boolean(live)}>${live ? "Stop" : "Subscribe"}</button>
+            ${at ? null : html`<button onClick=${toggle} aria-pressed=${Boolean(live)}>${live ? "Stop" : "Subscribe"}</button>`}
             <span class="note keys">Ctrl-Enter runs</span>
             ${running ? html`<span role="status">Running…</span> <button onClick=${clear}>Cancel</button>` : null}
-            <span class="downloads">as <a href=${`query.json?${search}`}>JSON</a> <a href=${`query.csv?${search}`}>CSV</a></span>
+            ${at ? null : html`<span class="downloads">as <a href=${`query.json?${search}`}>JSON</a> <a href=${`query.csv?${search}`}>CSV</a></span>`}
         </div>
         <${Failure} error=${error} />
         ${live ? html`<${Live} live=${live} />` : answer ? html`<${Answer} answer=${answer} />` : null}`;

@@ -8,18 +8,15 @@ export class Rows {
     constructor() {
         this.columns = [];
         this.counts = new Map(); // key -> [binding, count]
-        this.size = 0;
     }
 
     replace({ head, results }) {
         this.columns = head.vars;
         this.counts.clear();
-        this.size = 0;
         this.add(results.bindings);
     }
 
     add(bindings) {
-        this.size += bindings.length;
         for (const binding of bindings) {
             const key = this.key(binding), known = this.counts.get(key);
             if (known) known[1]++;
@@ -30,9 +27,7 @@ export class Rows {
     remove(bindings) {
         for (const binding of bindings) {
             const key = this.key(binding), known = this.counts.get(key);
-            if (!known) continue;
-            this.size--;
-            if (--known[1] === 0) this.counts.delete(key);
+            if (known && --known[1] === 0) this.counts.delete(key);
         }
     }
 
@@ -41,13 +36,9 @@ export class Rows {
         return JSON.stringify(this.columns.map((name) => binding[name] ?? null));
     }
 
-    // The first rows.
-    list(most) {
+    list() {
         const found = [];
-        for (const [binding, count] of this.counts.values()) {
-            for (let i = 0; i < count && found.length < most; i++) found.push(binding);
-            if (found.length === most) break;
-        }
+        for (const [binding, count] of this.counts.values()) for (let i = 0; i < count; i++) found.push(binding);
         return found;
     }
 }
