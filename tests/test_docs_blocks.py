@@ -39,6 +39,7 @@ EXECUTED = {
     "docs/applications.md": ("tests/examples/test_applications_document.py", "tests/trials/test_tinkerer.py"),
     "docs/change-log.md": ("tests/trials/test_operator.py", "tests/trials/test_researcher.py"),
     "docs/client.md": ("tests/examples/test_client_document.py",),
+    "docs/concepts.md": ("tests/examples/test_concepts_document.py",),
     "docs/devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
     "docs/first-steps.md": ("tests/test_docs.py",),
     "docs/fleet.md": ("tests/cloud_sync/fleet/tables/test_tables.py", "tests/trials/test_researcher.py"),
