@@ -37,6 +37,7 @@ class Effort:
     idle_each: int = 100
     idle_updates: int = 100
     idle_turns: int = 80
+    scrapes: int = 50
     chat_turns: int = 20
     chat_messages: int = 100
     round_trips: int = 5_000
@@ -83,6 +84,7 @@ QUICK = Effort(
     idle_each=20,
     idle_updates=20,
     idle_turns=3,
+    scrapes=3,
     chat_turns=2,
     chat_messages=5,
     round_trips=100,

@@ -1,7 +1,8 @@
-"""Memory and CPU of an idle gateway: the process alone, and with its adapters.
+"""Memory and CPU of an idle gateway: the process alone, and with both adapters in it.
 
-Starts `lamplighter run` on free ports with an empty data folder, waits until it is settled, and reads
-/proc for a while. Prints resident and private memory in MB and the share of one core in percent.
+Starts `lamplighter run` on free ports with an empty data folder, no broker and no devices, waits until it is settled,
+and reads /proc for a while. Prints memory in MB and the share of one core in percent. Private memory is what the
+process has written (RssAnon); PSS adds its part of the pages of libraries, which processes share.
 """
 
 import os
@@ -11,7 +12,19 @@ import tempfile
 import time
 from pathlib import Path
 
-SETTLE_S, MEASURE_S = 3, 30
+SETTLE_S, MEASURE_S = 8, 30
+CONFIG = """[http]
+port = 0
+[websocket]
+port = 0
+[mqtt]
+host = "127.0.0.1"
+port = 1
+[coap]
+enabled = true
+[coap.server]
+port = 0
+"""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,7 +43,7 @@ def cpu_s(pid: int) -> float:
 def measure(*options: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "lamplighter.toml"
-        config.write_text("[http]\nport = 0\n[websocket]\nport = 0\n")
+        config.write_text(CONFIG)
         gateway = subprocess.Popen(
             [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(config), *options],
             cwd=Path(__file__).resolve().parent.parent,
@@ -42,9 +55,12 @@ def measure(*options: str) -> None:
             before = cpu_s(gateway.pid)
             time.sleep(MEASURE_S)
             share = (cpu_s(gateway.pid) - before) / MEASURE_S * 100
-            resident, private = memory_mb(gateway.pid, "Rss"), memory_mb(gateway.pid, "Private_Dirty")
+            resident, private, pss = (memory_mb(gateway.pid, field) for field in ("Rss", "Anonymous", "Pss"))
             name = "lamplighter run " + " ".join(options)
-            print(f"{name:<24} {resident:6.1f} MB resident  {private:6.1f} MB private  {share:5.2f} % of a core")
+            print(
+                f"{name:<24} {resident:6.1f} MB resident  {private:6.1f} MB private  {pss:6.1f} MB PSS  "
+                f"{share:5.2f} % of a core"
+            )
         finally:
             gateway.terminate()
             gateway.wait()

@@ -17,7 +17,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coap, coap_server, durability, fan_out, http_round_trip, mqtt, profiles, report, scaling, sepa
+from benchmarks import (
+    coap,
+    coap_server,
+    durability,
+    fan_out,
+    http_round_trip,
+    mqtt,
+    profiles,
+    report,
+    scaling,
+    scrape,
+    sepa,
+)
 from benchmarks.effort import FULL, QUICK, Effort
 from benchmarks.measuring import Progress, machine
 
@@ -40,6 +52,7 @@ PARTS: dict[str, tuple[Part, str]] = {
     "recovery": (durability.recovery, "a start from a snapshot and 20,000 updates behind it"),
     "fan-out": (fan_out.fan_out, "1,000 WebSocket subscribers, each notified of every update"),
     "idle-subscriptions": (fan_out.idle_subscriptions, "updates beside 10,000 subscriptions that they do not concern"),
+    "scrape": (scrape.scrape, "GET /metrics beside 10,000 subscriptions"),
     "http": (http_round_trip.http, "an update over HTTP beside 1,004 subscriptions"),
     "stress": (sepa.stress, "SEPA's stress tests: 1010, 68 and 4030 events exactly"),
     "chat": (sepa.chat, "SEPA's chat: cost over the raw store, latency of notifications"),

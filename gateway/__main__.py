@@ -8,39 +8,18 @@ import faulthandler
 import logging
 import os
 import sys
-from functools import partial
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.files import check_owner
-from lamplighter.cloud_sync.settings import clock_trusted
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
-from lamplighter.gateway.cli.backup_commands import add_backup_commands
-from lamplighter.gateway.cli.bundle_command import add_bundle_command
-from lamplighter.gateway.cli.check_command import add_check_command
-from lamplighter.gateway.cli.client_commands import add_client_commands
-from lamplighter.gateway.cli.command_tree import SHELLS, tree
-from lamplighter.gateway.cli.commands import (
-    DEFAULT_CONFIG,
-    add_commands,
-    config_file,
-    settings_and_data,
-)
-from lamplighter.gateway.cli.devices_commands import add_devices_commands
+from lamplighter.gateway.cli.config_file import DEFAULT_CONFIG, config_file
 from lamplighter.gateway.cli.exit_codes import ExitCode, epilog, exit_code
-from lamplighter.gateway.cli.explain_command import add_explain_command
-from lamplighter.gateway.cli.init import add_init_command
-from lamplighter.gateway.cli.install import add_install_commands
-from lamplighter.gateway.cli.listing_commands import add_listing_commands
-from lamplighter.gateway.cli.load_command import add_load_command
-from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
-from lamplighter.gateway.cli.readings_commands import add_readings_command
-from lamplighter.gateway.cli.security_commands import add_security_commands
-from lamplighter.gateway.cli.status_command import add_status_command
 from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
@@ -65,6 +44,9 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 logger = EventLogger("gateway")
 
+_PROCESSES = ("run", "mqtt", "coap")
+"""Commands that run until they are stopped."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code (`gateway.cli.exit_codes`)."""
@@ -82,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_command(arguments: list[str] | None) -> int:
-    options = command_parser().parse_args(arguments)
+    options = _parsed(sys.argv[1:] if arguments is None else arguments)
     set_up_logging(os.environ)
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
@@ -100,8 +82,32 @@ def _say(error: GatewayError) -> None:
         print(f"lamplighter: {printable(line)}", file=sys.stderr)
 
 
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options. `run`, `mqtt` and `coap` load no modules of other commands, to save memory."""
+    if arguments and arguments[0] in _PROCESSES:
+        parser, _, _ = _process_parser()
+        options, unknown = parser.parse_known_args(arguments)
+        if not unknown:
+            return options
+    return command_parser().parse_args(arguments)
+
+
 def command_parser() -> argparse.ArgumentParser:
     """The parser of the command line. Shell completion and manual pages are made from it."""
+    from lamplighter.gateway.cli.command_tree import SHELLS
+    from lamplighter.gateway.cli.declaring import add_other_commands
+
+    parser, commands, command = _process_parser()
+    add_other_commands(command, commands)
+    completion = command("completion", "print the completion of this command for a shell", _completion, data=False)
+    completion.add_argument("shell", choices=SHELLS)
+    demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
+    demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
+    return parser
+
+
+def _process_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argparse.ArgumentParser]]:
+    """A parser with the commands of `_PROCESSES`, its action for commands, and what makes a command."""
     parser = argparse.ArgumentParser(
         prog="lamplighter",
         description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP.",
@@ -126,27 +132,7 @@ def command_parser() -> argparse.ArgumentParser:
     run.add_argument("--all", action="store_true", help="also run the MQTT and CoAP adapters in this process")
     command("mqtt", "run only the MQTT adapter", _mqtt)
     command("coap", "run only the CoAP adapter", _coap)
-    add_check_command(command)
-    add_listing_commands(command)
-    add_status_command(command)
-    add_commands(command)
-    add_backup_commands(command)
-    add_client_commands(command)
-    add_load_command(command)
-    add_bundle_command(command)
-    add_devices_commands(command)
-    add_readings_command(command)
-    add_explain_command(command)
-    add_security_commands(command)
-    add_mapping_commands(command)
-    add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
-    add_init_command(command)
-    add_install_commands(commands)
-    completion = command("completion", "print the completion of this command for a shell", _completion, data=False)
-    completion.add_argument("shell", choices=SHELLS)
-    demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
-    demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
-    return parser
+    return parser, commands, command
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
@@ -222,14 +208,9 @@ def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
     return 0
 
 
-def _sync_context(options: argparse.Namespace) -> Context:
-    settings, data = settings_and_data(options)
-    config = config_file(options)
-    trusted = partial(clock_trusted, settings.gateway.clock_trusted)
-    return Context(settings.sync, data, config.parent if config else Path(), trusted)
-
-
 def _completion(options: argparse.Namespace) -> int:
+    from lamplighter.gateway.cli.command_tree import SHELLS, tree
+
     print(SHELLS[options.shell](tree(command_parser())), end="")
     return 0
 

@@ -22,7 +22,8 @@ from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
-from lamplighter.gateway.cli.commands import settings_and_data, table
+from lamplighter.gateway.cli.commands import table
+from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.reaching import (
     EndpointAddresses,
     add_reach_options,

@@ -21,6 +21,7 @@ from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted
+from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
@@ -30,11 +31,7 @@ from lamplighter.gateway.history.verification import verify
 from lamplighter.gateway.log.damage import accept_damage, read_damage
 from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.security.audit import audit
-from lamplighter.gateway.settings import Settings, read_settings
-
-DEFAULT_CONFIG = Path("lamplighter.toml")
-SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/lamplighter.toml")
-"""The environment of the package and of `lamplighter install`, and the settings that go with it."""
+from lamplighter.gateway.settings import Settings
 
 TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
 """The types of records in the log."""
@@ -86,23 +83,6 @@ def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.Arg
 def _range(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="begin", metavar="SEQ", help="the first record, such as 17 or 1/17")
     parser.add_argument("--to", dest="end", metavar="SEQ", help="the last record")
-
-
-def config_file(options: argparse.Namespace) -> Path | None:
-    """The settings file, None for the defaults."""
-    named: Path | None = options.config
-    if named is not None:
-        return named
-    if sys.prefix == SYSTEM_PREFIX and SYSTEM_CONFIG.exists():
-        return SYSTEM_CONFIG
-    return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
-
-
-def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
-    """The settings and the data folder; nothing else of the configuration. Raises ConfigurationError."""
-    config = config_file(options)
-    settings = read_settings(config)
-    return settings, options.data or (config.parent if config else Path()) / settings.gateway.data
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

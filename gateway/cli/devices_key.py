@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, PayloadError
-from lamplighter.gateway.cli.commands import settings_and_data
+from lamplighter.gateway.cli.config_file import settings_and_data
 
 
 def add_key_arguments(key: argparse.ArgumentParser) -> None:

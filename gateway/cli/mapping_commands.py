@@ -21,7 +21,8 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadE
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
-from lamplighter.gateway.cli.commands import add_mode, config_file, settings_and_data
+from lamplighter.gateway.cli.commands import add_mode
+from lamplighter.gateway.cli.config_file import config_file, settings_and_data
 from lamplighter.gateway.devices.trial import (
     InDataset,
     MessageTrial,

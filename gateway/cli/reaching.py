@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from lamplighter.engine.client import Tokens
 from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.cli.commands import settings_and_data
+from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.gates.local_call import ANSWER_S, Readable, call, exchange
 
 _PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.terms import Bag, Term
-from lamplighter.gateway.cli.commands import settings_and_data
+from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.reaching import addresses_at, called, option
 
 

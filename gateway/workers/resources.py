@@ -16,7 +16,6 @@ from lamplighter.engine.access import Graphs
 from lamplighter.engine.errors import UnknownResourceError, UnsupportedRequestError
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS
-from lamplighter.gateway.workers.resource_page import page
 from lamplighter.ontology.vocabulary import PREFIXES
 
 HTML = "text/html"
@@ -78,6 +77,8 @@ class ResourceRequest:
 
     def _document(self, found: ResourceDescription) -> bytes:
         if self.media_type == HTML:
+            from lamplighter.gateway.workers.resource_page import page  # `html` takes 0.3 MB of an idle gateway
+
             return page(found.about, found.outgoing, found.incoming, self.base_iri, cut=found.cut)
         try:
             written = ox.serialize(found.triples, format=GRAPH_FORMATS[self.media_type], prefixes=PREFIXES)

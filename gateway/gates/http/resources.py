@@ -16,7 +16,6 @@ from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accep
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.workers.resource_page import POLICY
 from lamplighter.gateway.workers.resources import FORMATS, HTML, ResourceRequest
 
 _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
@@ -62,7 +61,11 @@ class Resources:
                 await anext(chunks)
             raise
         answer = await self._runner.resource(ResourceRequest(iris, found.format, self._base_iri), caller)
-        headers = _HEADERS | ({"Content-Security-Policy": POLICY} if found.format == HTML else {})
+        headers = _HEADERS
+        if found.format == HTML:
+            from lamplighter.gateway.workers.resource_page import POLICY  # as in `ResourceRequest`: few ask for a page
+
+            headers = headers | {"Content-Security-Policy": POLICY}
         return await streamed(request, answer.chunks(), found.media_type, headers)
 
 

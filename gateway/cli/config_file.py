@@ -1,0 +1,30 @@
+"""Which settings file and which data folder the options of a command name."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from lamplighter.gateway.settings import Settings, read_settings
+
+DEFAULT_CONFIG = Path("lamplighter.toml")
+SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/lamplighter.toml")
+"""The environment of the package and of `lamplighter install`, and the settings that go with it."""
+
+
+def config_file(options: argparse.Namespace) -> Path | None:
+    """The settings file, None for the defaults."""
+    named: Path | None = options.config
+    if named is not None:
+        return named
+    if sys.prefix == SYSTEM_PREFIX and SYSTEM_CONFIG.exists():
+        return SYSTEM_CONFIG
+    return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
+
+
+def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
+    """The settings and the data folder; nothing else of the configuration. Raises ConfigurationError."""
+    config = config_file(options)
+    settings = read_settings(config)
+    return settings, options.data or (config.parent if config else Path()) / settings.gateway.data
