@@ -118,7 +118,8 @@ class Browsers:
     def is_own_page(self, headers: Headers, *, writes: bool = False, connects: bool = False) -> bool:
         """Whether a script or a link of the gateway's own page made a request, so that its cookie counts.
 
-        `security.origins` have no part in it: their pages send tokens. writes: the request may change something, so it
+        `security.origins` have no part in it: their pages send tokens. An Origin must be https: an attacker in the
+        network can serve a page of the same host and port without TLS. writes: the request may change something, so it
         must have Origin and `PAGE_HEADER`; connects: it opens a WebSocket, so it must have Origin.
         """
         found: dict[bytes, list[str]] = {}
@@ -130,7 +131,7 @@ class Browsers:
         if len(hosts) != 1 or len(hosts[0]) > _HOST_CHARACTERS_MAX or len(origins) > 1:
             return False
         if origins:
-            return self._is_own(origins[0], hosts[0])
+            return origins[0].startswith("https://") and self._is_own(origins[0], hosts[0])
         return not writes and not connects and found.get(b"sec-fetch-site") == ["same-origin"]
 
     def _is_own(self, origin: str, host: str) -> bool:

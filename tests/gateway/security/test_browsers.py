@@ -183,3 +183,68 @@ def test_a_value_that_could_never_match_stops_the_start(tmp_path: Path, key: str
     toml.write_text(f"[security]\n{key} = [{msgspec.json.encode(value).decode()}]\n")
     with pytest.raises(ConfigurationError, match=rf"security\.{key}: "):
         read_settings(toml)
+
+
+# --- the gateway's own page, whose cookie counts -------------------------------------------------------
+
+OWN_ORIGIN = "https://lamps.example:8443"
+
+
+def is_own(writes: bool = False, connects: bool = False, **headers: str) -> bool:
+    judge = browsers(enabled=True, origins=[PAGE])
+    judge.page_port = 8443
+    headers = {"host": "lamps.example:8443", **headers}
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items() if value]
+    return judge.is_own_page(raw, writes=writes, connects=connects)
+
+
+def test_the_own_page_reads_by_its_origin_or_as_the_same_origin() -> None:
+    assert is_own(origin=OWN_ORIGIN)
+    assert is_own(sec_fetch_site="same-origin")
+    assert is_own(origin=OWN_ORIGIN, sec_fetch_site="same-origin")
+    assert not is_own()
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "Same-Origin", "same-origin, same-origin"])
+def test_other_sites_do_not_read(site: str) -> None:
+    assert not is_own(sec_fetch_site=site)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *(PAGE, "null", "https://evil.example", "https://lamps.example", "https://lamps.example:8444", "x", "file://"),
+        "http://lamps.example:8443",  # of an attacker in the network, who has no certificate
+    ],
+)
+def test_other_origins_are_not_own(origin: str) -> None:
+    assert not is_own(origin=origin)
+    assert not is_own(origin=origin, sec_fetch_site="same-origin")
+    assert not is_own(origin=origin, writes=True, x_lamplighter_page="1")
+    assert not is_own(origin=origin, connects=True)
+
+
+def test_what_writes_has_origin_and_header() -> None:
+    assert is_own(writes=True, origin=OWN_ORIGIN, x_lamplighter_page="1")
+    assert not is_own(writes=True, origin=OWN_ORIGIN)
+    assert not is_own(writes=True, origin=OWN_ORIGIN, x_lamplighter_page="true")
+    assert not is_own(writes=True, x_lamplighter_page="1")
+    assert not is_own(writes=True, sec_fetch_site="same-origin", x_lamplighter_page="1")
+
+
+def test_a_handshake_has_an_origin_and_may_come_to_another_port() -> None:
+    assert is_own(connects=True, origin=OWN_ORIGIN, host="lamps.example:9443")
+    assert not is_own(connects=True, sec_fetch_site="same-origin", host="lamps.example:9443")
+    assert not is_own(connects=True, origin="https://other.example:8443", host="lamps.example:9443")
+
+
+def test_several_hosts_origins_or_headers_are_nobodys() -> None:
+    judge = browsers(enabled=True)
+    judge.page_port = 8443
+    host, origin = (b"host", b"lamps.example:8443"), (b"origin", OWN_ORIGIN.encode())
+    header = (b"x-lamplighter-page", b"1")
+    assert judge.is_own_page([host, origin, header], writes=True)
+    for twice in (host, origin, header):
+        assert not judge.is_own_page([host, origin, header, twice], writes=True)
+    assert not judge.is_own_page([origin])
+    assert not judge.is_own_page([(b"host", b"a" * 400), (b"origin", b"https://" + b"a" * 400)])

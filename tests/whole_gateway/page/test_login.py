@@ -166,6 +166,8 @@ def test_a_websocket_takes_the_cookie_of_the_own_page_only(gateway: SecureGatewa
         assert answered(socket)["status_code"] == 401
     with gateway.websocket(Origin=origin) as socket:
         assert answered(socket)["status_code"] == 401
+    with gateway.websocket(Origin=origin.replace("https:", "http:"), Cookie=cookie) as socket:
+        assert answered(socket)["status_code"] == 401
     for foreign in ("https://evil.example", "null", f"https://localhost:{gateway.port + 1}"):
         with pytest.raises(InvalidStatus) as caught:
             gateway.websocket(Origin=foreign, Cookie=cookie)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.http import page
 from lamplighter.gateway.gates.http.page import VIEWS
 from tests.support.components import require_page
 from tests.support.running_gateway import http, running_gateway, update
@@ -177,3 +178,23 @@ async def test_the_log_devices_and_explanations_have_rows_for_programs(gateway: 
     body = (await http(at(gateway, "/page/explain.csv"), actuation=lamp)).body.decode()
     assert [row["said"] for row in csv.DictReader(io.StringIO(body))] == [link["said"] for link in links]
     assert (await http(at(gateway, "/page/explain.json"), actuation="nothing")).status == 404
+
+
+async def test_rows_that_are_far_longer_than_their_result_are_refused(gateway: Addresses) -> None:
+    names = " ".join(f"?v{number}" for number in range(1_000))
+    values = " ".join(str(number) for number in range(50))
+    asked = f"SELECT {names} {{ VALUES ?x {{ {values} }} VALUES ?y {{ {values} }} }}"
+    answer = await http(at(gateway, "/page/query.json"), query=f"{asked} LIMIT 10")
+    assert (answer.status, len(answer.json), len(answer.json[0])) == (200, 10, 1_000)
+    answer = await http(at(gateway, "/page/query.json"), query=asked)
+    assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+
+
+async def test_views_have_bounded_texts(gateway: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    await update(gateway, f"INSERT DATA {{ <http://a> <http://b> '{'x' * 1_000}' }}", delay="PT1H")
+    for form in ("json", "csv"):
+        assert (await http(at(gateway, f"/page/timers.{form}"))).status == 200
+    monkeypatch.setattr(page, "ROWS_BYTES_MAX", 1_000)
+    for form in ("json", "csv"):
+        answer = await http(at(gateway, f"/page/timers.{form}"))
+        assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
