@@ -15,7 +15,7 @@ from lamplighter.gateway.cli.commands import Adder
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.progress import ProgressBar, ReadFile
-from lamplighter.gateway.cli.reaching import add_reach_options, called, option
+from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.history import backup
 
@@ -47,7 +47,7 @@ def _backup(options: argparse.Namespace) -> int:
     try:
         answer = called(options, "GET", "/backup")
     except UpstreamError as error:
-        if option(options, "url") is not None:
+        if url_option(options) is not None:
             raise
         _say(f"{error}; the backup is made from {data}")
         clock = MachineClock(settings.gateway.clock_trusted)

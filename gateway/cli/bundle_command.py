@@ -29,7 +29,7 @@ from lamplighter.engine.errors import ChangeLogError, ConfigurationError, Gatewa
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.check_command import checked
 from lamplighter.gateway.cli.commands import Adder
-from lamplighter.gateway.cli.config_file import config_file, settings_and_data
+from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.progress import ProgressBar
 from lamplighter.gateway.cli.reaching import add_reach_options, called
@@ -42,8 +42,9 @@ from lamplighter.gateway.settings import Settings
 _REMOVED = "[removed]"
 _SECRET_KEYS = {"username"}
 """Keys of the settings whose values are removed; secrets themselves are in files."""
-_LINES = 5000
-_JOURNAL_S = 60
+_JOURNAL_LINES = 5000
+_PROGRAM_S = 60
+"""Longest run of journalctl or systemctl."""
 _LEAST_CHARACTERS = 6
 """Of a secret that is searched for; a shorter one would be found everywhere."""
 _STORED = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
@@ -80,7 +81,7 @@ def _bundle(options: argparse.Namespace) -> int:
     if file.exists() and not confirmed(f"Replace the existing file {file}?", yes=options.yes):
         return 1
     settings, data = settings_and_data(options)
-    secrets = sorted(known_secrets(settings, config_file(options), data), key=len, reverse=True)
+    secrets = sorted(known_secrets(settings, config_folder(options), data), key=len, reverse=True)
     parts = _parts(options, settings, data)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -120,8 +121,7 @@ def _made(make: Callable[[], str]) -> str:
 
 
 def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[Part]:
-    config = config_file(options)
-    folder = config.parent if config else Path()
+    folder = config_folder(options)
 
     def answered(path: str) -> str:
         with called(options, "GET", path) as answer:
@@ -192,14 +192,14 @@ def _listed(data: Path, folder: Path) -> Iterator[str]:
 
 
 def _journal() -> str:
-    return _output(["journalctl", "--no-pager", "--lines", str(_LINES), "--unit", "lamplighter*"])
+    return _output(["journalctl", "--no-pager", "--lines", str(_JOURNAL_LINES), "--unit", "lamplighter*"])
 
 
 def _output(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_JOURNAL_S, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=_PROGRAM_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise UpstreamError(f"{command[0]} did not end in {_JOURNAL_S} s") from error
+        raise UpstreamError(f"{command[0]} did not end in {_PROGRAM_S} s") from error
     return (done.stdout + done.stderr).decode(errors="replace")
 
 
@@ -213,10 +213,9 @@ def _verified(settings: Settings, data: Path) -> Any:
 # --- secrets -----------------------------------------------------------------------------------------------------
 
 
-def known_secrets(settings: Settings, config: Path | None, data: Path) -> set[str]:
+def known_secrets(settings: Settings, folder: Path, data: Path) -> set[str]:
     """The secrets in the files of this gateway: keys, passwords, options. Those that this user may not read cannot be
-    read for the bundle either."""
-    folder = config.parent if config else Path()
+    read for the bundle either. folder: with the settings file."""
     brokers = settings.mqtt.all_brokers().values()
     found = {broker.username for broker in brokers}
     for file in [*(Path(one.password_file) for one in brokers if one.password_file), *_credentials()]:

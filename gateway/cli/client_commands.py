@@ -7,7 +7,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +22,15 @@ from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
-from lamplighter.gateway.cli.commands import table
+from lamplighter.gateway.cli.commands import Adder, table
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.reaching import (
     EndpointAddresses,
     add_reach_options,
     addresses_at,
     file_option,
-    option,
     tokens,
+    url_option,
 )
 from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
@@ -51,8 +51,6 @@ _FORMATS = {
 _FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
 """Matches the name of a file; no SPARQL text looks like that."""
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add_client_commands(command: Adder) -> None:
@@ -109,7 +107,7 @@ def _add_request(parser: argparse.ArgumentParser, kind: str) -> None:
 
 def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> EndpointAddresses:
     """The addresses of --url, else the profile's, else those of the gateway with this configuration."""
-    url = option(options, "url")
+    url = url_option(options)
     if url:
         return addresses_at(url)
     if profile is not None and profile.host and options.config is None:

@@ -23,8 +23,13 @@ def config_file(options: argparse.Namespace) -> Path | None:
     return DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None
 
 
+def config_folder(options: argparse.Namespace) -> Path:
+    """The folder of the settings file, with `apps/` and `mapping/`."""
+    config = config_file(options)
+    return config.parent if config else Path()
+
+
 def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
     """The settings and the data folder; nothing else of the configuration. Raises ConfigurationError."""
-    config = config_file(options)
-    settings = read_settings(config)
-    return settings, options.data or (config.parent if config else Path()) / settings.gateway.data
+    settings = read_settings(config_file(options))
+    return settings, options.data or config_folder(options) / settings.gateway.data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from lamplighter.cloud_sync.commands import Context, add_modes
@@ -14,7 +13,7 @@ from lamplighter.gateway.cli.bundle_command import add_bundle_command
 from lamplighter.gateway.cli.check_command import add_check_command
 from lamplighter.gateway.cli.client_commands import add_client_commands
 from lamplighter.gateway.cli.commands import Adder, add_commands
-from lamplighter.gateway.cli.config_file import config_file, settings_and_data
+from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.devices_commands import add_devices_commands
 from lamplighter.gateway.cli.explain_command import add_explain_command
 from lamplighter.gateway.cli.init import add_init_command
@@ -49,6 +48,5 @@ def add_other_commands(command: Adder, commands: Any) -> None:
 
 def _sync_context(options: argparse.Namespace) -> Context:
     settings, data = settings_and_data(options)
-    config = config_file(options)
     trusted = partial(clock_trusted, settings.gateway.clock_trusted)
-    return Context(settings.sync, data, config.parent if config else Path(), trusted)
+    return Context(settings.sync, data, config_folder(options), trusted)

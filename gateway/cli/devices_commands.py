@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lamplighter.adapters.coap.discovery import distinct, offered
@@ -20,7 +20,7 @@ from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
 from lamplighter.engine.terms import lexical
-from lamplighter.gateway.cli.commands import add_mode, shortened, table
+from lamplighter.gateway.cli.commands import Adder, add_mode, shortened, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
@@ -28,8 +28,6 @@ from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
 from lamplighter.gateway.history.names import printable
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add_devices_commands(command: Adder) -> None:
@@ -369,7 +367,7 @@ def _problems(options: argparse.Namespace) -> int:
             )
         return 0
     if not found:
-        print("no problems since the MQTT adapter started")
+        print("no problems since the adapters started")
         return 0
     rows = []
     for row in found:

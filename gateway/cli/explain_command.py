@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.gateway.cli.commands import Adder, opened_history, table
-from lamplighter.gateway.cli.config_file import config_file
+from lamplighter.gateway.cli.config_file import config_folder
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, described, doubtful, state_text
 from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts
@@ -41,8 +41,7 @@ def _explain(options: argparse.Namespace) -> int:
     history, settings = opened_history(options)
     base = settings.gateway.base_iri
     until = None if options.at is None else end_of(options.at, datetime.now(UTC))
-    config = config_file(options)
-    texts = cache(lambda: texts_of((config.parent if config else Path()) / "apps"))
+    texts = cache(lambda: texts_of(config_folder(options) / "apps"))
     explainer = Explainer(history, lambda application, aggregator: texts().get((application, aggregator), ""))
     explanation = explainer.explain(full_iri(options.name, base), until)
     if options.json:

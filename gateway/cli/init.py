@@ -10,7 +10,6 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from lamplighter.adapters.mapping import load_mapping, uris
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri
-from lamplighter.gateway.cli.config_file import SYSTEM_CONFIG, config_file
+from lamplighter.gateway.cli.commands import Adder
+from lamplighter.gateway.cli.config_file import SYSTEM_CONFIG, config_file, config_folder
 from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Template, mapping_text, profile_text
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.delayed import delay_us
@@ -34,8 +34,6 @@ _SPAN = re.compile(r"(\d+)\s*(s|m|min|h)")
 _DIGITS_MAX = 15
 """Of a temperature, before and behind the point."""
 _UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add_init_command(command: Adder) -> None:
@@ -99,8 +97,7 @@ def _init(options: argparse.Namespace) -> int:
             if isinstance(text, str) and not _is_unicode(text):
                 raise ConfigurationError(f"--{name.replace('_', '-')}: write UTF-8")
     config = config_file(options)
-    settings = read_settings(config)
-    folder = config.parent if config else Path()
+    settings, folder = read_settings(config), config_folder(options)
     template = TEMPLATES[options.template]
     if not options.actuators and sys.stdin.isatty() and sys.stdout.isatty():
         _ask(options, template)

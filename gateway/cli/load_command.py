@@ -14,16 +14,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Quad, Term, is_blank
 from lamplighter.gateway.cli.commands import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.progress import ProgressBar
-from lamplighter.gateway.cli.reaching import add_reach_options, addresses_at, called, option
+from lamplighter.gateway.cli.reaching import add_reach_options, called, sparql_paths
 
 SLICE_QUADS = 1000
 SLICE_CHARACTERS = 128 * 1024
@@ -88,7 +87,7 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad]) -> int:
 
 def _send_one(options: argparse.Namespace, text: str, request_id: str) -> None:
     """Sends an update; again after a passing error. The request id gives it one effect."""
-    path = f"{_update_path(options)}?{urlencode({'request_id': request_id})}"
+    path = f"{sparql_paths(options)[1]}?{urlencode({'request_id': request_id})}"
     for attempt in range(_TRIES):
         try:
             headers = {"Content-Type": "application/sparql-update"}
@@ -100,11 +99,6 @@ def _send_one(options: argparse.Namespace, text: str, request_id: str) -> None:
             if not error.retriable or attempt == _TRIES - 1 or (isinstance(error, UpstreamError) and not attempt):
                 raise
             time.sleep(_PAUSE_S * 2**attempt)
-
-
-def _update_path(options: argparse.Namespace) -> str:
-    url = option(options, "url")
-    return settings_and_data(options)[0].http.update_path if url is None else urlsplit(addresses_at(url).update).path
 
 
 # --- slices --------------------------------------------------------------------------------------------------

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from lamplighter.adapters.mapping import (
-    file_rules,
-)
+from lamplighter.adapters.mapping import file_rules
 from lamplighter.adapters.mapping.dataset_rules import QUERY
 from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
@@ -21,8 +18,8 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadE
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
-from lamplighter.gateway.cli.commands import add_mode
-from lamplighter.gateway.cli.config_file import config_file, settings_and_data
+from lamplighter.gateway.cli.commands import Adder, add_mode
+from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.devices.trial import (
     InDataset,
     MessageTrial,
@@ -37,7 +34,6 @@ from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import PREFIXES
 
-Adder = Callable[..., argparse.ArgumentParser]
 GATEWAY_S = 2.0
 """How long the command waits for the rules of a running gateway."""
 
@@ -174,8 +170,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _files(options: argparse.Namespace, settings: Settings) -> FileRules:
-    config = config_file(options)
-    return file_rules((config.parent if config else Path()) / "mapping", settings.gateway.base_iri)
+    return file_rules(config_folder(options) / "mapping", settings.gateway.base_iri)
 
 
 async def _dataset_rules(settings: Settings, data: Path) -> tuple[InDataset, list[str]]:

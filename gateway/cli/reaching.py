@@ -16,7 +16,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.gates.local_call import ANSWER_S, Readable, call, exchange
 
-_PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
+_DEFAULT_PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ def add_reach_options(parser: argparse.ArgumentParser, url: str = "default: the 
         parser.add_argument(option, metavar=metavar, type=kind, default=argparse.SUPPRESS, help=text)
 
 
-def option(options: argparse.Namespace, name: str) -> str | None:
+def url_option(options: argparse.Namespace) -> str | None:
     """`--url`, if it was given."""
-    value = getattr(options, name, None)
-    return None if value is None else str(value)
+    value: str | None = getattr(options, "url", None)
+    return value
 
 
 def file_option(options: argparse.Namespace, name: str) -> Path | None:
@@ -57,13 +57,13 @@ def file_option(options: argparse.Namespace, name: str) -> Path | None:
 def addresses_at(url: str) -> EndpointAddresses:
     """The classic layout (SEPA protocol 1.1) around an address of either gate: their ports are 1000 apart."""
     place = urlsplit(url)
-    if place.scheme not in _PORTS or not place.hostname:
+    if place.scheme not in _DEFAULT_PORTS or not place.hostname:
         raise ConfigurationError(
             f"--url: {url!r} is not an address; write one such as http://HOST:8000 or wss://HOST:9443"
         )
     host = f"[{place.hostname}]" if ":" in place.hostname else place.hostname
     try:
-        port = place.port or _PORTS[place.scheme]
+        port = place.port or _DEFAULT_PORTS[place.scheme]
     except ValueError as error:
         raise ConfigurationError(f"--url: {url!r}: {error}") from error
     secure = place.scheme in ("https", "wss")
@@ -76,6 +76,16 @@ def addresses_at(url: str) -> EndpointAddresses:
     if path:  # another endpoint, for both
         return EndpointAddresses(f"{http}{path}", f"{http}{path}", f"{socket}/subscribe", token)
     return EndpointAddresses(f"{http}/query", f"{http}/update", f"{socket}/subscribe", token)
+
+
+def sparql_paths(options: argparse.Namespace) -> tuple[str, str]:
+    """The paths of the gateway for queries and for updates."""
+    url = url_option(options)
+    if url is None:
+        http = settings_and_data(options)[0].http
+        return http.query_path, http.update_path
+    there = addresses_at(url)
+    return urlsplit(there.query).path, urlsplit(there.update).path
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,7 @@ def called(
 
     Raises UpstreamError when no gateway answers, RefusedError, ConfigurationError.
     """
-    url = option(options, "url")
+    url = url_option(options)
     if url is None:
         settings, data = settings_and_data(options)
         return call(settings, data, method, path, content, headers)

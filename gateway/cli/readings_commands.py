@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from lamplighter.engine.terms import lexical
-from lamplighter.gateway.cli.commands import shortened, table
+from lamplighter.gateway.cli.commands import Adder, shortened, table
 from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.ontology.vocabulary import (
@@ -25,8 +25,6 @@ from lamplighter.ontology.vocabulary import (
     TIME_PROBLEM,
     UNKNOWN_UNIT,
 )
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 # With the model "event" the readings are in named graphs, and the stream has what all of them share.
 _READ = (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.reaching import addresses_at, called, option
+from lamplighter.gateway.cli.reaching import called, sparql_paths
 
 
 class RunningDataset:
@@ -18,10 +17,7 @@ class RunningDataset:
     def __init__(self, options: argparse.Namespace) -> None:
         self.settings, _ = settings_and_data(options)
         self._options = options
-        url = option(options, "url")
-        there = None if url is None else addresses_at(url)
-        self._query_path = self.settings.http.query_path if there is None else urlsplit(there.query).path
-        self._update_path = self.settings.http.update_path if there is None else urlsplit(there.update).path
+        self._query_path, self._update_path = sparql_paths(options)
 
     def rows(self, query: str) -> list[tuple[Term | None, ...]]:
         """The result of a SELECT query. Raises UpstreamError, RefusedError."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lamplighter.engine.tables import counted
-from lamplighter.gateway.cli.commands import table
+from lamplighter.gateway.cli.commands import Adder, table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
 from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.monitoring.health.components import span
@@ -18,8 +18,6 @@ from lamplighter.gateway.monitoring.health.components import span
 _SHOWN_MAX = 8
 """Components that are not ok, so that the output stays on one screen."""
 _TITLES = ("COMPONENT", "STATE", "FOR", "REASON AND CURE")
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add_status_command(command: Adder) -> None:
