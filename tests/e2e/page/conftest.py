@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.page.site import EMPTY, MAPPING, Site
+from tests.e2e.page.site import EMPTY, LIST, MAPPING, Site, devices
+from tests.support.announcements import zigbee_house
 from tests.support.brokers import mosquitto
 from tests.support.chromium import Browser, chromium
 from tests.support.components import require_page
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, wait_for
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +59,17 @@ def empty(site: Site) -> Site:
         urllib.request.urlopen(cancelling, timeout=120).close()
     site.gateway.update(EMPTY)
     return site
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Site]:
+    """A gateway with a room of four proposed devices at a broker. Commands may go to all of them."""
+    (tmp_path / "mapping").mkdir()
+    (tmp_path / "mapping" / "home.toml").write_text(MAPPING)
+    with mosquitto() as broker:
+        mqtt = {"host": "127.0.0.1", "port": broker.port, "commands": ["zigbee2mqtt/#"]}
+        with GatewayProcess(tmp_path, "--all", mqtt=mqtt, gateway={"clock_trusted": "always"}) as gateway:
+            site = Site(gateway, broker)
+            broker.publish((LIST, zigbee_house(1)), retain=True)
+            wait_for(lambda: len(devices(site)) == 4, what="the proposed devices")
+            yield site

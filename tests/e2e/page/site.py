@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import urllib.request
 from dataclasses import dataclass
+from typing import Any
 
 from lamplighter.ontology.vocabulary import GATEWAY, SOSA
 from tests.support.brokers import Mosquitto
@@ -59,6 +62,16 @@ class Site:
         """As a person does: by mosquitto_pub."""
         command = [require_command("mosquitto_pub"), "-p", str(self.broker.port), "-q", "1", "-t", topic, "-m", payload]
         subprocess.run(command, check=True, timeout=120)
+
+
+LIST = "zigbee2mqtt/bridge/devices"
+"""The topic of the devices of Zigbee2MQTT."""
+
+
+def devices(site: Site) -> dict[str, dict[str, Any]]:
+    """The devices by their names."""
+    with urllib.request.urlopen(f"{site.gateway.http_url}/devices", timeout=120) as answer:
+        return {one["name"]: one for one in json.load(answer)["devices"]}
 
 
 def open_view(browser: Browser, url: str, title: str) -> None:

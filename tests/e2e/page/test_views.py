@@ -16,10 +16,12 @@ from tests.support.gateway_process import wait_for
 FOLLOWED = "SELECT ?s ?o { ?s <http://b> ?o }"
 TITLES = {
     "now": "Now",
+    "devices": "Devices",
     "query": "Query",
     "timers": "Timers",
     "subscriptions": "Subscriptions",
     "log": "Log",
+    "explain": "Explain",
     "health": "Health",
 }
 PENDING = "INSERT DATA { <http://x> <http://p> 1 }"

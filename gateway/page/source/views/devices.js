@@ -1,0 +1,267 @@
+// Devices that were found: proposed and adopted ones, decisions about them, and mapping rules on trial.
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { getJson, postJson } from "../gateway.js";
+import { html } from "../html.js";
+import { Failure, Head, Iri, Written, usePolled } from "../parts.js";
+import { cut, lasting, localName } from "../terms.js";
+
+const POLL_MS = 5000;
+const ORDER = ["proposed", "adopted", "retired", "ignored"];
+const STATES = { proposed: "warn", adopted: "ok" };
+const FEW = 4;
+
+function path(device) {
+    return `devices/${device.id.split("/").map(encodeURIComponent).join("/")}`;
+}
+
+// A question before a decision. fields: texts to enter; done(values): sends it; close(whether it was sent).
+function Asking({ title, text, action, danger, fields = [], done, close }) {
+    const dialog = useRef(null), over = useRef(false);
+    const [error, setError] = useState(null);
+    const finish = (sent) => {
+        if (over.current) return;
+        over.current = true;
+        dialog.current.close();
+        close(sent);
+    };
+    useEffect(() => dialog.current.showModal(), []);
+    const submit = async (event) => {
+        event.preventDefault();
+        const form = event.currentTarget;
+        try {
+            await done(Object.fromEntries(fields.map(({ name }) => [name, form.elements[name].value.trim()])));
+            finish(true);
+        } catch (failure) {
+            setError(failure);
+        }
+    };
+    return html`<dialog ref=${dialog} class="asking" aria-labelledby="asking-title" onClose=${() => finish(false)}><form onSubmit=${submit}>
+        <h2 id="asking-title">${title}</h2>
+        ${text ? html`<p>${text}</p>` : null}
+        ${fields.map(({ name, label, value }) => html`<label>${label} <input name=${name} value=${value} autocomplete="off" spellcheck="false" /></label>`)}
+        <${Failure} error=${error} />
+        <div class="actions">
+            <button class=${danger ? "danger" : "main"}>${action}</button>
+            <button type="button" autofocus=${danger} onClick=${() => finish(false)}>Leave it</button>
+        </div>
+    </form></dialog>`;
+}
+
+// The area is a part of the adoption; another name comes after it.
+async function adopt(device, { name, area }) {
+    const answer = await postJson(path(device), area && area !== device.area ? { action: "adopt", area } : { action: "adopt" });
+    if (name && name !== device.name) await postJson(path(device), { action: "rename", name });
+    return answer;
+}
+
+// What is asked before each decision. said(text, warnings): what came of it.
+function questions(device, said) {
+    const name = cut(device.name, 80);
+    const fields = [{ name: "name", label: "Name", value: device.name }, { name: "area", label: "Area", value: device.area }];
+    const sent = async (body, text) => {
+        await postJson(path(device), body);
+        said(text);
+    };
+    return {
+        adopt: {
+            title: `Adopt ${name}?`, text: "Its readings are stored, and its actuators get rules.", action: "Adopt", fields,
+            done: async (values) => said(`${name} was adopted.`, (await adopt(device, values)).warnings),
+        },
+        ignore: {
+            title: `Ignore ${name}?`, text: "It is not proposed again. It can be adopted later.", action: "Ignore",
+            done: () => sent({ action: "ignore" }, `${name} is ignored.`),
+        },
+        rename: {
+            title: `Rename ${name}`, text: "An empty field gives back what the device announced.", action: "Rename", fields,
+            done: (values) => sent({ action: "rename", ...values }, `${name} was renamed.`),
+        },
+        remove: {
+            title: `Remove ${name}?`, action: "Remove", danger: true,
+            text: "Its description, its rules and its live readings are removed. This cannot be undone. If it announces itself again, it is proposed again.",
+            done: () => sent({ action: "remove" }, `${name} was removed.`),
+        },
+    };
+}
+
+// Sets the desired state: a button for each of a few states, else a field.
+function Setting({ device, one, reload }) {
+    const [error, setError] = useState(null);
+    const set = async (state) => {
+        setError(null);
+        try {
+            await postJson(path(device), { action: "set", actuator: one.key, state });
+            reload();
+        } catch (failure) {
+            setError(failure);
+        }
+    };
+    const submit = (event) => {
+        event.preventDefault();
+        const { value } = event.currentTarget.elements.state;
+        if (value !== "") set(value);
+    };
+    const numeric = one.minimum !== undefined || one.maximum !== undefined;
+    const named = (state) => `Set ${one.label} to ${state}`;
+    const states = one.states ?? [];
+    return html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span>
+        <span class="value">${one.desired === undefined ? html`<span class="note">no desired state</span>` : html`<bdi>${cut(one.desired, 80)}</bdi>`}
+            ${one.reported !== undefined ? html` <small>reported <bdi>${cut(one.reported, 80)}</bdi></small>` : null}</span>
+        ${states.length && states.length <= FEW
+            ? html`<span class="choices">${states.map((state) => html`<button aria-label=${named(state)} aria-pressed=${String(state) === one.desired} onClick=${() => set(state)}><bdi>${String(state)}</bdi></button>`)}</span>`
+            : html`<form class="choices" onSubmit=${submit}>${states.length
+                ? html`<select name="state" aria-label=${`State of ${one.label}`}>${states.map((state) => html`<option>${String(state)}</option>`)}</select>`
+                : html`<input name="state" aria-label=${`State of ${one.label}`} type=${numeric ? "number" : "text"} step="any" min=${one.minimum} max=${one.maximum} placeholder=${numeric ? `${one.minimum ?? ""}–${one.maximum ?? ""}` : "state"} />`}
+                <button aria-label=${`Set ${one.label}`}>Set</button></form>`}
+        <${Failure} error=${error} /></li>`;
+}
+
+function Sensor({ one }) {
+    return html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span>
+        <span class="value">${one.value === undefined ? html`<span class="note">no reading</span>` : html`<bdi>${cut(one.value, 120)}</bdi>`}${one.unit ? html` <small><bdi>${cut(localName(one.unit), 30)}</bdi></small>` : null}</span>
+        <span class="note"><bdi>${cut(one.place, 160)}</bdi></span></li>`;
+}
+
+const TRIPLE = /^(<[^<>\s]*>|_:\S+) (<[^<>\s]*>) ([^]+) \.$/;
+
+function Triples({ triples, label }) {
+    return html`<div class="scroll short" role="region" aria-label=${label} tabindex="0"><table><caption class="hidden">${label}</caption>
+        <thead><tr><th scope="col">subject</th><th scope="col">predicate</th><th scope="col">object</th></tr></thead>
+        <tbody>${triples.map((triple) => {
+            const parts = typeof triple === "string" ? TRIPLE.exec(triple)?.slice(1) : triple.slice(0, 3);
+            return parts ? html`<tr>${parts.map((term) => html`<td><${Written} term=${term} /></td>`)}</tr>` : html`<tr><td colspan="3">${cut(String(triple))}</td></tr>`;
+        })}</tbody></table></div>`;
+}
+
+function Details({ device }) {
+    const { value, error, reload } = usePolled(() => getJson(path(device)), POLL_MS);
+    if (value === null) return error ? html`<${Failure} error=${error} />` : html`<p class="note" role="status">Loading…</p>`;
+    const written = value.state === "adopted" || value.state === "retired";
+    return html`<${Failure} error=${error} />
+        ${value.warnings.map((warning) => html`<p class="failure"><bdi>${cut(warning, 400)}</bdi></p>`)}
+        ${value.actuators.length ? html`<h3>Actuators</h3><ul class="parts">${value.actuators.map((one) => written
+            ? html`<${Setting} key=${one.key} device=${device} one=${one} reload=${reload} />`
+            : html`<li class="part"><span class="name"><bdi>${cut(one.label, 80)}</bdi></span><span class="note"><bdi>${cut(one.place, 160)}</bdi></span></li>`)}</ul>` : null}
+        ${value.sensors.length ? html`<h3>Sensors</h3><ul class="parts">${value.sensors.map((one) => html`<${Sensor} key=${one.key} one=${one} />`)}</ul>` : null}
+        <div class="beside">
+            <section><h3>Announcement</h3><pre class="clip" tabindex="0">${cut(JSON.stringify(value.announcement, null, 2), 20_000)}</pre></section>
+            <section><h3>${written ? "Triples" : "Triples that adoption would write"}</h3><${Triples} triples=${value.triples} label="Triples of the device" /></section>
+        </div>`;
+}
+
+function chosenDevice() {
+    return new URLSearchParams(location.hash.slice(1)).get("device");
+}
+
+function Device({ device, ask, now }) {
+    const [open, setOpen] = useState(() => chosenDevice() === device.id);
+    const model = [device.manufacturer, device.model].filter(Boolean).join(" ");
+    const seen = Date.parse(device.last_seen ?? "");
+    const parts = [device.sensors, device.actuators].map((all) => all.map((one) => one.label).join(", "));
+    const toggled = (event) => {
+        setOpen(event.currentTarget.open);
+        if (event.currentTarget.open) history.replaceState(null, "", `#${new URLSearchParams({ device: device.id })}`);
+        else if (chosenDevice() === device.id) history.replaceState(null, "", location.pathname);
+    };
+    return html`<li class="item device">
+        <div class="line">
+            <h2><${Iri} iri=${device.iri} label=${cut(device.name, 120)} />${device.area ? html` <small><bdi>${cut(device.area, 60)}</bdi></small>` : null}</h2>
+            <span class=${`tag ${STATES[device.state] ?? ""}`}>${device.state}</span>
+            ${device.online === undefined ? null : html`<span class=${`tag ${device.online ? "ok" : "warn"}`}>${device.online ? "online" : "offline"}${!device.online && Number.isFinite(seen) ? ` ${lasting(now - seen)}` : ""}</span>`}
+            <span class="decide">${device.state === "adopted" || device.state === "retired"
+                ? html`<button onClick=${() => ask(device, "rename")} aria-label=${`Rename ${cut(device.name, 80)}`}>Rename…</button><button onClick=${() => ask(device, "remove")} aria-label=${`Remove… ${cut(device.name, 80)}`}>Remove…</button>`
+                : html`<button class="main" onClick=${() => ask(device, "adopt")} aria-label=${`Adopt… ${cut(device.name, 80)}`}>Adopt…</button>${device.state === "proposed" ? html`<button onClick=${() => ask(device, "ignore")} aria-label=${`Ignore… ${cut(device.name, 80)}`}>Ignore…</button>` : null}`}</span>
+        </div>
+        <p class="note">${[model, device.source, device.broker && `broker ${device.broker}`].filter(Boolean).map((text) => cut(text, 80)).join(" · ")}${device.last_seen && device.online !== false ? html` · last contact <time datetime=${device.last_seen}>${new Date(seen).toLocaleString("en-GB")}</time>` : null}</p>
+        ${device.unreachable ? html`<p class="why"><bdi>${cut(device.unreachable, 300)}</bdi></p>` : null}
+        <details open=${open} onToggle=${toggled}><summary>${[parts[0] && `Sensors: ${cut(parts[0], 160)}`, parts[1] && `Actuators: ${cut(parts[1], 160)}`].filter(Boolean).join(" · ") || "Details"}</summary>
+            ${open ? html`<${Details} device=${device} />` : null}</details>
+    </li>`;
+}
+
+const RULE = `[[stream]]
+topic = "home/{room}/temperature"
+property = "lighting:temperature"
+payload = "number"
+unit = "unit:DEG_C"
+`;
+
+function Made({ one }) {
+    if (one.fault) return html`<p class="failure"><bdi>${cut(one.fault, 1000)}</bdi></p>`;
+    if (one.missing) return html`<p class="note">The message has no state.</p>`;
+    return html`${one.read ? html`<h4><bdi>${cut(one.read, 120)}</bdi></h4>` : null}
+        ${one.state !== undefined ? html`<p>Reported state: <${Written} term=${one.state} /></p>` : null}
+        ${one.triples?.length ? html`<${Triples} triples=${one.triples} label="Triples of the reading" />` : null}
+        ${one.updates?.length ? html`<details><summary>Updates (SPARQL)</summary><pre class="clip" tabindex="0">${cut(one.updates.join("\n;\n"), 20_000)}</pre></details>` : null}`;
+}
+
+function Tried({ answer }) {
+    return html`<div role="status">
+        ${answer.problem ? html`<p class="failure"><bdi>${cut(answer.problem, 1000)}</bdi></p>` : null}
+        ${answer.rules.map((rule) => html`<section class="component ${rule.made.some((one) => one.fault) ? "bad" : "ok"}">
+            <p><strong><bdi>${cut(rule.rule, 200)}</bdi></strong> <small><bdi>${cut(rule.about, 200)}</bdi></small></p>
+            ${rule.made.map((one) => html`<${Made} one=${one} />`)}
+            ${rule.made.length ? null : html`<p class="note">It made nothing of the message.</p>`}
+            ${rule.missing?.length ? html`<p class="note">The message lacks ${cut(rule.missing.join(", "), 300)}.</p>` : null}
+            ${rule.more ? html`<p class="note">${rule.more} more values are not shown.</p>` : null}
+        </section>`)}
+        ${answer.not_tested.length ? html`<p class="failure">Not tested: <bdi>${cut(answer.not_tested.join("; "), 1000)}</bdi></p>` : null}
+    </div>`;
+}
+
+function Trial() {
+    const [answer, setAnswer] = useState(null);
+    const [error, setError] = useState(null);
+    const [own, setOwn] = useState(false);
+    const [waiting, setWaiting] = useState(false);
+    const submit = async (event) => {
+        event.preventDefault();
+        const { topic, payload, rule } = event.currentTarget.elements;
+        setWaiting(true);
+        setError(null);
+        try {
+            const asked = { topic: topic.value.trim(), payload: payload.value };
+            setAnswer(await postJson("mapping/try", own ? { ...asked, rule: rule.value } : asked));
+        } catch (failure) {
+            setAnswer(null);
+            setError(failure);
+        }
+        setWaiting(false);
+    };
+    return html`<details class="trial item"><summary><h2>Try a mapping</h2></summary>
+        <p class="note">What mapping rules make of a message. Nothing is written.</p>
+        <form onSubmit=${submit}>
+            <label>Topic, CoAP path or coap:// URI <input name="topic" required spellcheck="false" autocapitalize="off" placeholder="home/kitchen/temperature" /></label>
+            <label>Payload <textarea name="payload" rows="3" spellcheck="false"></textarea></label>
+            <label class="check"><input type="checkbox" checked=${own} onChange=${(event) => setOwn(event.currentTarget.checked)} /> Try a rule of my own instead of the gateway's</label>
+            ${own ? html`<label>Rule (TOML, as in a file of mapping/) <textarea name="rule" rows="7" spellcheck="false" defaultValue=${RULE}></textarea></label>` : null}
+            <div class="actions"><button class="main" disabled=${waiting}>${waiting ? "Trying…" : "Try it"}</button></div>
+        </form>
+        <${Failure} error=${error} />
+        ${answer ? html`<${Tried} answer=${answer} />` : null}
+    </details>`;
+}
+
+export function Devices() {
+    const { value, error, reload } = usePolled(() => getJson("devices"), POLL_MS);
+    const [asked, setAsked] = useState(null);
+    const [said, setSaid] = useState({ text: "", warnings: [] });
+    const ask = (device, what) => setAsked(questions(device, (text, warnings = []) => setSaid({ text, warnings }))[what]);
+    const close = (sent) => {
+        setAsked(null);
+        if (sent) reload();
+    };
+    const devices = [...value?.devices ?? []].sort((one, other) => ORDER.indexOf(one.state) - ORDER.indexOf(other.state));
+    const now = Date.now();
+    return html`<${Head} title="Devices" view="devices" />
+        <${Failure} error=${error} />
+        <p role="status" class="note">${said.text}</p>
+        ${said.warnings.map((warning) => html`<p class="failure"><bdi>${cut(warning, 400)}</bdi></p>`)}
+        ${value === null ? null : html`
+            ${value.unreadable.map((fault) => html`<p class="failure"><bdi>${cut(fault, 400)}</bdi></p>`)}
+            ${devices.length ? html`<ul class="list">${devices.map((device) => html`<${Device} key=${device.id} device=${device} ask=${ask} now=${now} />`)}</ul>
+                ${value.total > devices.length ? html`<p class="note">${(value.total - devices.length).toLocaleString("en")} more are not shown.</p>` : null}`
+            : html`<p class="empty">No device has announced itself. Devices of Zigbee2MQTT, Home Assistant, Tasmota and Shelly, and CoAP devices that register, appear here. Other devices need a mapping rule, which can be tried below.</p>`}
+            <${Trial} />`}
+        ${asked ? html`<${Asking} ...${asked} close=${close} />` : null}`;
+}

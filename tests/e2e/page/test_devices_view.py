@@ -1,0 +1,172 @@
+"""The view Devices: devices that announce themselves over MQTT, decisions about them, and mapping rules on trial."""
+
+from __future__ import annotations
+
+import json
+
+import paho.mqtt.client as mqtt
+
+from tests.e2e.page.site import LIST, PREFIXES, Site, devices, has, has_none, open_view, press_button
+from tests.e2e.page.test_hostile_data import LONG, RTL, SCRIPT, nothing_ran
+from tests.e2e.page.test_keyboard import tab_to
+from tests.e2e.page.test_look import SIZES, looked_at
+from tests.support.announcements import zigbee_house
+from tests.support.brokers import subscribed
+from tests.support.chromium import Browser
+from tests.support.gateway_process import wait_for
+
+
+def button(browser: Browser, label: str) -> None:
+    """Clicks the button that is called so for screen readers, once it is there."""
+    browser.until(
+        "const found = document.querySelector(`button[aria-label='${$[0]}']`); found?.click(); return Boolean(found)",
+        label,
+    )
+
+
+def enter(browser: Browser, name: str, text: str) -> None:
+    browser.until(
+        "const field = document.querySelector(`[name='${$[0]}']`); field.value = $[1];"
+        "field.dispatchEvent(new Event('input', {bubbles: true})); return true",
+        name,
+        text,
+    )
+
+
+def open_device(browser: Browser, name: str) -> None:
+    browser.until(
+        "const found = [...document.querySelectorAll('.device')].find(it => it.innerText.includes($[0]));"
+        "if (found) found.querySelector('details').open = true; return Boolean(found)",
+        name,
+    )
+
+
+def test_a_device_is_adopted_switched_and_removed(browser: Browser, house: Site) -> None:
+    open_view(browser, house.at("devices"), "Devices")
+    has(browser, ".device", "room1/lamp", "proposed", "zigbee2mqtt", "Actuators: brightness, state")
+    button(browser, "Adopt… room1/lamp")
+    has(browser, "dialog[open]", "Adopt room1/lamp?")
+    enter(browser, "name", "Ceiling")
+    enter(browser, "area", "Kitchen")
+    press_button(browser, "Adopt")
+    has(browser, ".device", "Ceiling", "Kitchen", "adopted")
+    lamp = devices(house)["Ceiling"]
+    assert (lamp["state"], lamp["area"]) == ("adopted", "Kitchen")
+    open_device(browser, "Ceiling")
+    has(browser, ".device .clip", lamp["id"].partition("/")[2])
+    has(browser, ".device .scroll", "gateway:Device", "sosa:hosts")
+    sent: list[bytes] = []
+    client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _client, _data, message: sent.append(message.payload)
+    with subscribed(client, house.broker, "zigbee2mqtt/room1/lamp/set"):
+        button(browser, "Set state to true")
+        has(browser, ".part", "state", "true")
+        wait_for(lambda: any(b'"ON"' in payload for payload in sent), what="the command")
+    button(browser, "Remove… Ceiling")
+    has(browser, "dialog[open]", "cannot be undone")
+    press_button(browser, "Leave it")
+    has_none(browser, "dialog[open]")
+    assert "Ceiling" in devices(house)
+    button(browser, "Remove… Ceiling")
+    press_button(browser, "Remove")
+    wait_for(lambda: "Ceiling" not in devices(house), what="the removal")
+    has(browser, "[role=status]", "Ceiling was removed")
+
+
+def test_a_device_is_ignored_after_a_question(browser: Browser, house: Site) -> None:
+    open_view(browser, house.at("devices"), "Devices")
+    button(browser, "Ignore… room1/window")
+    has(browser, "dialog[open]", "Ignore room1/window?")
+    press_button(browser, "Ignore")
+    has(browser, ".device", "room1/window", "ignored", "Adopt…")
+    assert devices(house)["room1/window"]["state"] == "ignored"
+
+
+def test_a_device_shows_its_readings_and_what_adoption_would_write(browser: Browser, house: Site) -> None:
+    name = devices(house)["room1/climate"]["id"]
+    open_view(browser, house.at(f"devices#device={name}"), "Devices")
+    has(browser, ".device", "room1/climate", "Triples that adoption would write", "no reading")
+    button(browser, "Adopt… room1/climate")
+    press_button(browser, "Adopt")
+    wait_for(lambda: devices(house)["room1/climate"]["state"] == "adopted", what="the adoption")
+
+    def read() -> bool:
+        house.publish("zigbee2mqtt/room1/climate", '{"temperature": 21.5, "humidity": 40, "pressure": 990}')
+        return "21.5" in str(browser.run("return document.querySelector('.parts')?.innerText"))
+
+    wait_for(read, what="the reading")
+    has(browser, ".part", "temperature", "21.5", "zigbee2mqtt/room1/climate")
+
+
+def test_a_mapping_is_tried_in_place(browser: Browser, house: Site) -> None:
+    open_view(browser, house.at("devices"), "Devices")
+    browser.until("const it = document.querySelector('.trial'); it.open = true; return true")
+    enter(browser, "topic", "home/kitchen/temperature")
+    enter(browser, "payload", "20.5")
+    press_button(browser, "Try it")
+    has(browser, ".trial .component", "home.toml", "topic home/{room}/temperature", "20.5", "unit:DEG_C")
+    enter(browser, "payload", "warm")
+    press_button(browser, "Try it")
+    has(browser, ".trial .failure", "not a number")
+    browser.run("document.querySelector('.trial input[type=checkbox]').click()")
+    enter(browser, "rule", '[[stream]]\ntopic = "other"\n')
+    press_button(browser, "Try it")
+    has(browser, ".trial .failure", "payload: is missing")
+    assert house.gateway.rows("SELECT * { ?s <http://www.w3.org/ns/sosa/hasSimpleResult> ?o }") == []
+
+
+def test_a_device_is_adopted_by_keyboard(browser: Browser, house: Site) -> None:
+    open_view(browser, house.at("devices"), "Devices")
+    has(browser, ".device", "room1/motion")
+    tab_to(browser, "it.ariaLabel == 'Adopt… room1/motion'")
+    browser.press("Enter")
+    browser.until("return document.querySelector('dialog[open]').contains(document.activeElement)")
+    browser.press("Escape")
+    has_none(browser, "dialog[open]")
+    browser.until("return document.activeElement.ariaLabel == 'Adopt… room1/motion'")
+    browser.press("Enter")
+    tab_to(browser, "it.innerText == 'Adopt'")
+    browser.press("Enter")
+    has(browser, ".device", "room1/motion", "adopted")
+
+
+def test_hostile_announcements_are_text(browser: Browser, house: Site) -> None:
+    listed = json.loads(zigbee_house(1))
+    for one, name in zip(listed, (RTL, "x" * 300, "'quoted' \"name\"", SCRIPT), strict=True):
+        one["friendly_name"] = name
+        one["definition"] |= {"vendor": SCRIPT, "model": LONG[:1000], "description": SCRIPT}
+    house.broker.publish((LIST, json.dumps(listed)), retain=True)
+    open_view(browser, house.at("devices"), "Devices")
+    has(browser, ".device", "<script>window.hacked")
+    browser.until("document.querySelectorAll('.device details').forEach(it => it.open = true); return true")
+    has(browser, ".device .clip", "<script>window.hacked")
+    for width in (1280, 390):
+        browser.look(width, 800)
+        assert nothing_ran(browser)
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_look(browser: Browser, house: Site) -> None:
+    open_view(browser, house.at("devices"), "Devices")
+    button(browser, "Adopt… room1/lamp")
+    has(browser, "dialog[open]", "Adopt room1/lamp?")
+    looked_at(browser, "devices-adopt")
+    browser.look(*SIZES["desk"])
+    enter(browser, "area", "Kitchen")
+    press_button(browser, "Adopt")
+    has(browser, ".device", "room1/lamp", "adopted")
+    online = f"{PREFIXES} INSERT {{ ?device gateway:online false }} WHERE {{ ?device a gateway:Device }}"
+    house.gateway.update(online)
+    has(browser, ".device", "room1/lamp", "offline")
+    looked_at(browser, "devices")
+    open_device(browser, "room1/lamp")
+    has(browser, ".device .beside", "gateway:Device")
+    browser.until("document.querySelector('.device details[open]').scrollIntoView(); return true")
+    looked_at(browser, "devices-open")
+    browser.until("const it = document.querySelector('.trial'); it.open = true; return true")
+    enter(browser, "topic", "home/kitchen/temperature")
+    enter(browser, "payload", "20.5")
+    press_button(browser, "Try it")
+    has(browser, ".trial .component", "20.5")
+    browser.until("document.querySelector('.trial').scrollIntoView(); return true")
+    looked_at(browser, "devices-trial")
