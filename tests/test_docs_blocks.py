@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import duckdb
 import msgspec
 import pytest
 
+from benchmarks.sub_engine import PARTS
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.cloud_sync.fleet.__main__ import parser as fleet_parser
 from lamplighter.engine.protocol import jsap
@@ -353,7 +355,9 @@ def test_other_programs_are_in_a_document() -> None:
 
 def inline_commands(text: str) -> Iterator[str]:
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.M | re.S)
-    for command in re.findall(r"`((?:sudo )?(?:\.venv/bin/)?(?:lamplighter|lamplighter-fleet|make) [^`]+)`", prose):
+    for command in re.findall(
+        r"`((?:sudo )?(?:\.venv/bin/)?(?:lamplighter|lamplighter-fleet|make|python -m) [^`]+)`", prose
+    ):
         yield re.sub(r"\s+", " ", command)
 
 
@@ -362,6 +366,14 @@ def check_inline(command: str, place: str) -> None:
     program, *words = command.removeprefix("sudo ").removeprefix(".venv/bin/").replace("|", " | ").split()
     if program == "make":
         assert words[0] in targets() or words[0].isupper(), f"{place}: `{command}`: make has no such target"
+        if words[0] == "bench":
+            named = re.findall(r"[\w-]+", command.partition("ARGS=")[2])
+            parts = {name for name in named if not name.startswith("-")}
+            assert parts <= {*PARTS, "idle", "report"}, f"{place}: `{command}`: no such part of the benchmarks"
+        return
+    if program.endswith("python"):
+        module = command.partition(" -m ")[2].split()[0]
+        assert find_spec(module), f"{place}: `{command}`: no such module"
         return
     parser: argparse.ArgumentParser = parsers()[program]
     for word in words:
@@ -383,6 +395,13 @@ def check_inline(command: str, place: str) -> None:
 def test_commands_in_sentences_exist(document: Path) -> None:
     for command in inline_commands(document.read_text()):
         check_inline(command, str(document.relative_to(ROOT)))
+
+
+def test_every_benchmark_is_explained_and_can_be_repeated() -> None:
+    explained = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "benchmarks" / "README.md").read_text(), re.M))
+    measurements = (ROOT / "docs" / "measurements.md").read_text()
+    repeated = set(" ".join(re.findall(r'`make bench ARGS="([a-z -]+)"`', measurements)).split())
+    assert explained == repeated == {*PARTS, "idle"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
