@@ -5,7 +5,7 @@ import { allowed, login, logout, session, top, watchSession } from "./gateway.js
 import { html } from "./html.js";
 import { connectionState, watchConnection } from "./live.js";
 import { Failure } from "./parts.js";
-import { go } from "./route.js";
+import { followed, go } from "./route.js";
 import { VIEWS } from "./views.js";
 
 function viewOf(path) {
@@ -26,10 +26,6 @@ function useRoute() {
 function useSession() {
     const [, again] = useState(0);
     useEffect(() => watchSession(() => again((n) => n + 1)), []);
-}
-
-function followed(event) {
-    return event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
 }
 
 function NavLink({ view, current, after }) {

@@ -39,7 +39,7 @@ def test_the_newest_switching_is_drawn_as_a_chain(browser: Browser, house: Site)
     has(browser, ".empty", "No actuator has been switched yet")
     switched(house, "true", "false")
     has(browser, ".outcomes", "false", "true")
-    has(browser, "h2", "state: false")
+    has(browser, "h2", "room1/lamp state: false")
     kinds = "return [...document.querySelectorAll('.chain strong')].map(it => it.innerText)"
     browser.until(f"{kinds}.length > 0")
     assert browser.run(kinds) == ["update", "notification", "rule", "request", "acknowledgement"]
@@ -51,17 +51,28 @@ def test_the_newest_switching_is_drawn_as_a_chain(browser: Browser, house: Site)
 def test_an_older_switching_is_chosen_by_keyboard(browser: Browser, house: Site) -> None:
     switched(house, "true", "false")
     open_view(browser, house.at("explain"), "Explain")
-    has(browser, "h2", "state: false")
+    has(browser, "h2", "room1/lamp state: false")
     tab_to(browser, "it.matches('.outcomes a') && it.innerText.includes('true')")
     browser.press("Enter")
-    has(browser, "h2", "state: true")
+    has(browser, "h2", "room1/lamp state: true")
     assert browser.run("return document.querySelector('.outcomes [aria-current]').innerText.includes('true')")
     browser.leave("location.reload()")
-    has(browser, "h2", "state: true")
+    has(browser, "h2", "room1/lamp state: true")
     tab_to(browser, "it.matches('.chain a')")
     browser.press("Enter")
     browser.until("return document.querySelector('h1').textContent == 'Log'")
     has(browser, ".item.chosen", "HTTP 127.0.0.1")
+
+
+def test_an_actuator_in_now_leads_to_its_explanation(browser: Browser, house: Site) -> None:
+    switched(house, "true")
+    open_view(browser, house.at("now"), "Now")
+    browser.until(
+        "const found = [...document.querySelectorAll('.row.actuator a')].find(it => it.innerText.includes('state'));"
+        "found?.click(); return Boolean(found)"
+    )
+    browser.until("return document.querySelector('h1').textContent == 'Explain'")
+    has(browser, "h2", "room1/lamp state: true")
 
 
 def test_hostile_names_and_reasons_are_text(browser: Browser, empty: Site) -> None:

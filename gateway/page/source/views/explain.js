@@ -1,11 +1,11 @@
 // Why an actuator was switched: the chain from the reading or the client to the acknowledgement.
 import { useEffect, useState } from "preact/hooks";
 
-import { getJson } from "../gateway.js";
+import { getJson, query } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Written, usePolled } from "../parts.js";
-import { go } from "../route.js";
-import { clockTime, cut, localName, ntriples, text } from "../terms.js";
+import { followed, go } from "../route.js";
+import { PREFIXES, clockTime, cut, localName, ntriples, text } from "../terms.js";
 
 const LAST = 50, POLL_MS = 5000;
 
@@ -42,6 +42,7 @@ function later(seconds) {
 function Link({ one }) {
     const end = { acknowledgement: "ok", refusal: "bad", waiting: "warn" }[one.link] ?? "";
     const toLog = (event) => {
+        if (!followed(event)) return;
         event.preventDefault();
         go("log", { hash: `#${new URLSearchParams({ at: one.record })}` });
     };
@@ -79,15 +80,28 @@ function name(actuator) {
     return term ? localName(term.value) : actuator;
 }
 
-function Outcome({ one, current, choose }) {
+// The newest outcomes, with the labels of their actuators.
+async function load() {
+    const { outcomes } = await getJson(`explain?last=${LAST}`);
+    const named = Array.from(new Set(outcomes.map((one) => one.actuator))).filter((actuator) => ntriples(actuator)?.type === "uri");
+    const labels = new Map();
+    if (named.length) {
+        const { result } = await query(`SELECT ?it ?label { VALUES ?it { ${named.join(" ")} } ?it <${PREFIXES.rdfs}label> ?label }`);
+        for (const { it, label } of result.results.bindings) labels.set(`<${it.value}>`, label.value);
+    }
+    return { outcomes, labels };
+}
+
+function Outcome({ one, label, current, choose }) {
     const asked = { actuation: one.actuation, at: one.time };
     const click = (event) => {
+        if (!followed(event)) return;
         event.preventDefault();
         choose(asked);
     };
     const state = one.state === undefined ? null : ntriples(one.state);
     return html`<li><a href=${addressOf(asked)} aria-current=${current ? "true" : null} onClick=${click}>
-        <strong><bdi title=${cut(one.actuator)}>${cut(name(one.actuator), 80)}</bdi></strong>
+        <strong><bdi title=${cut(one.actuator)}>${cut(label, 80)}</bdi></strong>
         <span class=${`tag ${one.refused ? "bad" : "ok"}`}>${one.refused ? "refused" : html`<bdi>${cut(state ? text(state) : one.state ?? "", 40)}</bdi>`}</span>
         <time datetime=${one.time} title=${new Date(one.time).toLocaleString("en-GB")}>${clockTime(new Date(one.time))}</time>
     </a></li>`;
@@ -95,7 +109,7 @@ function Outcome({ one, current, choose }) {
 
 export function Explain() {
     const [chosen, setChosen] = useState(chosenByAddress);
-    const { value, error } = usePolled(() => getJson(`explain?last=${LAST}`), POLL_MS);
+    const { value, error } = usePolled(load, POLL_MS);
     useEffect(() => {
         const moved = () => setChosen(chosenByAddress());
         addEventListener("hashchange", moved);
@@ -111,17 +125,18 @@ export function Explain() {
     const chain = useChain(shown);
     const search = shown.actuation ? addressOf(shown).slice(1) : "";
     const state = chain.value?.state;
+    const nameOf = (actuator) => value?.labels.get(actuator) ?? name(actuator);
     return html`<${Head} title="Explain" view="explain" search=${search} />
         <${Failure} error=${error} />
         ${value !== null && !outcomes.length && !chosen.actuation ? html`<p class="empty">No actuator has been switched yet. When one acknowledges or refuses a state, its chain appears here: from the reading or the client that led to it, over queries and rules, to the device.</p>` : html`
         <div class="explained">
             <section aria-labelledby="chain-title">
-                ${chain.value ? html`<h2 id="chain-title"><bdi title=${cut(chain.value.actuator)}>${cut(name(chain.value.actuator), 80)}</bdi>${state ? html`: <${Written} term=${state} />` : null}</h2>
+                ${chain.value ? html`<h2 id="chain-title"><bdi title=${cut(chain.value.actuator)}>${cut(nameOf(chain.value.actuator), 80)}</bdi>${state ? html`: <${Written} term=${state} />` : null}</h2>
                     <ol class="chain">${chain.value.links.map((one) => html`<${Link} one=${one} />`)}</ol>`
                 : chain.error ? null : html`<p class="note" role="status">Loading…</p>`}
                 <${Failure} error=${chain.error} />
             </section>
             ${outcomes.length ? html`<section aria-labelledby="outcomes-title"><h2 id="outcomes-title">Newest switchings</h2>
-                <ul class="outcomes">${outcomes.map((one) => html`<${Outcome} key=${`${one.record} ${one.actuation}`} one=${one} current=${one.actuation === shown.actuation && one.time === shown.at} choose=${choose} />`)}</ul></section>` : null}
+                <ul class="outcomes">${outcomes.map((one) => html`<${Outcome} key=${`${one.record} ${one.actuation}`} one=${one} label=${nameOf(one.actuator)} current=${one.actuation === shown.actuation && one.time === shown.at} choose=${choose} />`)}</ul></section>` : null}
         </div>`}`;
 }

@@ -3,10 +3,10 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { Sparkline } from "../chart.js";
-import { getJson } from "../gateway.js";
+import { getJson, top } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, Iri, usePolled, useTick } from "../parts.js";
-import { go } from "../route.js";
+import { followed, go } from "../route.js";
 import { age, cut, isBoolean, lasting, isNumber, localName, numberText, text } from "../terms.js";
 import { HealthComponent } from "./health.js";
 import { Site } from "./site.js";
@@ -42,6 +42,17 @@ function stateText(term) {
     return cut(text(term), 60);
 }
 
+// The name of an actuator, which leads to the explanation of its state.
+function Why({ iri, label }) {
+    const hash = `#${new URLSearchParams({ actuation: iri })}`;
+    const click = (event) => {
+        if (!followed(event)) return;
+        event.preventDefault();
+        go("explain", { hash });
+    };
+    return html`<a href=${`${top}page/explain${hash}`} title=${cut(iri)} onClick=${click}><bdi>${cut(label, 80)}</bdi><span class="hidden">: why?</span></a>`;
+}
+
 function Actuator({ one, now }) {
     const state = one.reported ?? one.acknowledged;
     const shown = one.desired ?? state;
@@ -49,7 +60,7 @@ function Actuator({ one, now }) {
     // It is drawn as on only if it is, as far as the gateway knows.
     const on = !one.refused && /^(on|true|open|unlocked)$/i.test((state ?? shown)?.value ?? "");
     return html`<li class="row actuator">
-        <span class="name"><bdi title=${cut(one.iri)}>${cut(one.label, 80)}</bdi></span>
+        <span class="name">${one.desired ? html`<${Why} iri=${one.iri} label=${one.label} />` : html`<bdi title=${cut(one.iri)}>${cut(one.label, 80)}</bdi>`}</span>
         <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
             : one.offline ? html`<span class="tag warn">offline</span>`
             : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} ${stateText(state)}</span>`
