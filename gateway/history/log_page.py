@@ -11,6 +11,7 @@ import msgspec
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad
+from lamplighter.gateway.history.names import cut
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, place_of, shown
 from lamplighter.gateway.state.resumption import shown as shown_spuid
@@ -159,12 +160,12 @@ def shown_record(record: Record, quads: int = QUADS_DEFAULT) -> dict[str, Any]:
         "trusted": record.trusted,
     }
     if record.cause is not None:
-        members["cause"] = {"kind": record.cause.kind, "id": cut(record.cause.id)}
+        members["cause"] = {"kind": record.cause.kind, "id": _cut(record.cause.id)}
         if record.cause.seq is not None:
             members["cause"]["seq"] = record.cause.seq
     for name in ("client", "request", "cancel"):
         if getattr(record, name) is not None:
-            members[name] = cut(getattr(record, name))
+            members[name] = _cut(getattr(record, name))
     if record.type == "commit":
         members["counts"] = {name: len(getattr(record, name)) for name in ("d", "a", "k")}
         members |= {name: found for name in ("d", "a", "k") if (found := _some(getattr(record, name), quads))}
@@ -189,19 +190,19 @@ def _some(quads: Sequence[Quad], count: int) -> list[Quad]:
 
 def _members(value: msgspec.Struct) -> dict[str, Any]:
     found = msgspec.to_builtins(value)
-    return {name: cut(text) if isinstance(text, str) else text for name, text in found.items()}
+    return {name: _cut(text) if isinstance(text, str) else text for name, text in found.items()}
 
 
 def _subscription(value: Any) -> dict[str, Any]:
     """Without the spuid, whose knowledge is enough to resume the subscription."""
-    return {"spuid": shown_spuid(value.spuid), "sparql": cut(value.sparql), "keep_us": value.keep_us}
+    return {"spuid": shown_spuid(value.spuid), "sparql": _cut(value.sparql), "keep_us": value.keep_us}
 
 
 _TOLD: dict[str, Callable[[Any], dict[str, Any]]] = {"timer": _members, "gap": _members, "subscribe": _subscription}
 
 
-def cut(text: str) -> str:
-    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[: TEXT_CHARACTERS_MAX - 1]}…"
+def _cut(text: str) -> str:
+    return cut(text, TEXT_CHARACTERS_MAX)
 
 
 _encode = msgspec.json.Encoder().encode

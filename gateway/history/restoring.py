@@ -42,6 +42,7 @@ from lamplighter.engine.store.quad_store import QuadStore, check_graph_names, ch
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.clock import iso, moment
 from lamplighter.gateway.disk import TEMPORARY, Disk
+from lamplighter.gateway.history.names import cut
 from lamplighter.gateway.log.snapshots import read_snapshot
 from lamplighter.gateway.state.delayed import DELAY_US_MAX
 from lamplighter.gateway.state.knowledge import known
@@ -120,7 +121,7 @@ def _compare(path: Path, content: ByteSource, engine: Engine, pending_max: int, 
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _ERROR_CHARACTERS_MAX else f"{text[: _ERROR_CHARACTERS_MAX - 1]}…"
+    return cut(text, _ERROR_CHARACTERS_MAX)
 
 
 def _parts(path: Path, content: ByteSource, engine: Engine, pending_max: int, now: datetime) -> Iterator[Part]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import parse_qs, unquote_to_bytes
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -28,6 +29,7 @@ _THREAD_BYTES = 256 * 1024
 """A larger form is decoded beside the loop."""
 
 Operation = Literal["query", "update"]
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 QUERY: tuple[Operation, ...] = ("query",)
 UPDATE: tuple[Operation, ...] = ("update",)
 EITHER = QUERY + UPDATE
@@ -130,6 +132,15 @@ async def small_body(request: Request, bytes_max: int) -> bytes:
             raise LimitExceededError(f"the body of this request may have at most {bytes_max} bytes")
         parts.append(part)
     return b"".join(parts)
+
+
+async def json_body(request: Request, struct: type[_Struct], bytes_max: int) -> _Struct:
+    """The JSON body of a small request. Raises LimitExceededError, MalformedRequestError."""
+    body = await small_body(request, bytes_max)
+    try:
+        return msgspec.json.decode(body, type=struct)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedRequestError(f"the body: {error}") from error
 
 
 def content_type(request: Request) -> str:

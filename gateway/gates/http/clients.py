@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import json_answer
-from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.security.callers import Caller
@@ -39,9 +39,6 @@ class _Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revoke: bool = False
 
 
-_T = TypeVar("_T", bound=msgspec.Struct)
-
-
 class Clients:
     """The handlers; all need an operator. grant: the default permissions of a new client. authorization: None in plain
     mode."""
@@ -62,7 +59,7 @@ class Clients:
             coded = self._configured().registration == "code"
             found = [_shown(client, coded) for client in registry.all()]
             return json_answer({"total": len(found), "clients": found})
-        wanted = await _body(request, _Wanted)
+        wanted = await json_body(request, _Wanted, BODY_BYTES_MAX)
         permissions = _checked(wanted.permissions)
         check_name(wanted.name)
         answer: dict[str, object] = {"name": wanted.name}
@@ -85,7 +82,7 @@ class Clients:
             await registry.remove(name)
             audit("client_removed", client=name, by=_who(caller))
         else:
-            permissions = _checked(await _body(request, Permissions))
+            permissions = _checked(await json_body(request, Permissions, BODY_BYTES_MAX))
             assert permissions is not None
             await registry.permit(name, permissions)
             audit("client_permitted", client=name, by=_who(caller), **_audited(permissions))
@@ -93,7 +90,7 @@ class Clients:
 
     async def rotate(self, request: Request, caller: Caller) -> Response:
         tokens = self._configured().tokens
-        revoke = (await _body(request, _Rotation)).revoke
+        revoke = (await json_body(request, _Rotation, BODY_BYTES_MAX)).revoke
         await tokens.rotate(revoke=revoke)
         audit("keys_rotated", key=tokens.jwk["kid"], revoked=revoke, by=_who(caller))
         return json_answer({"kid": tokens.jwk["kid"], "revoked": revoke})
@@ -133,11 +130,3 @@ def _checked(permissions: Permissions | None) -> Permissions | None:
     except ConfigurationError as error:
         raise MalformedRequestError(str(error)) from error
     return permissions
-
-
-async def _body(request: Request, struct: type[_T]) -> _T:
-    body = await small_body(request, BODY_BYTES_MAX)
-    try:
-        return msgspec.json.decode(body, type=struct)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedRequestError(f"the body: {error}") from error

@@ -15,7 +15,7 @@ from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.engine.terms import Bag, lexical
 from lamplighter.gateway.gates.http.answers import Refusal, json_answer
-from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -86,7 +86,7 @@ class DeviceRequests:
         """A device, or a decision about it."""
         action = None
         if request.method == "POST":
-            action = _action(await small_body(request, BODY_BYTES_MAX))
+            action = _checked(await json_body(request, DeviceAction, BODY_BYTES_MAX))
         return await self._answered(request, caller, action)
 
     async def _answered(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
@@ -120,12 +120,8 @@ class DeviceRequests:
 _HEADERS = {"Cache-Control": "no-store"}
 
 
-def _action(body: bytes) -> DeviceAction:
-    """Raises MalformedRequestError."""
-    try:
-        action = msgspec.json.decode(body, type=DeviceAction)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedRequestError(f"the body: {error}") from error
+def _checked(action: DeviceAction) -> DeviceAction:
+    """The action, if its members belong together. Raises MalformedRequestError."""
     if action.action not in _MEMBERS:
         raise MalformedRequestError(f"action: unknown value {action.action[:100]!r}; use {', '.join(_MEMBERS)}")
     for name in ("area", "name", "state", "actuator"):

@@ -18,7 +18,7 @@ from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
 from lamplighter.gateway.gates.http.operations import Operations
-from lamplighter.gateway.gates.http.page import Page, page_paths
+from lamplighter.gateway.gates.http.page import PageRequests, page_paths
 from lamplighter.gateway.gates.http.page_operations import PageOperations
 from lamplighter.gateway.gates.http.past import PastRequests
 from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
@@ -47,7 +47,7 @@ def _places(
     operations = Operations(runner, about)
     read = frozenset({"GET", "HEAD"})
     assets = built_assets()
-    yield from Page(runner, settings, assets, gatekeeper, subscribe_at, base_iri, operations.index).places()
+    yield from PageRequests(runner, settings, assets, gatekeeper, subscribe_at, base_iri, operations.index).places()
     if settings.query_path == settings.update_path:
         yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, methods=None)
     else:

@@ -18,7 +18,7 @@ from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError, QueueFullError
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.http.answers import JSON
-from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -65,7 +65,7 @@ class MappingRequests:
 
     async def attempt(self, request: Request, caller: Caller) -> Response:
         """What rules make of a message. A fork finds it. Raises QueueFullError while another one does."""
-        asked = _asked(await small_body(request, BODY_BYTES_MAX))
+        asked = await json_body(request, MappingTry, BODY_BYTES_MAX)
         message = _message(asked)
         if self._busy:
             raise QueueFullError("another message is on trial; try again later")
@@ -93,14 +93,6 @@ class MappingRequests:
         data = b"".join([chunk async for chunk in answer.chunks()])
         rows = Bag.from_json(msgspec.json.decode(data))
         return [(mapping, rule) for mapping, rule in rows if mapping is not None and rule is not None]
-
-
-def _asked(body: bytes) -> MappingTry:
-    """Raises MalformedRequestError."""
-    try:
-        return msgspec.json.decode(body, type=MappingTry)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedRequestError(f"the body: {error}") from error
 
 
 def _message(asked: MappingTry) -> TriedMessage:

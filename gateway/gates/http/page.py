@@ -41,7 +41,7 @@ def page_paths() -> frozenset[str]:
     return frozenset({PAGE.rstrip("/"), PAGE, *(PAGE + view for view in VIEWS)})
 
 
-class Page:
+class PageRequests:
     """The handlers.
 
     assets: None if the page was not built; subscribe_at: URL of subscriptions, whose host is replaced by that of a

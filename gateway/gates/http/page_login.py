@@ -12,9 +12,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import ForeignRequestError, MalformedRequestError, UnauthorizedError
+from lamplighter.engine.errors import ForeignRequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import json_answer
-from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.security.browsers import COOKIE, Browsers
 from lamplighter.gateway.security.callers import Caller
@@ -28,7 +28,7 @@ _ATTRIBUTES = "Path=/; Secure; HttpOnly; SameSite=Strict"
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-class _Credentials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _LogIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """client: its id; secret: as registration returned it."""
 
     client: str
@@ -51,10 +51,7 @@ class PageLogin:
         if self._authorization is None:
             raise UnauthorizedError("dependability_not_configured", "this gateway requires no log-in", 500)
         self._check_page(request)
-        try:
-            given = msgspec.json.decode(await small_body(request, BODY_BYTES_MAX), type=_Credentials)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedRequestError(f"the body: {error}") from error
+        given = await json_body(request, _LogIn, BODY_BYTES_MAX)
         address = request.client.host if request.client else "local"
         token = self._authorization.token(given.client, given.secret, address)
         cookie = f"{COOKIE}={token.token}; Max-Age={token.life_s}; {_ATTRIBUTES}"
