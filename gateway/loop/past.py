@@ -151,8 +151,7 @@ class Past:
     async def _found(self, find: Callable[[History], bytes]) -> bytes:
         """What a function finds in a fork."""
         answer = await self._reader.beside(partial(self._write, find))
-        async with aclosing(answer.chunks()) as chunks:
-            return b"".join([chunk async for chunk in chunks])
+        return await answer.whole()
 
     def _write(self, find: Callable[[History], bytes], out: BinaryIO) -> None:
         try:

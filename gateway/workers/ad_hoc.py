@@ -21,7 +21,7 @@ import select
 import signal
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,6 +66,8 @@ GRAPH_FORMATS = {
 }
 """Media types of CONSTRUCT and DESCRIBE answers."""
 
+WHOLE_BYTES_MAX = 16 * 1024 * 1024
+"""Bytes of a result that is received as a whole."""
 _PR_SET_PDEATHSIG = 1
 _CHUNK = 64 * 1024
 _TRIAL_WAIT = 20
@@ -454,6 +456,17 @@ class Answer:
         """Kills a child without waiting: until it is reaped it would keep this answer, and so the store."""
         child.status.remove_done_callback(self._ended)
         child.kill()
+
+    async def whole(self, bytes_max: int = WHOLE_BYTES_MAX) -> bytes:
+        """All bytes of the result. Raises LimitExceededError for more than bytes_max."""
+        parts, size = [], 0
+        async with aclosing(self.chunks()) as chunks:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > bytes_max:
+                    raise LimitExceededError(f"the answer has more than {bytes_max} bytes; narrow the request down")
+                parts.append(chunk)
+        return b"".join(parts)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         self._iterated = True

@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
     from lamplighter.gateway.devices.decisions import Devices, Row
 
 BODY_BYTES_MAX = 64 * 1024
+ROWS_BYTES_MAX = 64 * 1024 * 1024
+"""Of what the dataset has about devices."""
 AT_ONCE_MAX = 4
 """Requests that are answered at the same time."""
 _RESULTS = "application/sparql-results+json"
@@ -61,7 +63,7 @@ class _OwnDataset:
 
     async def rows(self, query: str) -> list[Row]:
         answer = await self._runner.query(self._runner.outline(query), _RESULTS, None, None, caller=self._caller)
-        data = b"".join([chunk async for chunk in answer.chunks()])
+        data = await answer.whole(ROWS_BYTES_MAX)
         return await asyncio.to_thread(_rows, data)
 
     async def update(self, text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +28,8 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
     from lamplighter.gateway.devices.trial import MessageTrial, TriedMessage
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
+ROWS_BYTES_MAX = 64 * 1024 * 1024
+"""Of the rules in the dataset."""
 MADE_MAX = 100
 """Values that one rule is shown with."""
 _RESULTS = "application/sparql-results+json"
@@ -78,9 +79,7 @@ class MappingRequests:
                 found = _tried(asked.rule, self._folder, rows, message, settings)
                 out.write(b"+" + msgspec.json.encode(found))
 
-            answer = await self._runner.beside(write)
-            async with aclosing(answer.chunks()) as chunks:
-                data = b"".join([chunk async for chunk in chunks])
+            data = await (await self._runner.beside(write)).whole()
         finally:
             self._busy = False
         return Response(data, media_type=JSON)
@@ -90,7 +89,7 @@ class MappingRequests:
 
         everything = replace(caller, access=FULL)
         answer = await self._runner.query(self._runner.outline(QUERY), _RESULTS, None, None, caller=everything)
-        data = b"".join([chunk async for chunk in answer.chunks()])
+        data = await answer.whole(ROWS_BYTES_MAX)
         rows = Bag.from_json(msgspec.json.decode(data))
         return [(mapping, rule) for mapping, rule in rows if mapping is not None and rule is not None]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
@@ -26,8 +25,8 @@ from lamplighter.gateway.settings import HttpSettings
 PAGE = "/page/"
 VIEWS = ("now", "devices", "query", "timers", "subscriptions", "log", "explain", "health")
 """Each has the address `/page/<view>`."""
-ROWS_BYTES_MAX = 16 * 1024 * 1024
-"""Of a result that becomes an array of objects, of the array, and of the texts of other views."""
+TEXTS_MAX = 16 * 1024 * 1024
+"""Characters of the texts of a view's rows."""
 _NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 _ROWS_HEADERS = {**_NOSNIFF, "Cache-Control": "no-store"}
 _YEAR = "public, max-age=31536000, immutable"
@@ -156,32 +155,17 @@ class PageRequests:
         outline = self._runner.outline(sparql)
         _check_form(outline.form)
         answer = await self._runner.query(outline, _RESULTS, None, None, caller=caller)
-        parts, size = [], 0
-        async with aclosing(answer.chunks()) as chunks:
-            async for chunk in chunks:
-                size += len(chunk)
-                if size > ROWS_BYTES_MAX:
-                    raise LimitExceededError(
-                        f"the result has more than {ROWS_BYTES_MAX} bytes; use LIMIT, or {self._query_path}"
-                    )
-                parts.append(chunk)
-        return Response(await self._array(b"".join(parts)), media_type=JSON, headers=_ROWS_HEADERS)
+        result = await answer.whole()
+        return Response(await self._array(result), media_type=JSON, headers=_ROWS_HEADERS)
 
     async def _array(self, result: bytes) -> bytes:
         """The rows of a result as an array. A fork makes it: variables that are not bound make it far longer than the
         result, and its objects take twenty times the memory. Raises LimitExceededError, QueueFullError."""
 
         def write(out: BinaryIO) -> None:
-            made = msgspec.json.encode(result_rows(result))
-            if len(made) > ROWS_BYTES_MAX:
-                raise LimitExceededError(
-                    f"the rows have more than {ROWS_BYTES_MAX} bytes; use LIMIT, or fewer variables"
-                )
-            out.write(b"+" + made)
+            out.write(b"+" + msgspec.json.encode(result_rows(result)))
 
-        answer = await self._runner.beside(write)
-        async with aclosing(answer.chunks()) as chunks:
-            return b"".join([chunk async for chunk in chunks])
+        return await (await self._runner.beside(write)).whole()
 
     async def _result_csv(self, request: Request, sparql: str, caller: Caller) -> Response:
         outline = self._runner.outline(sparql)
@@ -208,10 +192,8 @@ def _both(view: str, rows: _Rows, need: Need) -> Iterator[Place]:
     def answering(answer: Callable[[Sequence[Row]], Response]) -> Callable[[Request, Caller], Awaitable[Response]]:
         async def handler(request: Request, caller: Caller) -> Response:
             found = rows(caller)
-            if sum(len(value) for row in found for value in row.values() if isinstance(value, str)) > ROWS_BYTES_MAX:
-                raise LimitExceededError(
-                    f"the texts have more than {ROWS_BYTES_MAX} characters; use `lamplighter {view}`"
-                )
+            if sum(len(value) for row in found for value in row.values() if isinstance(value, str)) > TEXTS_MAX:
+                raise LimitExceededError(f"the texts have more than {TEXTS_MAX} characters; use `lamplighter {view}`")
             return answer(found)
 
         return handler

@@ -67,6 +67,18 @@ async def test_a_stream_takes_no_querys_place() -> None:
     await until(no_forks)
 
 
+async def test_what_is_received_as_a_whole_has_at_most_so_many_bytes() -> None:
+    reader = reader_of(concurrent_max=1)
+
+    def work(out: BinaryIO) -> None:
+        out.write(b"+" + b"x" * 1_000_000)
+
+    assert len(await (await reader.beside(work)).whole()) == 1_000_000
+    with pytest.raises(LimitExceededError, match="more than 999999 bytes"):
+        await (await reader.beside(work)).whole(999_999)
+    await until(no_forks)
+
+
 async def test_a_stream_that_fails_is_an_error_and_not_a_part() -> None:
     def work(out: BinaryIO) -> None:
         out.write(b"a part")

@@ -194,7 +194,7 @@ async def test_views_have_bounded_texts(gateway: Addresses, monkeypatch: pytest.
     await update(gateway, f"INSERT DATA {{ <http://a> <http://b> '{'x' * 1_000}' }}", delay="PT1H")
     for form in ("json", "csv"):
         assert (await http(at(gateway, f"/page/timers.{form}"))).status == 200
-    monkeypatch.setattr(page, "ROWS_BYTES_MAX", 1_000)
+    monkeypatch.setattr(page, "TEXTS_MAX", 1_000)
     for form in ("json", "csv"):
         answer = await http(at(gateway, f"/page/timers.{form}"))
         assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
