@@ -61,13 +61,13 @@ def _address(url: str) -> tuple[str, int]:
 
 @contextmanager
 def gateway_process(
-    folder: Path | None = None, log: Path | None = None, **tables: Mapping[str, object]
+    folder: Path | None = None, log: Path | None = None, *arguments: str, **tables: Mapping[str, object]
 ) -> Iterator[Gateway]:
     """A gateway on free ports, until left.
 
     folder: of its settings and, in data/, of what it keeps; without, an empty one that is removed afterwards. log:
-    takes its log lines, which go to standard error otherwise. tables: those of lamplighter.toml that differ from the
-    defaults; the change log is synced as by default.
+    takes its log lines, which go to standard error otherwise. arguments: of the command, besides. tables: those of
+    lamplighter.toml that differ from the defaults; the change log is synced as by default.
     """
     document: dict[str, dict[str, object]] = {"http": {"port": 0}, "websocket": {"port": 0}}
     for name, table in tables.items():
@@ -80,7 +80,7 @@ def gateway_process(
         config.write_text("\n".join(lines) + "\n")
         with nullcontext() if log is None else log.open("a") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(config)],
+                [sys.executable, "-m", "lamplighter.gateway", "run", *arguments, "--config", str(config)],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -100,10 +100,10 @@ def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
 
 
 @contextmanager
-def gateway_on_known_ports(folder: Path, **tables: Mapping[str, object]) -> Iterator[Gateway]:
+def gateway_on_known_ports(folder: Path, *arguments: str, **tables: Mapping[str, object]) -> Iterator[Gateway]:
     """A gateway on ports that its configuration names, so that an adapter finds it."""
     ports = {name: {"port": free_port()} for name in ("http", "websocket")}
-    with gateway_process(folder, folder / "gateway.log", **ports, **tables) as gateway:
+    with gateway_process(folder, folder / "gateway.log", *arguments, **ports, **tables) as gateway:
         yield gateway
 
 

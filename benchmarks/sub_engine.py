@@ -24,6 +24,7 @@ from benchmarks import (
     fan_out,
     http_round_trip,
     mqtt,
+    page,
     profiles,
     report,
     scaling,
@@ -62,6 +63,7 @@ PARTS: dict[str, tuple[Part, str]] = {
         coap_server.coap_server,
         "POSTs of 100 devices, 1,000 observers, 1,000 endpoints",
     ),
+    "page": (page.page, "the web page with 1,000 streams at 100 readings/s, in Chromium"),
     "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"

@@ -108,6 +108,11 @@ class Browser:
         """Runs a script in every page that is loaded from now on, before its own."""
         self._cdp("Page.addScriptToEvaluateOnNewDocument", source=script)
 
+    def metrics(self) -> dict[str, float]:
+        """Chromium's figures of the page, such as TaskDuration: seconds that its main thread was busy."""
+        self._cdp("Performance.enable")
+        return {one["name"]: one["value"] for one in self._cdp("Performance.getMetrics")["metrics"]}
+
     def screenshot(self, path: Path) -> None:
         """What the window shows, as PNG."""
         path.parent.mkdir(parents=True, exist_ok=True)
