@@ -61,14 +61,14 @@ def exchange(
         if answer.status < 400:
             return answer
         with answer:
-            members = _members(answer.read())
+            body = answer.read()
     except (OSError, http.client.HTTPException) as error:
         connection.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UpstreamError(
             f"no gateway answers at {place}{path}: {reason}; is it running, and with this configuration?"
         ) from error
-    raise RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
+    raise _refused(answer, body)
 
 
 def check_answer(place: str, path: str) -> None:
@@ -84,13 +84,13 @@ def check_answer(place: str, path: str) -> None:
     try:
         connection.request("GET", path, headers={"Connection": "close"})
         answer = connection.getresponse()
-        members = _members(answer.read())
+        body = answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise UpstreamError(f"no answer from {place}: {error}") from error
     finally:
         connection.close()
     if answer.status >= 400:
-        raise RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
+        raise _refused(answer, body)
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -102,6 +102,11 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
+
+
+def _refused(answer: http.client.HTTPResponse, body: bytes) -> RefusedError:
+    members = _members(body)
+    return RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
 
 
 def _members(body: bytes) -> dict[str, Any]:
