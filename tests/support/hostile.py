@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 from benchmarks import sockets
 from lamplighter.engine.protocol import BESIDES_BYTES_MAX
@@ -24,6 +25,8 @@ CONVERSATIONS = 0.005
 """How often a message begins a conversation of `Costly`; these have five steps or so."""
 DOCUMENTS = 0.02
 """How often a request writes a graph."""
+PLACES = 0.03
+"""How often a request is to the web page, the past, devices or rules on trial."""
 FLOODS = 0.005
 """How often frames are very many, and how often they are compressed ones that expand a thousand times."""
 _MIB = 1024 * 1024
@@ -201,6 +204,60 @@ class Hostile:
             f"Content-Length: {len(data)}\r\n\r\n"
         ).encode() + data
 
+    def of_operators(self) -> bytes:
+        """A request to the web page, the past, devices or rules on trial."""
+        random = self.random
+        odd = quote(str(self._odd()), safe="")
+        number = random.choice(("-1", "0", "1", "1000", "9" * 12, "9/0", "1/" + "9" * 12, "1e3", odd))
+        view = random.choice(("now", "query", "timers", "subscriptions", "health", "log", "devices", "explain"))
+        wide = " ".join(f"?v{name}" for name in range(random.choice((1, 1_000))))
+        values = " ".join(str(value) for value in range(random.choice((2, 60))))
+        query = random.choice((f"SELECT {wide} {{ VALUES ?x {{ {values} }} VALUES ?y {{ {values} }} }}", self.soup()))
+        read = (
+            f"/page/{view}.{random.choice(('json', 'csv', 'html', odd))}?query={quote(query)}",
+            f"/page/{random.choice(('session.json', 'assets/', 'assets/..%2findex.html', '%2e%2e/', odd))}",
+            f"/log?{random.choice(('last', 'from', 'to', 'after', 'quads'))}={number}",
+            f"/log?after={number}&wait={random.choice(('0', '0.01', 'nan', '31', odd))}",
+            f"/explain?{random.choice(('actuation', 'last', 'at'))}={random.choice((odd, number, '%3Cx%3E'))}",
+            f"/query?query={quote(query)}&at={random.choice((number, '2026-01-01T00:00:00Z', odd))}",
+            f"/devices/{odd}",
+        )
+        written = (
+            (f"/devices/{random.choice(('actuator/', ''))}{odd}", {"action": "set", "state": self.value()}),
+            (f"/devices/{odd}", {"action": self.value(), "name": self._odd(), "area": self.value()}),
+            ("/page/login", {"client": self._odd(), "secret": self.value()}),
+            ("/page/logout", self.value()),
+            ("/mapping/try", {"topic": self._odd(), "payload": self._odd(), "rule": self._rule()}),
+            ("/mapping/try", {"topic": "a/b", "payload_base64": random.choice(("A" * 100_000, "=", "\u00e9"))}),
+        )
+        if random.random() < 0.6:
+            return f"GET {random.choice(read)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        target, members = random.choice(written)
+        body = json.dumps(members).encode()
+        own = random.choice(("", "X-Lamplighter-Page: 1\r\nCookie: __Host-lamplighter=x.y.z\r\n"))
+        return f"POST {target} HTTP/1.1\r\nHost: localhost\r\n{own}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def _odd(self) -> str:
+        """An odd text that a URL has room for and UTF-8 can hold."""
+        return str(self.random.choice([text for text in _ODD if len(text) < 1_000 and text != "\ud800"]))
+
+    def _rule(self) -> str:
+        """A mapping rule in TOML, more or less."""
+        depth = self.random.choice((3, 3_000))
+        rule = '[[stream]]\ntopic = "a/{x}"\npayload = "number"\nproperty = "urn:p"\n'
+        return self.random.choice(
+            (
+                rule,
+                rule * self.random.choice((2, 100)),
+                f"a = {'[' * depth}",
+                f"a = {'{a = ' * depth}",
+                f"{'a.' * depth}a = 1",
+                rule.replace("{x}", "{x:(a|a)*b}"),
+                self.mutated(rule),
+                self.soup(),
+            )
+        )
+
     def credentials(self) -> str:
         """An authorization that is none."""
         random = self.random
@@ -246,6 +303,8 @@ class Hostile:
         random = self.random
         if random.random() < DOCUMENTS:
             return self.document()
+        if random.random() < PLACES:
+            return self.of_operators()
         operation = random.choice(("query", "update"))
         body = self.sparql(operation).encode(errors="surrogatepass")
         media_type = random.choice(
