@@ -48,15 +48,16 @@ _PROGRAM_S = 60
 _LEAST_CHARACTERS = 6
 """Of a secret that is searched for; a shorter one would be found everywhere."""
 _STORED = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
+_SECRET_NAME = (
+    r"(?i)\b([\w-]{0,40}(?:secret(?:_hex|_access_key)?|password|token|passwd|psk|(?:access|account|api)_?key))"
+)
 _SUSPICIOUS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL), _REMOVED),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*){1,2}"), _REMOVED),
     (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {_REMOVED}"),
-    (re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s@\"']+@"), rf"\1{_REMOVED}@"),
-    (
-        re.compile(r"(?i)\b((?:client_)?secret|password|token|passwd|psk)([\"']?\s*[=:]\s*[\"']?)[^\s\"',}]+"),
-        rf"\1\2{_REMOVED}",
-    ),
+    (re.compile(r"([a-z][a-z0-9+.-]{0,30}://)(?:[^/\s@\"']+|[^/\s:@\"']*:[^\s\"']{0,200})@"), rf"\1{_REMOVED}@"),
+    (re.compile(rf"{_SECRET_NAME}([\"']?\s*[=:]\s*)(\"[^\"\n]*\"|'[^'\n]*')"), rf'\1\2"{_REMOVED}"'),
+    (re.compile(rf"{_SECRET_NAME}([\"']?\s*[=:]\s*[\"']?)[^\s\"',}}]+"), rf"\1\2{_REMOVED}"),
 )
 """Private keys, tokens, credentials of headers and URLs, and values named like secrets."""
 

@@ -115,6 +115,10 @@ def test_a_gateway_that_does_not_run_has_a_bundle_too(tmp_path: Path) -> None:
         ("at mqtts://user:pw@broker.example:8883/", "at mqtts://[removed]@broker.example:8883/"),
         ('{"client_secret": "abcdefgh"}', '{"client_secret": "[removed]"}'),
         ("reading dropped topic=home/kitchen reason=no number", "reading dropped topic=home/kitchen reason=no number"),
+        ("mqtts://user:p/w@x@broker:8883/", "mqtts://[removed]@broker:8883/"),
+        ("AWS_SECRET_ACCESS_KEY=abc mqtt_password=xyz", "AWS_SECRET_ACCESS_KEY=[removed] mqtt_password=[removed]"),
+        ('"password": "a b c"', '"password": "[removed]"'),
+        ('"secret_hex":"0011","token_life_s":3600', '"secret_hex":"[removed]","token_life_s":3600'),
     ],
 )
 def test_what_looks_like_a_secret_is_removed(text: str, left: str) -> None:
