@@ -95,15 +95,17 @@ def _demo_configuration(folder: Path, config: Path | None) -> Path:
     application["updates"]["SWITCH_OFF"]["delay"] = f"PT{OFF_AFTER_S}S"
     (folder / "apps" / "smart-lighting.jsap").write_text(json.dumps(application))
     target = folder / "lamplighter.toml"
-    target.write_text(config.read_text() if config else _free_ports())
+    target.write_text(config.read_text() if config else _own_settings())
     return target
 
 
-def _free_ports() -> str:
-    """Settings with the default ports, or free ones if those are taken."""
+def _own_settings() -> str:
+    """The default ports, or free ones if those are taken. The clock counts as synchronised, for nothing outlives the
+    demo."""
     usual = Settings()
     tables = {"http": usual.http.port, "websocket": usual.websocket.port}
-    return "".join(f"[{table}]\nport = {0 if port_taken(port) else port}\n" for table, port in tables.items())
+    ports = "".join(f"[{table}]\nport = {0 if port_taken(port) else port}\n" for table, port in tables.items())
+    return f'[gateway]\nclock_trusted = "always"\n{ports}'
 
 
 def _with_lamps(configuration: Configuration) -> Configuration:

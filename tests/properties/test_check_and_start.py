@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.cli.check_command import checked
 from lamplighter.gateway.service.process import Configuration, run_gateway
+from tests.support.forks import forks, forks_gone
 
 LIMIT_S = 120.0
 RULE = "[[stream]]\ntopic = 'home/{room}/temperature'\nproperty = 'lighting:temperature'\npayload = 'number'\n"
@@ -204,8 +205,12 @@ def start_fault(path: Path) -> str:
     async def start() -> list[str]:
         configuration = Configuration.read(path, None)
         stop = asyncio.Event()
+        before = forks()
         async with asyncio.timeout(LIMIT_S):
-            await run_gateway(configuration, stop, lambda addresses, recovery: stop.set(), adapters=True)
+            try:
+                await run_gateway(configuration, stop, lambda addresses, recovery: stop.set(), adapters=True)
+            finally:
+                await forks_gone(before)
         return list(configuration.faults)
 
     with errors_logged() as errors:
