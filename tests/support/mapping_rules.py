@@ -18,6 +18,20 @@ from lamplighter.ontology.vocabulary import PREFIXES
 BASE = "http://gateway.example/"
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 EX = "http://example.org/ns#"
+TWO_READINGS = """\
+[[stream]]
+topic = "z/{device}"
+payload = "number"
+[[stream.read]]
+member = "temperature"
+property = "lighting:temperature"
+unit = "°C"
+[[stream.read]]
+member = "occupancy"
+property = "lighting:presence"
+payload = "boolean"
+"""
+"""A number and a boolean of one message."""
 
 
 def rules(text: str) -> Mapping:

@@ -107,6 +107,16 @@ def press_button(browser: Browser, text: str) -> None:
     )
 
 
+def unfold(browser: Browser, selector: str, text: str) -> None:
+    """Opens the first details element with this selector whose surroundings have the text, once it is there."""
+    browser.until(
+        "const found = [...document.querySelectorAll($[0])].find(it => it.innerText.includes($[1]));"
+        "if (found) (found.closest('details') ?? found.querySelector('details')).open = true; return Boolean(found)",
+        selector,
+        text,
+    )
+
+
 def write_query(browser: Browser, sparql: str) -> None:
     browser.until(
         "const field = document.querySelector('textarea'); field.value = $[0];"

@@ -6,7 +6,7 @@ import json
 
 import paho.mqtt.client as mqtt
 
-from tests.e2e.page.site import LIST, PREFIXES, Site, devices, has, has_none, open_view, press_button
+from tests.e2e.page.site import LIST, PREFIXES, Site, devices, has, has_none, open_view, press_button, unfold
 from tests.e2e.page.test_hostile_data import LONG, RTL, SCRIPT, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
 from tests.e2e.page.test_look import SIZES, looked_at
@@ -33,14 +33,6 @@ def enter(browser: Browser, name: str, text: str) -> None:
     )
 
 
-def open_device(browser: Browser, name: str) -> None:
-    browser.until(
-        "const found = [...document.querySelectorAll('.device')].find(it => it.innerText.includes($[0]));"
-        "if (found) found.querySelector('details').open = true; return Boolean(found)",
-        name,
-    )
-
-
 def test_a_device_is_adopted_switched_and_removed(browser: Browser, house: Site) -> None:
     open_view(browser, house.at("devices"), "Devices")
     has(browser, ".device", "room1/lamp", "proposed", "zigbee2mqtt", "Actuators: brightness, state")
@@ -52,7 +44,7 @@ def test_a_device_is_adopted_switched_and_removed(browser: Browser, house: Site)
     has(browser, ".device", "Ceiling", "Kitchen", "adopted")
     lamp = devices(house)["Ceiling"]
     assert (lamp["state"], lamp["area"]) == ("adopted", "Kitchen")
-    open_device(browser, "Ceiling")
+    unfold(browser, ".device", "Ceiling")
     has(browser, ".device .clip", lamp["id"].partition("/")[2])
     has(browser, ".device .scroll", "gateway:Device", "sosa:hosts")
     sent: list[bytes] = []
@@ -159,7 +151,7 @@ def test_look(browser: Browser, house: Site) -> None:
     house.gateway.update(online)
     has(browser, ".device", "room1/lamp", "offline")
     looked_at(browser, "devices")
-    open_device(browser, "room1/lamp")
+    unfold(browser, ".device", "room1/lamp")
     has(browser, ".device .beside", "gateway:Device")
     browser.until("document.querySelector('.device details[open]').scrollIntoView(); return true")
     looked_at(browser, "devices-open")

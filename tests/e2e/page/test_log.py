@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.e2e.page.site import Site, has, has_none, open_view, press_button, write_query
+from tests.e2e.page.site import Site, has, has_none, open_view, press_button, unfold, write_query
 from tests.e2e.page.test_hostile_data import LONG, RTL, SCRIPT, literal, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
 from tests.e2e.page.test_look import looked_at
@@ -19,14 +19,6 @@ def switch(site: Site, *states: str) -> list[int]:
     return [int(site.gateway.update(text % state)["sequence"]) for state in states]
 
 
-def open_record(browser: Browser, record: str) -> None:
-    browser.until(
-        "const found = [...document.querySelectorAll('.commits details')].find(it => it.innerText.includes($[0]));"
-        "if (found) found.open = true; return Boolean(found)",
-        record,
-    )
-
-
 def test_commits_appear_with_cause_and_delta(browser: Browser, empty: Site) -> None:
     open_view(browser, empty.at("log"), "Log")
     has(browser, ".note", "live")
@@ -34,7 +26,7 @@ def test_commits_appear_with_cause_and_delta(browser: Browser, empty: Site) -> N
     has(browser, ".commits .item", "MQTT home/attic/temperature", "+15")
     off, on = switch(empty, "OFF", "ON")
     has(browser, ".commits .item", "HTTP 127.0.0.1", f"1/{on}", "+1", "−1")
-    open_record(browser, f"1/{on}")
+    unfold(browser, ".commits details", f"1/{on}")
     has(browser, "tr.added", "+", "lamp", "http://example.org/state", "ON")
     has(browser, "tr.removed", "−", "OFF")
     assert "removed" in str(browser.run("return document.querySelector('tr.removed').textContent"))
@@ -47,7 +39,7 @@ def test_a_large_delta_is_shown_on_demand(browser: Browser, empty: Site) -> None
     sequence = empty.gateway.update(f"INSERT DATA {{ {many} }}")["sequence"]
     open_view(browser, empty.at("log"), "Log")
     has(browser, ".commits .item", f"1/{sequence}", "+60")
-    open_record(browser, f"1/{sequence}")
+    unfold(browser, ".commits details", f"1/{sequence}")
     press_button(browser, "Show 40 more")
     browser.until("return document.querySelectorAll('tr.added').length == 60")
 
@@ -126,7 +118,7 @@ def test_look(browser: Browser, empty: Site) -> None:
     empty.gateway.update(f"INSERT DATA {{ {STATE} 'OFF' }}", delay="PT1H")
     open_view(browser, empty.at("log"), "Log")
     has(browser, ".commits .item", "timer")
-    open_record(browser, f"1/{sequence}")
+    unfold(browser, ".commits details", f"1/{sequence}")
     has(browser, "tr.removed", "OFF")
     looked_at(browser, "log")
     open_view(browser, empty.at(f"log#at=1/{sequence}"), "Log")

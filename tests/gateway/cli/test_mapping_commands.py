@@ -7,20 +7,7 @@ from pathlib import Path
 import pytest
 
 from lamplighter.gateway.__main__ import main
-
-RULES = """\
-[[stream]]
-topic = "z/{device}"
-payload = "number"
-[[stream.read]]
-member = "temperature"
-property = "lighting:temperature"
-unit = "°C"
-[[stream.read]]
-member = "occupancy"
-property = "lighting:presence"
-payload = "boolean"
-"""
+from tests.support.mapping_rules import TWO_READINGS as RULES
 
 
 @pytest.fixture(autouse=True)

@@ -14,21 +14,9 @@ import pytest
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http import mapping
 from tests.support.commands import command
+from tests.support.mapping_rules import TWO_READINGS as RULES
 from tests.support.running_gateway import Answer, http, rows, running_gateway, update
 
-RULES = """\
-[[stream]]
-topic = "z/{device}"
-payload = "number"
-[[stream.read]]
-member = "temperature"
-property = "lighting:temperature"
-unit = "°C"
-[[stream.read]]
-member = "occupancy"
-property = "lighting:presence"
-payload = "boolean"
-"""
 COAP = """\
 [[stream]]
 resource = "coap://lamp/3303/0"
