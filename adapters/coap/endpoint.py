@@ -481,9 +481,17 @@ class CoapSocket(MessageInterfaceUDP6):  # type: ignore[misc]
             link.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             link.bind(bind)
-            found: CoapSocket = await cls._create_transport_endpoint(
-                link, messages, messages.log, messages.loop, multicast
-            )
+        except OSError:
+            link.close()
+            raise
+        opening = asyncio.ensure_future(
+            cls._create_transport_endpoint(link, messages, messages.log, messages.loop, multicast)
+        )
+        try:
+            found: CoapSocket = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            await (await opening).shutdown()  # the library cannot close a socket that it has half opened
+            raise
         except BaseException:
             link.close()
             raise

@@ -328,6 +328,29 @@ async def test_a_closed_endpoint_fails_its_requests() -> None:
         assert isinstance(events[0].exception, aiocoap.error.LibraryShutdown)
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_an_endpoint_that_is_cancelled_while_it_opens_leaves_no_socket_behind(
+    turns: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    opening = asyncio.create_task(Endpoint.client(SETTINGS, EndpointCounters()))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    was_open = opening.done()
+    opening.cancel()
+    await asyncio.wait([opening])
+    if was_open:
+        await opening.result().close()
+    else:
+        assert opening.cancelled()
+    await settled()
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+    assert not faults
+    assert not caplog.records
+
+
 async def test_a_multicast_request_collects_an_answer_of_each_permitted_peer() -> None:
     async with client() as endpoint:
         with raw_peer() as device, raw_peer(endpoint.port) as other, raw_peer(endpoint.port) as stranger:
