@@ -103,6 +103,7 @@ def command_parser() -> argparse.ArgumentParser:
     completion.add_argument("shell", choices=SHELLS)
     demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
+    demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
     return parser
 
 
@@ -225,7 +226,7 @@ def _demo(options: argparse.Namespace) -> int:
             "the demo is not part of an installation on a gateway; pip install 'lamplighter[demo]' in a virtual "
             "environment"
         ) from error
-    return asyncio.run(run_demo(options.config, options.data, options.seconds))
+    return asyncio.run(run_demo(options.config, options.data, options.seconds, browser=not options.no_browser))
 
 
 if __name__ == "__main__":

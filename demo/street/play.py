@@ -6,10 +6,14 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
+import random
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,33 +21,40 @@ from pathlib import Path
 import msgspec
 
 import lamplighter
+from lamplighter.demo.street.broker import HOST, EmbeddedBroker
+from lamplighter.demo.street.controls import CLEAR, QUIT, Controls
+from lamplighter.demo.street.desktop import has_desktop, show
+from lamplighter.demo.street.keys import has_keys, listening
 from lamplighter.demo.street.story import Story
 from lamplighter.demo.street.street import (
     MQTT_LAMP_RULES,
     MQTT_POST,
-    Lamp,
+    POSTS,
     Sensors,
     description,
     evening,
-    free_port,
     lamps,
     now,
     port_taken,
     sensors,
     walk,
+    way,
     weather,
 )
 from lamplighter.engine.client import EngineClient
-from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.log.writer import Recovery
+from lamplighter.gateway.page.assets import built_assets
 from lamplighter.gateway.service.process import Configuration, run_gateway, stop_on_signals
 from lamplighter.gateway.settings import Settings
 
 PACKAGE = Path(lamplighter.__file__).parent
 OFF_AFTER_S = 4
 """The application's delay, shortened from 30 s."""
+CLEAR_S = 5.0
+"""Time limit for the last update, which removes the offers."""
 
 _STATES = """PREFIX sosa: <http://www.w3.org/ns/sosa/>
 PREFIX gateway: <http://lamplighter.example/ns/gateway#>
@@ -53,10 +64,11 @@ SELECT ?lamp ?state ?time WHERE {
 """Rows with a time are acknowledgements: of a CoAP lamp by itself, of the MQTT lamp by the broker."""
 
 
-async def run_demo(config: Path | None, data: Path | None, seconds: float | None) -> int:
+async def run_demo(config: Path | None, data: Path | None, seconds: float | None, *, browser: bool) -> int:
     """Plays until Ctrl-C or for this many seconds. Returns the exit code.
 
-    With seconds it is 0 if a lamp was switched on and off, otherwise 1.
+    browser: opens the web page where there is a desktop. With seconds, the code is 0 if a lamp was switched on and off,
+        otherwise 1.
     """
     logging.getLogger().setLevel(logging.WARNING)
     stop = stop_on_signals()
@@ -65,13 +77,19 @@ async def run_demo(config: Path | None, data: Path | None, seconds: float | None
     with _folder() as folder:
         settings_file = _demo_configuration(folder, config)
         configured = _with_lamps(Configuration.read(settings_file, data or folder / "data"))
-        with _broker(configured) as (configuration, embedded):
+        with _broker(configured) as (configuration, broker):
             mqtt = configuration.settings.mqtt
             async with lamps(mqtt.host, mqtt.port) as street:
                 story = Story(street)
                 async with _gateway(configuration, stop) as addresses:
-                    _introduce(story, configuration, addresses, embedded)
-                    await _play(configuration, addresses, street, story, stop)
+                    picture = f"{addresses.page}page/street" if built_assets() is not None else None
+                    _introduce(story, configuration, addresses, picture, embedded=broker is not None)
+                    async with EngineClient(addresses.subscribe, name="demo") as client:
+                        await client.update(description(configuration.settings.gateway.base_iri, street))
+                        story.tell("gateway", "has the street: 10 posts with their lamps")
+                        if picture and browser and sys.stdout.isatty() and has_desktop(os.environ):
+                            await show(picture)
+                        await _play(configuration, client, story, stop, broker)
                 good = story.summary()
                 return 0 if good or seconds is None else 1
 
@@ -119,25 +137,22 @@ def _with_lamps(configuration: Configuration) -> Configuration:
 
 
 @contextmanager
-def _broker(configuration: Configuration) -> Iterator[tuple[Configuration, bool]]:
+def _broker(configuration: Configuration) -> Iterator[tuple[Configuration, EmbeddedBroker | None]]:
     """The configured broker, or an embedded one on loopback."""
     if configuration.settings.mqtt.host:
-        yield configuration, False
+        yield configuration, None
         return
-    try:
-        from iotcore import Broker
-    except ImportError as error:
-        raise ConfigurationError(
-            "the demo needs an MQTT broker; pip install 'lamplighter[demo]' for an embedded one, or set mqtt.host"
-        ) from error
-    port = free_port()
-    mqtt = msgspec.structs.replace(configuration.settings.mqtt, host="127.0.0.1", port=port)
+    broker = EmbeddedBroker()
+    mqtt = msgspec.structs.replace(configuration.settings.mqtt, host=HOST, port=broker.port)
     settings = msgspec.structs.replace(configuration.settings, mqtt=mqtt)
-    with Broker(port=port, listen="127.0.0.1"):
+    broker.start()
+    try:
         yield (
             Configuration(settings, configuration.folder, configuration.data, configuration.applications),
-            True,
+            broker,
         )
+    finally:
+        broker.stop()
 
 
 @asynccontextmanager
@@ -164,29 +179,41 @@ async def _gateway(configuration: Configuration, stop: asyncio.Event) -> AsyncIt
         await gateway
 
 
-def _introduce(story: Story, configuration: Configuration, addresses: Addresses, embedded: bool) -> None:
+def _introduce(
+    story: Story, configuration: Configuration, addresses: Addresses, picture: str | None, *, embedded: bool
+) -> None:
     mqtt = configuration.settings.mqtt
     story.note("\n  Lamplighter: a street of ten lamps\n")
     story.note("  sensor --MQTT--> gateway: triples, subscriptions, application --CoAP--> lamp")
     story.note(f"  {'':<60} --MQTT--> lamp {MQTT_POST}\n")
     story.note(f"  broker     mqtt://{mqtt.host}:{mqtt.port}{' (embedded)' if embedded else ''}")
-    story.note(addresses.table())
+    story.note(addresses.table().removesuffix("\n"))
+    if picture:
+        story.note(f"  street     {picture}")
+    story.note()
     story.note(f"  Presence switches a lamp on; {OFF_AFTER_S} s without presence switch it off. Ctrl-C stops.\n")
 
 
 async def _play(
-    configuration: Configuration, addresses: Addresses, street: Sequence[Lamp], story: Story, stop: asyncio.Event
+    configuration: Configuration,
+    client: EngineClient,
+    story: Story,
+    stop: asyncio.Event,
+    broker: EmbeddedBroker | None,
 ) -> None:
-    mqtt = configuration.settings.mqtt
-    async with EngineClient(addresses.subscribe, name="demo") as client:
-        await client.update(description(configuration.settings.gateway.base_iri, street))
-        story.tell("gateway", "has the street: 10 posts with their lamps")
-        with sensors(mqtt.host, mqtt.port) as published:
-            scene = _Scene(story, published)
+    """People, weather, keys and wishes, until stopped."""
+    mqtt, base_iri = configuration.settings.mqtt, configuration.settings.gateway.base_iri
+    with sensors(mqtt.host, mqtt.port) as published:
+        scene = _Scene(story, published, broker)
+        controls = Controls(scene.actions, scene.offers, base_iri)
+        await controls.offer(client)
+        with _keys(controls, story, stop):
             tasks = [
                 asyncio.create_task(scene.watch(client)),
                 asyncio.create_task(evening(scene.person)),
                 asyncio.create_task(weather(published.temperature)),
+                asyncio.create_task(controls.take_wishes(client)),
+                asyncio.create_task(controls.act(client)),
             ]
             stopped = asyncio.create_task(stop.wait())
             done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -195,35 +222,95 @@ async def _play(
             await asyncio.gather(*tasks, stopped, return_exceptions=True)
             for task in done - {stopped}:
                 task.result()
+            with contextlib.suppress(TimeoutError, GatewayError):  # the gateway may have stopped by itself
+                await asyncio.wait_for(client.update(CLEAR), CLEAR_S)
+
+
+@contextmanager
+def _keys(controls: Controls, story: Story, stop: asyncio.Event) -> Iterator[None]:
+    """Listens to the keys of the terminal, if there is one."""
+    if not has_keys():
+        yield
+        return
+    with listening(lambda key: stop.set() if key == QUIT else controls.press(key)):
+        story.note(f"  Keys: {controls.line}, {QUIT} quit\n")
+        yield
 
 
 class _Scene:
     """Reports events of the street as they happen: readings of sensors, and acknowledgements of lamps."""
 
-    def __init__(self, story: Story, published: Sensors) -> None:
+    def __init__(self, story: Story, published: Sensors, broker: EmbeddedBroker | None) -> None:
         self._story = story
         self._sensors = published
+        self._broker = broker
         self._came: dict[int, float] = {}
         self._left: dict[int, float] = {}
         self._put_out: dict[int, float] = {}
-        self._checks: set[asyncio.Task[None]] = set()
+        self._people: Counter[int] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.offers = {"p": "add a person", "s": "break a sensor"}
+        self.actions = {"p": self._add_person, "s": self._switch_sensor}
+        if broker is not None:
+            self.offers["b"] = "cut the broker"
+            self.actions["b"] = self._switch_broker
 
     async def person(self, posts: Sequence[int]) -> None:
         await walk(posts, self._arrive, self._leave)
 
+    async def _add_person(self) -> str:
+        self._story.tell("person", "one more person walks")
+        self._begin(self.person(way()))
+        return "add a person"
+
+    async def _switch_sensor(self) -> str:
+        if self._sensors.broken:
+            [post] = self._sensors.broken
+            (self._came if self._people[post] else self._left)[post] = now()
+            self._sensors.mend(post)
+            self._story.tell("sensor", f"post {post}: sensors report again")
+            return "break a sensor"
+        post = random.randint(1, POSTS)
+        self._sensors.broken.add(post)
+        self._story.tell("trouble", f"post {post}: sensors are broken")
+        return f"mend the sensors of post {post}"
+
+    async def _switch_broker(self) -> str:
+        assert self._broker is not None
+        await self._broker.switch()
+        if self._broker.running:
+            self._story.tell("gateway", "the broker is back")
+            return "cut the broker"
+        self._story.tell("trouble", "the broker is cut off")
+        return "restore the broker"
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def _arrive(self, post: int) -> None:
-        self._came[post] = now()
+        self._people[post] += 1
+        if self._people[post] > 1:
+            return
         self._sensors.presence(post, True)
+        if post in self._sensors.broken:
+            self._story.tell("trouble", f"post {post}: nobody is seen", "broken sensors")
+            return
+        self._came[post] = now()
         self._story.tell("sensor", f"post {post}: presence")
 
     def _leave(self, post: int) -> None:
+        self._people[post] -= 1
+        if self._people[post]:
+            return
+        self._sensors.presence(post, False)
+        if post in self._sensors.broken:
+            return
         left = now()
         self._left[post] = left
-        self._sensors.presence(post, False)
         self._story.tell("sensor", f"post {post}: no presence", f"lamp off in {OFF_AFTER_S} s")
-        check = asyncio.create_task(self._tell_if_kept_on(post, left))
-        self._checks.add(check)
-        check.add_done_callback(self._checks.discard)
+        self._begin(self._tell_if_kept_on(post, left))
 
     async def _tell_if_kept_on(self, post: int, left: float) -> None:
         """Reports a delayed update that did nothing because of new presence (event negation)."""

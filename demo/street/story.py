@@ -9,8 +9,16 @@ from time import monotonic
 
 from lamplighter.demo.street.street import Lamp
 
-_COLOURS = {"sensor": "36", "lamp on": "33;1", "lamp off": "34", "timer": "35", "gateway": "32", "trouble": "31;1"}
-_NAMES = {"lamp on": "lamp", "lamp off": "lamp", "trouble": "trouble"}
+_COLOURS = {
+    "sensor": "36",
+    "lamp on": "33;1",
+    "lamp off": "34",
+    "timer": "35",
+    "person": "36;1",
+    "gateway": "32",
+    "trouble": "31;1",
+}
+_NAMES = {"lamp on": "lamp", "lamp off": "lamp"}
 
 
 class Story:

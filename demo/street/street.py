@@ -121,7 +121,9 @@ async def lamps(host: str, port: int) -> AsyncIterator[list[Lamp]]:
 
 
 def _client(name: str) -> mqtt.Client:
-    return mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"{name}-{random.getrandbits(32):08x}")
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=f"{name}-{random.getrandbits(32):08x}")
+    client.reconnect_delay_set(1, 2)
+    return client
 
 
 def free_port(kind: int = socket.SOCK_STREAM) -> int:
@@ -143,11 +145,23 @@ class Sensors:
 
     def __init__(self, client: mqtt.Client) -> None:
         self._client = client
+        self._present: dict[int, bool] = {}
+        self.broken: set[int] = set()
+        """Posts whose sensors are silent."""
 
     def presence(self, post: int, present: bool) -> None:
-        self._client.publish(f"street/{post}/presence", str(present).lower(), qos=1)
+        self._present[post] = present
+        if post not in self.broken:
+            self._client.publish(f"street/{post}/presence", str(present).lower(), qos=1)
+
+    def mend(self, post: int) -> None:
+        """The sensors of the post report again, and the presence sensor at once."""
+        self.broken.discard(post)
+        self.presence(post, self._present.get(post, False))
 
     def temperature(self, post: int, degrees: float) -> None:
+        if post in self.broken:
+            return
         self._client.publish(f"street/{post}/temperature", f"{degrees:.1f}", qos=1)
 
 
@@ -207,8 +221,13 @@ async def evening(person: Callable[[Sequence[int]], Awaitable[None]]) -> None:
     await person([10, 9, 8, 7, 8, 9, 10])
     while True:
         await asyncio.sleep(random.uniform(2, 5))
-        way = list(range(1, POSTS + 1))
-        await person(way if random.random() < 0.5 else way[::-1])
+        await person(way())
+
+
+def way() -> list[int]:
+    """The posts from one end of the street to the other."""
+    posts = list(range(1, POSTS + 1))
+    return posts if random.random() < 0.5 else posts[::-1]
 
 
 def now() -> float:

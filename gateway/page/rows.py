@@ -15,6 +15,7 @@ from lamplighter.engine.terms import XSD
 from lamplighter.ontology.vocabulary import (
     DESIRED_STATE,
     HAS_FEATURE_OF_INTEREST,
+    HAS_LAMP,
     HAS_SIMPLE_RESULT,
     HAS_STATUS,
     HAS_UNIT,
@@ -22,6 +23,7 @@ from lamplighter.ontology.vocabulary import (
     LIVE_OBSERVATION,
     MADE_BY_SENSOR,
     OBSERVED_PROPERTY,
+    PRESENCE,
     REPORTED_STATE,
     RESULT_TIME,
     UNKNOWN_UNIT,
@@ -51,6 +53,16 @@ SELECT ?kind ?feature ?part ?property ?value ?unit ?desired ?time WHERE {{
     BIND("actuator" AS ?kind) }}
 }} ORDER BY ?feature ?kind ?property ?part ?time"""
 """The readings and actuators of the view Now."""
+
+STREET = f"""\
+SELECT ?post ?lamp ?desired ?reported ?presence ?time WHERE {{
+  ?post <{HAS_LAMP}> ?lamp
+  OPTIONAL {{ ?lamp <{HAS_STATUS}> ?desired }}
+  OPTIONAL {{ ?lamp <{REPORTED_STATE}> ?reported }}
+  OPTIONAL {{ ?reading <{HAS_FEATURE_OF_INTEREST}> ?post ; <{OBSERVED_PROPERTY}> <{PRESENCE}> ;
+    <{HAS_SIMPLE_RESULT}> ?presence OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} }}
+}} ORDER BY ?post"""
+"""The posts of the view Street."""
 
 _NUMBERS = {f"{XSD}{name}" for name in ("integer", "decimal", "double", "float")}
 

@@ -17,13 +17,13 @@ from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accep
 from lamplighter.gateway.gates.http.places import Handler, Need, Place
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import Asset, Assets
-from lamplighter.gateway.page.rows import NOW, Row, csv_text, result_rows
+from lamplighter.gateway.page.rows import NOW, STREET, Row, csv_text, result_rows
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import HttpSettings
 
 PAGE = "/page/"
-VIEWS = ("now", "devices", "query", "timers", "subscriptions", "log", "explain", "health")
+VIEWS = ("now", "street", "devices", "query", "timers", "subscriptions", "log", "explain", "health")
 """Each has the address `/page/<view>`."""
 TEXTS_MAX = 16 * 1024 * 1024
 """Characters of the texts of a view's rows."""
@@ -59,6 +59,7 @@ class PageRequests:
     ) -> None:
         self._runner = runner
         self._query_path = settings.query_path
+        self._update_path = settings.update_path
         self._assets = assets
         self._gatekeeper = gatekeeper
         self._subscribe_at = subscribe_at
@@ -72,6 +73,8 @@ class PageRequests:
         yield Place(f"{PAGE}session.json", self.session, Need.NOTHING)
         yield Place(f"{PAGE}now.json", self.now_json, Need.CALLER)
         yield Place(f"{PAGE}now.csv", self.now_csv, Need.CALLER)
+        yield Place(f"{PAGE}street.json", self.street_json, Need.CALLER)
+        yield Place(f"{PAGE}street.csv", self.street_csv, Need.CALLER)
         yield Place(f"{PAGE}query.json", self.query_json, Need.CALLER)
         yield Place(f"{PAGE}query.csv", self.query_csv, Need.CALLER)
         yield from _both("timers", self._timers, Need.CALLER)
@@ -135,6 +138,7 @@ class PageRequests:
             "operator": known is not None and known.operator,
             "subscribe": self._subscribe_url(request),
             "query": self._query_path,
+            "update": self._update_path,
             "base": self._base_iri,
         }
         return json_answer(told, headers=_ROWS_HEADERS)
@@ -144,6 +148,12 @@ class PageRequests:
 
     async def now_csv(self, request: Request, caller: Caller) -> Response:
         return await self._result_csv(request, NOW, caller)
+
+    async def street_json(self, request: Request, caller: Caller) -> Response:
+        return await self._result_json(STREET, caller)
+
+    async def street_csv(self, request: Request, caller: Caller) -> Response:
+        return await self._result_csv(request, STREET, caller)
 
     async def query_json(self, request: Request, caller: Caller) -> Response:
         return await self._result_json(_query(request), caller)

@@ -4,7 +4,7 @@
 const here = new URL(document.URL);
 export const top = new URL(here.pathname.replace(/page\/[^/]*$/, ""), here).href;
 
-export const session = { secure: false, client: null, operator: true, subscribe: "", query: "/query", base: "" };
+export const session = { secure: false, client: null, operator: true, subscribe: "", query: "/query", update: "/update", base: "" };
 
 export class GatewayError extends Error {
     constructor(status, code, description) {

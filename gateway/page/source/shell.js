@@ -4,6 +4,7 @@ import { useEffect, useErrorBoundary, useRef, useState } from "preact/hooks";
 import { allowed, login, logout, session, top, watchSession } from "./gateway.js";
 import { html } from "./html.js";
 import { connectionState, watchConnection } from "./live.js";
+import { useOffered } from "./offered.js";
 import { Failure } from "./parts.js";
 import { followed, go } from "./route.js";
 import { VIEWS } from "./views.js";
@@ -43,7 +44,8 @@ function NavLink({ view, current, after }) {
 // A bar at the bottom on phones, where only the first views have room; a column elsewhere.
 function Navigation({ current }) {
     const menu = useRef(null);
-    const first = VIEWS.filter((view) => view.first), rest = VIEWS.filter((view) => !view.first);
+    const views = useOffered(VIEWS, current);
+    const first = views.filter((view) => view.first), rest = views.filter((view) => !view.first);
     const close = () => {
         if (menu.current) menu.current.open = false;
     };

@@ -1,15 +1,18 @@
-// The views in the order of the navigation. first: in the bar of phones; icon: a path in a box of 24 by 24, drawn as lines.
+// The views in the order of the navigation. first: in the bar of phones; icon: a path in a box of 24 by 24, drawn as lines;
+// offered: a query (ASK); the navigation has the view only where it is true.
 import { Devices } from "./views/devices.js";
 import { Explain } from "./views/explain.js";
 import { Health } from "./views/health.js";
 import { Log } from "./views/log.js";
 import { Now } from "./views/now.js";
 import { Query } from "./views/query.js";
+import { OFFERED, StreetView } from "./views/street.js";
 import { Subscriptions } from "./views/subscriptions.js";
 import { Timers } from "./views/timers.js";
 
 export const VIEWS = [
     { name: "now", title: "Now", component: Now, first: true, icon: "M4 11 12 4l8 7M6 9.5V20h12V9.5M10 20v-6h4v6" },
+    { name: "street", title: "Street", component: StreetView, offered: OFFERED, icon: "M7 21V8q0-4 4-4h4M12 7h6l-1.5-3h-3zM4 21h16M15 11v4" },
     { name: "devices", title: "Devices", component: Devices, icon: "M7 3h10v18H7zM10.5 17.5h3M10 7h4" },
     { name: "query", title: "Query", component: Query, first: true, icon: "m8 7-5 5 5 5M16 7l5 5-5 5M13.5 5l-3 14" },
     { name: "timers", title: "Timers", component: Timers, first: true, icon: "M12 21a8 8 0 1 0 0-16 8 8 0 0 0 0 16M12 9v4l2.5 2M9.5 2.5h5" },

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+from lamplighter.demo.street.controls import DEMO
+from lamplighter.ontology.vocabulary import LIGHTING
 from tests.e2e.page.site import PREFIXES, Site, has, open_view, press_button, text_of, write_query
 from tests.support.chromium import Browser
+from tests.support.gateway_process import wait_for
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 RTL = "\u202egnp.exe\u202c \u2067abc"
@@ -45,6 +48,23 @@ def nothing_ran(browser: Browser) -> bool:
         )
         is True
     )
+
+
+def test_posts_lamps_and_offers_of_a_street_are_text(browser: Browser, empty: Site) -> None:
+    prologue = f"{PREFIXES} PREFIX lighting: <{LIGHTING}> PREFIX demo: <{DEMO}>"
+    parts = [f"<{iri}> lighting:hasLamp <{iri}#lamp> ; demo:offers {literal(SCRIPT)} ." for iri in IRIS]
+    parts += [f"<{iri}#lamp> lighting:hasStatus {literal(text)} ." for iri, text in zip(IRIS, LITERALS, strict=False)]
+    parts += [f"[] demo:offers 'of a blank node' . <{IRIS[0]}/2> demo:offers {literal(LONG)} ."]
+    empty.gateway.update(f"{prologue} INSERT DATA {{ {' '.join(parts)} }}")
+    open_view(browser, empty.at("street"), "Street")
+    has(browser, ".offers", SCRIPT[:80], "Long long")
+    press_button(browser, f"{SCRIPT}")
+    wait_for(
+        lambda: bool(empty.gateway.rows(f"{prologue} SELECT ?action {{ ?wish demo:asks ?action }}")), what="a wish"
+    )
+    assert "of a blank node" not in text_of(browser, ".offers")
+    assert nothing_ran(browser)
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_results_of_queries_are_text(browser: Browser, empty: Site) -> None:

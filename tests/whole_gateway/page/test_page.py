@@ -65,6 +65,7 @@ async def test_the_policy_permits_own_scripts_and_the_own_websocket_only(gateway
         assert answer.headers["referrer-policy"] == "same-origin"
         session = (await http(at(gateway, "/page/session.json"), headers={"Host": host})).json
         assert session["subscribe"] == f"ws://{host}:{port}/subscribe"
+        assert (session["query"], session["update"]) == ("/query", "/update")
 
 
 async def test_assets_are_immutable_and_packed_where_the_client_takes_it(gateway: Addresses) -> None:
@@ -126,6 +127,28 @@ async def test_now_has_rows_for_programs(gateway: Addresses) -> None:
     rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
     assert [row["kind"] for row in rows] == ["actuator", "reading"]
     assert rows[1]["value"] == "20.5"
+
+
+STREET = """PREFIX sosa: <http://www.w3.org/ns/sosa/> PREFIX gateway: <http://lamplighter.example/ns/gateway#>
+PREFIX lighting: <http://lamplighter.example/ns/lighting#> PREFIX : <http://lamplighter.local/> INSERT DATA {
+:post1 lighting:hasLamp :lamp1 . :lamp1 lighting:hasStatus "ON" ; gateway:reportedState "OFF" .
+:post2 lighting:hasLamp :lamp2 .
+:seen sosa:hasFeatureOfInterest :post1 ; sosa:observedProperty lighting:presence ; sosa:hasSimpleResult true ;
+  sosa:resultTime "2026-01-01T00:00:00Z"^^<http://www.w3.org/2001/XMLSchema#dateTime> .
+:warm sosa:hasFeatureOfInterest :post2 ; sosa:observedProperty lighting:temperature ; sosa:hasSimpleResult 9.5 }"""
+
+
+async def test_the_street_has_a_row_for_each_post(gateway: Addresses) -> None:
+    assert (await update(gateway, STREET)).status == 200
+    first, second = (await http(at(gateway, "/page/street.json"))).json
+    assert (first["post"], first["lamp"]) == ("http://lamplighter.local/post1", "http://lamplighter.local/lamp1")
+    assert (first["desired"], first["reported"], first["presence"]) == ("ON", "OFF", True)
+    assert second["post"] == "http://lamplighter.local/post2"
+    assert [second[name] for name in ("desired", "reported", "presence", "time")] == [None] * 4
+    answer = await http(at(gateway, "/page/street.csv"))
+    assert answer.media_type == "text/csv"
+    rows = list(csv.DictReader(io.StringIO(answer.body.decode())))
+    assert [(row["presence"], row["desired"]) for row in rows] == [("true", "ON"), ("", "")]
 
 
 async def test_a_query_has_rows_for_programs(gateway: Addresses) -> None:

@@ -38,8 +38,8 @@ const QUERIES = {
     labels: "SELECT ?thing ?label WHERE { ?thing rdfs:label ?label }",
 };
 
-// The newest of the rows of one subject stays when an older one leaves behind it.
-class Index {
+// Rows by one of their variables. The newest of the rows of one subject stays when an older one leaves behind it.
+export class Index {
     constructor(key) {
         this.key = key;
         this.rows = new Map(); // value of the key -> Map(row as text -> row)
@@ -78,6 +78,10 @@ class Index {
 
     keys() {
         return this.rows.keys();
+    }
+
+    get size() {
+        return this.rows.size;
     }
 }
 
