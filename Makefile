@@ -6,7 +6,7 @@ ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help run page test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
+.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ $(PAGE): gateway/page/build.sh gateway/page/node.lock $(shell find gateway/page/
 	  echo "page: not built; the gateway serves its text page instead" >&2
 
 page: $(PAGE) ## the web page: gateway/page/built
+
+screenshots: $(VENV)/test.stamp $(PAGE) ## the pictures of the documents: docs/images, from a running demo in Chromium
+	@sh tests/install-components.sh
+	@$(BIN)/python -m tests.screenshots
 
 run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)

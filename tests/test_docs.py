@@ -220,6 +220,13 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
     assert broken_links(document) == [f"a.md: {target}" for target in ("#two", "no.png", "none.md", "none.txt")]
 
 
+def test_pictures_are_shown_and_small() -> None:
+    pictures = set((ROOT / "docs" / "images").iterdir())
+    shown = {(document.parent / link).resolve() for document in DOCUMENTS for link in links(document)}
+    assert pictures and pictures <= shown
+    assert sum(picture.stat().st_size for picture in pictures) < 1_500_000
+
+
 def test_index_has_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / target.partition("#")[0]).resolve() for target in links(index)}
