@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 TESTS ?= tests
+# Processes of `make test`: one more than there are cores, because many tests wait.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 .DEFAULT_GOAL := help
 .PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
@@ -44,10 +46,10 @@ test: $(VENV)/test.stamp $(PAGE) ## all tests but those on Spark, the fault tier
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
 	@sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core
-	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
 
 test-unit: $(VENV)/test.stamp $(PAGE) ## the unit tests of engine, gateway and ontology: no listeners, no components
-	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/engine tests/gateway tests/ontology $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/engine tests/gateway tests/ontology $(ARGS)
 
 test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh

@@ -23,7 +23,11 @@ LEAST = replace(
 )
 
 
-@pytest.mark.parametrize("name", PARTS)
+LONG = "coap-server", "coarse", "fine", "road-filter"
+"""Parts that are run with the faults, so that `make test` takes less than ten minutes."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.faults] * (name in LONG)) for name in PARTS])
 def test_part_runs_and_is_reported(name: str, tmp_path: Path) -> None:
     told: list[str] = []
     result = PARTS[name][0](LEAST, tmp_path, told.append)

@@ -114,15 +114,17 @@ def publish(broker: Mosquitto, payload: str) -> float:
             ('{"occupancy": true}', '{"occupancy": false, "battery": 90}'),
             ("true", "false"),
         ),
-        (
+        pytest.param(
             ("leak-alarm", "--alarm", "x", "--wet", "WET", "--dry", "DRY", "--off-after", "PT5S"),
             ("WET", "DRY"),
             ("true", "false"),
+            marks=pytest.mark.faults,
         ),
-        (
+        pytest.param(
             ("presence-heating", "--thermostat", "x", "--room", "home", "--lower-after", "5s", "--absent", "16.5"),
             ("on", "off"),
             ("21", "16.5"),
+            marks=pytest.mark.faults,
         ),
     ],
     ids=["motion-light", "leak-alarm", "presence-heating"],

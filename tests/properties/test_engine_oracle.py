@@ -22,7 +22,7 @@ from tests.support.oracle import REFUSALS, Answer, Oracle, answer_from_json
 
 CASES = 10_000
 PARTS = 5
-LATER_PARTS = 2
+LATER_PARTS = 4
 """Parts that are run with the faults, so that `make test` takes less than ten minutes."""
 GIVING_UP = 200
 CHANGED_SHARE_MIN = 0.30

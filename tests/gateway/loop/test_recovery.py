@@ -236,6 +236,7 @@ async def test_strict_recovery_refuses_to_start_and_changes_nothing(tmp_path: Pa
         assert {path: path.read_bytes() for path in (tmp_path / "log").iterdir()} == before
 
 
+@pytest.mark.faults
 @settings(max_examples=60, deadline=None)
 @given(
     case=cases(),
