@@ -68,6 +68,15 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def foreign_moment(text: str) -> datetime | None:
+    """The moment in UTC that a text of a client or device names; None if it names none, or has no time zone."""
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo is not None else None
+    except (ValueError, OverflowError):  # OverflowError: in UTC it is before the year 1 or behind 9999
+        return None
+
+
 def since_1970_us(moment: datetime) -> int:
     """Microseconds since 1970 in UTC, without leap seconds, as clock_gettime(2) counts CLOCK_REALTIME."""
     return (moment - _EPOCH) // _MICROSECOND

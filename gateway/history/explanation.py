@@ -23,7 +23,7 @@ import msgspec
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import Quad, Term, iri, lexical
-from lamplighter.gateway.clock import iso, moment
+from lamplighter.gateway.clock import foreign_moment, iso, moment
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, place_of, shown
 from lamplighter.gateway.state.applications import Application, aggregator_queries
@@ -365,11 +365,7 @@ def _former_state(record: Record, actuator: Term) -> Term | None:
 
 
 def _time(found: Mapping[str, Term], name: str) -> datetime | None:
-    try:
-        parsed = datetime.fromisoformat(_text(found, name))
-    except ValueError:
-        return None
-    return parsed if parsed.tzinfo is not None else None
+    return foreign_moment(_text(found, name))
 
 
 def _sent_time(found: Mapping[str, Term]) -> datetime | None:

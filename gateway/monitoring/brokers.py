@@ -19,7 +19,7 @@ from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.tables import counted
-from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.clock import Clock, foreign_moment, iso
 from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import (
@@ -164,10 +164,8 @@ class Brokers:
         ]
         worst = []
         for one in found.worst[:_WORST_SAID]:
-            since = None
-            with suppress(ValueError, KeyError):
-                since = datetime.fromisoformat(str(one["since"]))
-            lasted = "" if since is None or since.tzinfo is None else f", {span(self._clock.wall() - since)}"
+            since = foreign_moment(one.get("since", ""))
+            lasted = "" if since is None else f", {span(self._clock.wall() - since)}"
             worst.append(f"{one.get('device', '')} ({one.get('reason', '')}{lasted})")
         more = ", ..." if len(found.worst) > _WORST_SAID else ""
         return ", ".join(said) + (f": {', '.join(worst)}{more}" if worst else "")
@@ -186,10 +184,7 @@ class Brokers:
         if CONNECTED not in found:
             cure = "reload or restart the adapter if this lasts"
             return BrokerSeen(name, address, "unknown", None, "the adapter has not yet reported", cure)
-        since = None
-        with suppress(KeyError, ValueError):
-            since = datetime.fromisoformat(found[SINCE])
-            since = since if since.tzinfo is not None else None
+        since = foreign_moment(found.get(SINCE, ""))
         if found[CONNECTED] == "true":
             return BrokerSeen(name, address, "connected", since, "", "")
         table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"

@@ -14,6 +14,8 @@ State = Literal["ok", "degraded", "failed"]
 STATES: tuple[State, ...] = ("ok", "degraded", "failed")
 """Each is worse than the one before."""
 _CHARACTERS_MAX = 400
+_READ_MAX = 4 * _CHARACTERS_MAX
+"""Of a text that becomes one line: its blanks may be many."""
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +54,10 @@ def not_ok(name: str, state: State, reason: str, cure: str, since: datetime | No
 
 def one_line(text: str) -> str:
     """A text without control characters, cut if it is long."""
-    line = "".join(sign if sign.isprintable() else " " for sign in text)
+    line = "".join(sign if sign.isprintable() else " " for sign in text[:_READ_MAX])
     line = " ".join(line.split())
-    return line if len(line) <= _CHARACTERS_MAX else f"{line[: _CHARACTERS_MAX - 1]}…"
+    whole = len(line) <= _CHARACTERS_MAX and len(text) <= _READ_MAX
+    return line if whole else f"{line[: _CHARACTERS_MAX - 1]}…"
 
 
 def worst_first(components: Iterable[Component]) -> list[Component]:

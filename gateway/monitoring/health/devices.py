@@ -7,10 +7,9 @@ event loop.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
-from datetime import datetime
+import shlex
+from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 
 import pyoxigraph as ox
@@ -19,7 +18,7 @@ from lamplighter.adapters.devices.desired import same_state
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore, term_text
 from lamplighter.engine.terms import Term, lexical
-from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.clock import Clock, foreign_moment
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from lamplighter.ontology.vocabulary import (
@@ -36,7 +35,7 @@ from lamplighter.ontology.vocabulary import (
 )
 
 LISTED_MAX = 20
-"""Devices that are components of their own."""
+"""Devices that are components of their own. One that is listed stays so while it is not ok."""
 FOUND_MAX = 1_000
 """Offline devices, and actuators not as desired, that are counted."""
 TURN_S = 0.005
@@ -48,7 +47,13 @@ GRACE_S = 10.0
 
 _DEFAULT = ox.DefaultGraph()
 _OFFLINE = ox.Literal("false", datatype=ox.NamedNode(f"{XSD}boolean"))
+_RETIRED = ox.Literal("retired")
 _AT_ONCE = 20
+_STATE_CHARACTERS_MAX = 100
+"""Of a state in a reason."""
+
+_Making = dict[str, Callable[[], Component]]
+"""How to make the components of devices; only those that are listed are made, since their texts may be long."""
 
 
 class DeviceComponents:
@@ -60,56 +65,70 @@ class DeviceComponents:
         self._clock = clock
         self._round: Iterator[None] | None = None
         self._took = self._ended = 0.0
-        self._differing: dict[str, tuple[Term, Term]] = {}  # of the last complete round
+        self._differing: dict[str, tuple[str, str]] = {}  # of the last complete round
         self._first_seen: dict[str, int] = {}  # CLOCK_BOOTTIME at which an actuator differed first
+        self._listed: set[tuple[str, str]] = set()
 
     def components(self) -> list[Component]:
         """The component ``devices``, which has the totals, and the first devices that are not ok."""
         try:
             self._turn()
-            found = {"offline": self._offline(), "not as desired": self._not_as_desired()}
+            found = {
+                "offline": self._offline(),
+                "not as desired": self._not_as_desired(),
+                "refusing": self._refusing(),
+            }
+            making = {(kind, key): make for kind, ones in found.items() for key, make in ones.items()}
+            chosen = sorted(making, key=lambda one: one not in self._listed)[:LISTED_MAX]
+            self._listed = set(chosen)
+            listed = [make() for key, make in making.items() if key in self._listed]
         except (StoreError, OSError, RuntimeError):  # the store cannot be read now
             return [Component(name="devices")]
-        found["refusing"] = self._refusing()
-        counts = Counter({kind: len(ones) for kind, ones in found.items() if ones})
-        if not counts:
+        if not making:
             return [Component(name="devices")]
-        reason = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+        reason = ", ".join(f"{len(ones):,} {kind}" for kind, ones in found.items() if ones)
         cure = "see `lamplighter devices`, and the components device/..."
-        listed = [one for ones in found.values() for one in ones][:LISTED_MAX]
         return [not_ok("devices", "degraded", reason, cure), *listed]
 
     # --- offline ---
 
-    def _offline(self) -> list[Component]:
-        found: list[Component] = []
-        for quad in self._store.native.quads_for_pattern(None, ox.NamedNode(ONLINE), _OFFLINE, _DEFAULT):
+    def _offline(self) -> _Making:
+        native, retired = self._store.native, ox.NamedNode(ADOPTION)
+        found: _Making = {}
+        for quad in native.quads_for_pattern(None, ox.NamedNode(ONLINE), _OFFLINE, _DEFAULT):
             if len(found) == FOUND_MAX:
                 break
             node = quad.subject
-            if isinstance(node, ox.NamedNode) and self._text(node, ADOPTION) != "retired":
-                why, address = self._text(node, UNREACHABLE), self._text(node, COAP_ADDRESS)
-                reason = f"{self._label(node)}offline{why and ': '}{why}"
-                cure = "check its power and its network"
-                if address:
-                    name = f"device/coap/{address}"
-                else:
-                    name = self._name(node.value, "device/")
-                    cure += "; if it is gone, `lamplighter devices remove`"
-                found.append(not_ok(name, "failed", reason, cure, self._time(node, LAST_SEEN)))
+            if isinstance(node, ox.NamedNode) and ox.Quad(node, retired, _RETIRED, _DEFAULT) not in native:
+                found[node.value] = partial(self._offline_device, node)
         return found
+
+    def _offline_device(self, node: ox.NamedNode) -> Component:
+        why, address = self._text(node, UNREACHABLE), self._text(node, COAP_ADDRESS)
+        reason = f"{self._label(node)}offline{why and ': '}{why}"
+        cure = "check its power and its network"
+        if address:
+            name = f"device/coap/{address}"
+        else:
+            name = self._name(node.value, "device/")
+            cure += "; if it is gone, `lamplighter devices remove`"
+        return not_ok(name, "failed", reason, cure, foreign_moment(self._text(node, LAST_SEEN)))
 
     # --- not as desired ---
 
-    def _not_as_desired(self) -> list[Component]:
-        now, found = self._clock.boottime_us(), []
-        for actuator, (desired, reported) in self._differing.items():
-            if now - self._first_seen[actuator] >= GRACE_S * 1e6:
-                label = self._label(ox.NamedNode(actuator))
-                reason = f"{label}{lexical(desired)} is desired, {lexical(reported)} is reported"
-                cure = f"see what was sent: lamplighter explain {actuator}"
-                found.append(not_ok(self._name(actuator, "actuator/"), "degraded", reason, cure))
-        return found
+    def _not_as_desired(self) -> _Making:
+        now = self._clock.boottime_us()
+        return {
+            actuator: partial(self._differing_actuator, actuator, *states)
+            for actuator, states in self._differing.items()
+            if now - self._first_seen[actuator] >= GRACE_S * 1e6
+        }
+
+    def _differing_actuator(self, actuator: str, desired: str, reported: str) -> Component:
+        label = self._label(ox.NamedNode(actuator))
+        reason = f"{label}{desired} is desired, {reported} is reported"
+        cure = f"see what was sent: lamplighter explain {shlex.quote(actuator)}"
+        return not_ok(self._name(actuator, "actuator/"), "degraded", reason, cure)
 
     def _turn(self) -> None:
         """Goes on with the round over the actuators, or begins one."""
@@ -129,36 +148,41 @@ class DeviceComponents:
     def _rounds(self) -> Iterator[None]:
         """One round, in small steps. Changes the result at its end."""
         native = self._store.native
-        reported = {
-            quad.subject.value: term_text(quad.object)
+        actuators = {
+            quad.subject.value: None
             for quad in native.quads_for_pattern(None, ox.NamedNode(REPORTED_STATE), None, _DEFAULT)
             if isinstance(quad.subject, ox.NamedNode)
         }
-        differing: dict[str, tuple[Term, Term]] = {}
-        for count, (actuator, state) in enumerate(reported.items()):
+        differing: dict[str, tuple[str, str]] = {}
+        for count, actuator in enumerate(actuators):
             if count % _AT_ONCE == 0:
                 yield
-            desired = self._desired(actuator)
-            if desired is not None and not same_state(desired, state) and len(differing) < FOUND_MAX:
-                differing[actuator] = desired, state
+            reported, desired = self._state(actuator, REPORTED_STATE), self._desired(actuator)
+            if reported is None or desired is None or len(differing) == FOUND_MAX:
+                continue
+            if not same_state(desired, reported):
+                differing[actuator] = _short(desired), _short(reported)
         now, before = self._clock.boottime_us(), self._first_seen
         self._differing = differing
         self._first_seen = {actuator: before.get(actuator, now) for actuator in differing}
 
     def _desired(self, actuator: str) -> Term | None:
-        for name in (DESIRED_STATE, HAS_STATUS):
-            node = ox.NamedNode(actuator)
-            for quad in self._store.native.quads_for_pattern(node, ox.NamedNode(name), None, _DEFAULT):
-                return term_text(quad.object)
+        return self._state(actuator, DESIRED_STATE) or self._state(actuator, HAS_STATUS)
+
+    def _state(self, actuator: str, name: str) -> Term | None:
+        node = ox.NamedNode(actuator)
+        for quad in self._store.native.quads_for_pattern(node, ox.NamedNode(name), None, _DEFAULT):
+            return term_text(quad.object)
         return None
 
     # --- refusing ---
 
-    def _refusing(self) -> list[Component]:
+    def _refusing(self) -> _Making:
         cure = "see its rule and its network: docs/devices.md, and coap.networks of lamplighter.toml"
-        return [
-            not_ok(f"device/{target}", "degraded", reason, cure) for target, reason in self._brokers.coap_refusals()
-        ]
+        return {
+            target: partial(not_ok, f"device/{target}", "degraded", reason, cure)
+            for target, reason in self._brokers.coap_refusals()
+        }
 
     # --- texts ---
 
@@ -169,14 +193,12 @@ class DeviceComponents:
         label = self._text(node, RDFS_LABEL)
         return f"{label}: " if label else ""
 
-    def _time(self, node: ox.NamedNode, name: str) -> datetime | None:
-        with suppress(ValueError):
-            found = datetime.fromisoformat(self._text(node, name))
-            return found if found.tzinfo is not None else None
-        return None
-
     def _text(self, node: ox.NamedNode, name: str) -> str:
         for quad in self._store.native.quads_for_pattern(node, ox.NamedNode(name), None, _DEFAULT):
             if isinstance(quad.object, ox.Literal):
                 return quad.object.value
         return ""
+
+
+def _short(state: Term) -> str:
+    return lexical(state)[:_STATE_CHARACTERS_MAX]

@@ -6,7 +6,7 @@ A change of state is logged once. Times are measured with CLOCK_BOOTTIME, so a c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.monitoring.health.components import Component, worst_first
+from lamplighter.gateway.monitoring.health.components import STATES, Component, worst_first
 from lamplighter.gateway.monitoring.health.own import LOG, OwnComponents
 
 logger = EventLogger(__name__)
@@ -49,7 +49,7 @@ class HealthModel:
         now_us, wall = self._clock.boottime_us(), self._clock.wall()
         found, before = [], self._known
         self._known = {}
-        for one in (one for source in self._sources for one in source.components()):
+        for one in _by_name(one for source in self._sources for one in source.components()):
             last, since_us = before.pop(one.name, (None, now_us))
             if last is None or last.state != one.state:
                 since_us = now_us
@@ -100,6 +100,14 @@ class HealthModel:
             logger.info("component ok", **fields)
         else:
             logger.warning(f"component {now.state}", **fields, reason=now.reason, cure=now.cure)
+
+
+def _by_name(components: Iterable[Component]) -> Iterable[Component]:
+    """Each name once, with its worst state: an actuator may be named as a device, and long names are cut."""
+    found: dict[str, Component] = {}
+    for one in components:
+        found[one.name] = max(found.get(one.name, one), one, key=lambda same: STATES.index(same.state))
+    return found.values()
 
 
 def _began(wall: datetime, ago_us: int) -> datetime:

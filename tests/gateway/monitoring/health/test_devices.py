@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.monitoring.health import devices
-from lamplighter.gateway.monitoring.health.components import Component
+from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from tests.support.gateway_parts import START, FakeClock, recovered_runner, update
 
 BASE = "http://lamplighter.local/"
@@ -126,3 +128,63 @@ async def test_nodes_that_are_no_devices_do_no_harm(runner: Runner, clock: FakeC
     await insert(runner, "<urn:x> gateway:online false , 'false' ; rdfs:label <urn:y> ; gateway:reportedState <urn:z>")
     clock.advance(60)
     assert set(found(runner)) == {"devices", "device/urn:x"}
+
+
+@pytest.mark.parametrize("seen", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+async def test_times_outside_the_years_1_to_9999_in_utc_are_none(runner: Runner, seen: str) -> None:
+    await insert(runner, f"<{BASE}device/a> gateway:online false ; gateway:lastSeen '{seen}'")
+    component = found(runner)["device/a"]
+    assert component.since == START
+    assert component.members()["since"]
+
+
+async def test_a_device_and_an_actuator_of_one_name_are_one_component(
+    runner: Runner, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "REST", 0.0)
+    await insert(runner, f"<{BASE}device/a> gateway:online false")
+    await insert(runner, f"<{BASE}actuator/a> gateway:desiredState 'ON' ; gateway:reportedState 'OFF'")
+    found(runner)
+    clock.advance(devices.GRACE_S)
+    listed = runner.figures.health.components()
+    assert [one.state for one in listed if one.name == "device/a"] == ["failed"]
+    assert found(runner)["devices"].reason == "1 offline, 1 not as desired"
+
+
+async def test_only_listed_devices_cost_more_than_a_look(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of devices may be long, and /health is read often."""
+    many = 5 * devices.LISTED_MAX
+    await insert(runner, " . ".join(f"<{BASE}device/{n}> gateway:online false" for n in range(many)))
+    made = []
+
+    def noted(name: str, *rest: object, **members: object) -> Component:
+        made.append(name)
+        return not_ok(name, *rest, **members)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(devices, "not_ok", noted)
+    assert found(runner)["devices"].reason == f"{many} offline"
+    assert len(made) == 1 + devices.LISTED_MAX
+
+
+async def test_a_device_that_is_not_ok_stays_listed(
+    runner: Runner, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A device that gave its place to another one would be logged as ok."""
+    caplog.set_level(logging.INFO)
+    for n in range(3 * devices.LISTED_MAX):
+        await insert(runner, f"<{BASE}device/{n}> gateway:online false")
+        clock.advance(60)
+        found(runner)
+    assert not [one for one in caplog.messages if one.startswith("component ok component=device/")]
+
+
+async def test_the_command_of_a_cure_is_quoted_for_a_shell(
+    runner: Runner, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "REST", 0.0)
+    hostile = "urn:x;reboot$(reboot)'&"
+    await insert(runner, f"<{hostile}> gateway:desiredState 'ON' ; gateway:reportedState 'OFF'")
+    found(runner)
+    clock.advance(devices.GRACE_S)
+    component = next(one for name, one in found(runner).items() if name != "devices")
+    assert shlex.split(component.cure.partition("lamplighter ")[2]) == ["explain", hostile]
