@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-from lamplighter.adapters.mapping import file_rules
+import msgspec
+
+from lamplighter.adapters.mapping import file_rules, uris
 from lamplighter.adapters.mapping.dataset_rules import QUERY
-from lamplighter.adapters.mapping.files import FileRules
+from lamplighter.adapters.mapping.files import FileRules, text_rules
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.client import EngineClient
-from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.tables import counted
-from lamplighter.engine.terms import Quad, is_iri, is_literal, lexical
+from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.commands import Adder, add_mode
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
+from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
+from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.gateway.devices.trial import (
     InDataset,
     MessageTrial,
     RuleTrial,
+    TrialResult,
     TriedMessage,
     content_format,
     joined,
@@ -40,16 +48,22 @@ GATEWAY_S = 2.0
 
 def add_mapping_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    modes = command("mapping", "test and check the mapping rules", _check).add_subparsers(
+    modes = command("mapping", "test and check mapping rules, here or at a gateway", _check).add_subparsers(
         title="subcommands", required=True, dest="mode"
     )
-    test = add_mode(modes, "test", "show the triples that a message makes, and the rules that make them", _test)
+    test = add_mode(
+        modes,
+        "test",
+        "show the triples that a message makes, and the rules that make them. The rules are those in the files here "
+        "and in the dataset of this machine's gateway; with --url those of the gateway there",
+        _test,
+    )
     test.add_argument(
         "topic",
         metavar="WHERE",
         help="MQTT topic or path of the CoAP server, such as home/kitchen/temperature, or coap:// URI of a resource",
     )
-    test.add_argument("payload", help="text, @FILE, or - for standard input")
+    test.add_argument("payload", metavar="PAYLOAD", help="text, @FILE, or - for standard input")
     test.add_argument("--hex", action="store_true", help="PAYLOAD is in hexadecimal digits")
     test.add_argument("--retained", action="store_true", help="as a message that the broker stored")
     test.add_argument(
@@ -58,13 +72,20 @@ def add_mapping_commands(command: Adder) -> None:
         help="CoAP content format: text, json, ... or a number (default: what the rule reads)",
     )
     test.add_argument("--broker", default="", metavar="NAME", help="the broker that sends it")
-    add_mode(modes, "check", "name the faults, overlaps and unknown units of all rules", _check)
+    test.add_argument("--rules", type=Path, metavar="FILE", help="try only the rules in this file")
+    check = add_mode(
+        modes,
+        "check",
+        "name the faults, overlaps and unknown units of the rules in the files here and in the dataset of this "
+        "machine's gateway, or with --url of the gateway there",
+        _check,
+    )
+    for parser, what in ((test, "the JSON of POST /mapping/try"), (check, "what was found as one JSON object")):
+        parser.add_argument("--json", action="store_true", help=f"print {what}")
+        add_reach_options(parser)
 
 
 def _test(options: argparse.Namespace) -> int:
-    settings, data = settings_and_data(options)
-    files = _files(options, settings)
-    found, note = asyncio.run(_dataset_rules(settings, data))
     message = TriedMessage(
         options.topic,
         _payload(options),
@@ -74,16 +95,67 @@ def _test(options: argparse.Namespace) -> int:
         _content_format(options.format),
     )
     try:
-        tried = MessageTrial(files, found, event=settings.mqtt.model == "event").of(message)
+        result = _tried_here(options, message) if url_option(options) is None else _tried_there(options, message)
     except PayloadError as error:
         raise ConfigurationError(str(error)) from error
-    for trial in tried:
+    if options.json:
+        print(json.dumps(msgspec.to_builtins(result)))
+    else:
+        _show(result)
+    return 0 if result.good else 1
+
+
+def _tried_here(options: argparse.Namespace, message: TriedMessage) -> TrialResult:
+    """Raises PayloadError for a resource that is no URI of CoAP, ConfigurationError."""
+    settings, data = settings_and_data(options)
+    if options.rules is None:
+        files = _files(options, settings)
+        found, faults = _dataset_rules(options, settings, data)
+    else:
+        files = text_rules(_rules_text(options.rules), str(options.rules), settings.gateway.base_iri)
+        found, faults = _of_rows([], settings), []
+    tried = MessageTrial(files, found, event=settings.mqtt.model == "event").of(message)
+    untested = [*(str(fault.error) for fault in files.faults), *faults]
+    return TrialResult(tried, untested, "" if tried else uncovered(message))
+
+
+def _tried_there(options: argparse.Namespace, message: TriedMessage) -> TrialResult:
+    """As `_tried_here`, by the gateway of --url. Raises UpstreamError and RefusedError, too."""
+    if message.of_resource:
+        uris.normal(message.where)
+    asked: dict[str, Any] = {
+        "topic": message.where,
+        "payload_base64": b64encode(message.payload).decode(),
+        "broker": message.broker,
+        "retained": message.retained,
+        "content_format": message.content_format,
+    }
+    if options.rules is not None:
+        asked["rule"] = _rules_text(options.rules)
+    headers = {"Content-Type": "application/json"}
+    with called(options, "POST", "/mapping/try", json.dumps(asked).encode(), headers) as answer:
+        text = answer.read()
+    try:
+        return msgspec.json.decode(text, type=TrialResult)
+    except msgspec.DecodeError as error:
+        raise UpstreamError(f"the gateway's answer is not the result of a trial: {error}") from error
+
+
+def _rules_text(file: Path) -> str:
+    """Raises ConfigurationError."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--rules: {file}: {error}") from error
+
+
+def _show(result: TrialResult) -> None:
+    for trial in result.rules:
         _show_trial(trial)
-    if not tried:
-        _say(uncovered(message))
-    for line in [*(str(fault.error) for fault in files.faults), *note]:
-        _say(f"not tested: {line}")
-    return 0 if tried and all(trial.good for trial in tried) else 1
+    if result.problem:
+        _say(result.problem)
+    for fault in result.not_tested:
+        _say(f"not tested: {fault}")
 
 
 def _show_trial(trial: RuleTrial) -> None:
@@ -103,6 +175,8 @@ def _show_trial(trial: RuleTrial) -> None:
                 _say(f"    {_line(quad)}")
     for name in trial.missing:
         _say(f"  not in the message: {name} (optional)")
+    if trial.more:
+        _say(f"  and {counted(trial.more, 'further value')}")
 
 
 def _content_format(text: str | None) -> int | None:
@@ -135,56 +209,112 @@ def _term(term: str) -> str:
 
 def _check(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
-    files = _files(options, settings)
-    found, note = asyncio.run(_dataset_rules(settings, data))
-    every = [*files.mqtt.rules, *found.mqtt.streams()]
-    actuating = [*files.mqtt.commands, *found.mqtt.commands()]
-    publishes = [*files.mqtt.publishes, *found.mqtt.publishes()]
-    coap = joined(files.coap, found.coap.coap())
-    problems = [*(str(fault.error) for fault in files.faults), *query_faults(publishes), *command_faults(coap.commands)]
-    for fault in problems:
-        _say(f"fault: {fault}")
+    found = _found(_files(options, settings), settings, *_dataset_rules(options, settings, data))
+    if options.json:
+        print(json.dumps(msgspec.to_builtins(found)))
+    else:
+        for line in found.lines():
+            _say(line)
+    return 1 if found.faults else 0
+
+
+class RuleFindings(msgspec.Struct, frozen=True):
+    """What `mapping check` finds. The members after not_checked are numbers of rules."""
+
+    faults: list[str]
+    unknown_brokers: list[str]
+    overlaps: list[str]
+    loops: list[str]
+    unknown_units: list[str]
+    not_checked: list[str]
+    in_files: int
+    in_dataset: int
+    commands: int
+    publish_rules: int
+
+    def lines(self) -> Iterator[str]:
+        for title, found in (
+            ("fault", self.faults),
+            ("unknown broker", self.unknown_brokers),
+            ("overlap", self.overlaps),
+            ("loop", self.loops),
+            ("unknown unit", self.unknown_units),
+            ("not checked", self.not_checked),
+        ):
+            yield from (f"{title}: {one}" for one in found)
+        queries = f", {counted(self.publish_rules, 'publish rule')}" if self.publish_rules else ""
+        yield (
+            f"{counted(self.in_files, 'rule')} in files, {self.in_dataset} in the dataset, "
+            f"{counted(self.commands, 'command')}{queries}"
+        )
+
+
+def _found(files: FileRules, settings: Settings, dataset: InDataset, not_checked: list[str]) -> RuleFindings:
+    every = [*files.mqtt.rules, *dataset.mqtt.streams()]
+    actuating = [*files.mqtt.commands, *dataset.mqtt.commands()]
+    publishes = [*files.mqtt.publishes, *dataset.mqtt.publishes()]
+    coap = joined(files.coap, dataset.coap.coap())
     brokers = settings.mqtt.all_brokers()
     named = [(rule.place, rule.broker) for rule in every]
     named += [(rule.place, rule.table.broker) for rule in actuating]
     named += [(rule.place, rule.table.broker) for rule in publishes]
-    for place, broker in named:
-        if broker is not None and broker not in brokers:
-            known = ", ".join(brokers) or "none"
-            _say(f"unknown broker: {place}: broker = {broker!r}; the brokers are: {known}")
-    for line in overlaps(every):
-        _say(f"overlap: {line}")
-    for line in loops(publishes, every, actuating):
-        _say(f"loop: {line}")
-    for read in (read for rule in (*every, *coap.resources, *coap.paths) for read in rule.reads):
-        if read.unit is not None and not is_iri(read.unit):
-            _say(f"unknown unit: {read.place}: unit = {lexical(read.unit)!r} is kept as text; write an IRI")
-    for line in note:
-        _say(f"not checked: {line}")
-    commands = counted(len(actuating) + len(coap.commands), "command")
-    queries = f", {counted(len(publishes), 'publish rule')}" if publishes else ""
+    known = ", ".join(brokers) or "none"
+    reads = (read for rule in (*every, *coap.resources, *coap.paths) for read in rule.reads)
     in_files = len(files.mqtt.rules) + len(files.coap.resources) + len(files.coap.paths)
-    in_dataset = len(every) + len(coap.resources) + len(coap.paths) - in_files
-    _say(f"{counted(in_files, 'rule')} in files, {in_dataset} in the dataset, {commands}{queries}")
-    return 1 if problems else 0
+    return RuleFindings(
+        faults=[
+            *(str(fault.error) for fault in files.faults),
+            *query_faults(publishes),
+            *command_faults(coap.commands),
+        ],
+        unknown_brokers=[
+            f"{place}: broker = {broker!r}; the brokers are: {known}"
+            for place, broker in named
+            if broker is not None and broker not in brokers
+        ],
+        overlaps=list(overlaps(every)),
+        loops=list(loops(publishes, every, actuating)),
+        unknown_units=[
+            f"{read.place}: unit = {lexical(read.unit)!r} is kept as text; write an IRI"
+            for read in reads
+            if read.unit is not None and not is_iri(read.unit)
+        ],
+        not_checked=not_checked,
+        in_files=in_files,
+        in_dataset=len(every) + len(coap.resources) + len(coap.paths) - in_files,
+        commands=len(actuating) + len(coap.commands),
+        publish_rules=len(publishes),
+    )
 
 
 def _files(options: argparse.Namespace, settings: Settings) -> FileRules:
     return file_rules(config_folder(options) / "mapping", settings.gateway.base_iri)
 
 
-async def _dataset_rules(settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
-    """The rules in the dataset of a running gateway, and why there are none, or what is wrong with some."""
-    of_rows = partial(InDataset.of, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
+def _of_rows(rows: Sequence[tuple[Term, Term]], settings: Settings) -> InDataset:
+    return InDataset.of(rows, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
+
+
+def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
+    """The rules in the dataset of a gateway, and what is wrong with some. If this machine's gateway does not run, the
+    texts say so. Raises UpstreamError and RefusedError for the gateway of --url."""
+    if url_option(options) is not None:
+        there = RunningDataset(options).rows(QUERY)
+        rules = _of_rows([(mapping, rule) for mapping, rule in there if mapping and rule], settings)
+        return rules, rules.faults()
+    return asyncio.run(_rules_here(settings, data))
+
+
+async def _rules_here(settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
     try:
         async with EngineClient(local_url(settings, data), name="mapping") as client:
             async with asyncio.timeout(GATEWAY_S):
                 found = await client.query(QUERY)
     except TimeoutError:
-        return of_rows([]), ["the rules in the dataset; the gateway does not answer"]
+        return _of_rows([], settings), ["the rules in the dataset; the gateway does not answer"]
     except GatewayError as error:
-        return of_rows([]), [f"the rules in the dataset; {error}"]
-    rules = of_rows([(row["mapping"], row["rule"]) for row in found.bindings()])
+        return _of_rows([], settings), [f"the rules in the dataset; {error}"]
+    rules = _of_rows([(row["mapping"], row["rule"]) for row in found.bindings()], settings)
     return rules, rules.faults()
 
 

@@ -78,6 +78,19 @@ class RuleTrial(msgspec.Struct, frozen=True, omit_defaults=True):
         return not any(one.fault for one in self.made)
 
 
+class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the rules make of a message, as ``POST /mapping/try`` answers. not_tested: the faults of rules; problem: why
+    no rule applies."""
+
+    rules: Sequence[RuleTrial]
+    not_tested: Sequence[str]
+    problem: str = ""
+
+    @property
+    def good(self) -> bool:
+        return bool(self.rules) and all(rule.good for rule in self.rules)
+
+
 def content_format(text: str | None) -> int | None:
     """The number of a content format: its name, or the number itself. Raises ValueError, which says what to write."""
     if text is None or text in FORMAT_NUMBERS:

@@ -7,7 +7,7 @@ import binascii
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 from starlette.requests import Request
@@ -25,7 +25,7 @@ from lamplighter.gateway.settings import Settings
 
 if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does not need
     from lamplighter.engine.terms import Term
-    from lamplighter.gateway.devices.trial import MessageTrial, TriedMessage
+    from lamplighter.gateway.devices.trial import MessageTrial, TrialResult, TriedMessage
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 ROWS_BYTES_MAX = 64 * 1024 * 1024
@@ -114,17 +114,16 @@ def _message(asked: MappingTry) -> TriedMessage:
     return TriedMessage(asked.topic, payload, datetime.now(UTC), asked.retained, asked.broker, form)
 
 
-def _tried(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> dict[str, Any]:
+def _tried(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> TrialResult:
     """In the fork: what the rules make of a message, or why there is nothing."""
-    from lamplighter.gateway.devices.trial import uncovered
+    from lamplighter.gateway.devices.trial import TrialResult, uncovered
 
     try:
         trial, faults = _trial(rule, folder, rows, settings)
         found = trial.of(message)
     except (ConfigurationError, PayloadError) as error:
-        return {"rules": [], "problem": str(error), "not_tested": []}
-    told: dict[str, Any] = {"rules": found, "not_tested": faults}
-    return told if found else told | {"problem": uncovered(message)}
+        return TrialResult([], [], str(error))
+    return TrialResult(found, faults, "" if found else uncovered(message))
 
 
 def _trial(rule: str | None, folder: Path, rows: _Rows, settings: Settings) -> tuple[MessageTrial, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,24 @@ def test_triples_of_a_message_with_the_rules_that_make_them(tmp_path: Path, caps
     assert any("qudt:hasUnit unit:DEG_C" in line for line in lines)
     assert "  not in the message: occupancy (optional)" in lines
     assert "not tested: the rules in the dataset; the gateway does not answer" in lines
+
+
+def test_the_result_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(tmp_path, capsys, RULES, "test", "z/hall", '{"temperature": 21.5}', "--json")
+    found = json.loads(out)
+    assert (code, found["rules"][0]["missing"]) == (0, ["occupancy"])
+    assert found["not_tested"] == ["the rules in the dataset; the gateway does not answer"]
+    code, out = run(tmp_path, capsys, RULES, "test", "a", "1", "--json")
+    assert (code, json.loads(out)["problem"]) == (1, "no rule covers the topic a")
+    code, out = run(tmp_path, capsys, RULES + "[[steam]]\n", "check", "--json")
+    assert code == 1 and "steam" in json.loads(out)["faults"][0]
+
+
+def test_the_rules_of_one_file_are_tried_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "new.toml").write_text(RULES.replace("z/{device}", "z/+"))
+    code, out = run(tmp_path, capsys, RULES, "test", "z/hall", "{}", "--rules", str(tmp_path / "new.toml"))
+    assert code == 0 and out.startswith("new.toml line 1: stream 1  (topic z/+)") and "not tested" not in out
+    assert run(tmp_path, capsys, RULES, "test", "z/hall", "{}", "--rules", str(tmp_path / "no.toml"))[0] == 2
 
 
 def test_fault_of_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,9 +19,8 @@ NO_GATEWAY = {
     *(("check",), ("verify",), ("explain",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
     *(("run",), ("mqtt",), ("coap",), ("log",), ("sync",)),
     ("devices", "key"),
-    ("mapping",),
 }
-"""Commands on files, and those that run something. `mapping` asks the gateway of this machine only."""
+"""Commands on files, and those that run something."""
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +56,34 @@ def test_commands_work_at_another_gateway_and_print_json(gateway: SecureGateway,
     assert "lamp" in [one["name"] for one in told(gateway, "clients", "list", "--json")["clients"]]
     assert told(gateway, "clients", "code", "bulb", "--json")["code"]
     assert told(gateway, "keys", "rotate", "--json")["kid"]
+
+
+def test_rules_are_tried_and_checked_at_another_gateway(gateway: SecureGateway, tmp_path: Path) -> None:
+    rule = {"stream": {"topic": "z/+", "payload": "number", "property": "gateway:temperature", "unit": "furlong"}}
+    text = json.dumps(json.dumps(rule))
+    kind = "http://lamplighter.example/ns/gateway#"
+    told(
+        gateway,
+        *("update", f"INSERT DATA {{ <urn:mapping> a <{kind}Mapping> ; <{kind}rule> {text} }}", "--json"),
+    )
+    found = told(gateway, "mapping", "test", "z/hall", "21.5", "--json")
+    [trial] = found["rules"]
+    assert trial["about"] == "topic z/+" and trial["made"][0]["triples"]
+    assert told(gateway, "mapping", "test", "a/b", "1", "--json", code=1)["problem"] == "no rule covers the topic a/b"
+    (tmp_path / "new.toml").write_text('[[stream]]\ntopic = "a/b"\npayload = "number"\nproperty = "gateway:load"\n')
+    [trial] = told(gateway, "mapping", "test", "a/b", "1", "--rules", tmp_path / "new.toml", "--json")["rules"]
+    assert trial["about"] == "topic a/b"
+    checked = told(gateway, "mapping", "check", "--json")
+    assert (checked["in_files"], checked["in_dataset"], checked["faults"]) == (0, 1, [])
+    [unit] = checked["unknown_units"]
+    assert "'furlong' is kept as text" in unit
+    told(gateway, "update", "DELETE WHERE { <urn:mapping> ?p ?o }", "--json")
+
+
+def test_rules_of_a_gateway_that_does_not_answer_are_not_replaced_by_these(tmp_path: Path) -> None:
+    for name in (("test", "a", "1"), ("check",)):
+        done = command("mapping", *name, "--url", "http://127.0.0.1:9", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (3, ""), done
 
 
 def test_commands_that_print_lines_of_json(gateway: SecureGateway) -> None:
