@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import faulthandler
 import logging
 import os
 import sys
@@ -13,39 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
-from lamplighter.gateway.addresses import Addresses, local_url
-from lamplighter.gateway.cli.config_file import DEFAULT_CONFIG, config_file
+from lamplighter.gateway.cli.config_file import DEFAULT_CONFIG
+from lamplighter.gateway.cli.declaring import GROUPS
 from lamplighter.gateway.cli.exit_codes import ExitCode, epilog, exit_code
-from lamplighter.gateway.history.names import printable
-from lamplighter.gateway.log.writer import Recovery
-from lamplighter.gateway.service.adapter_process import (
-    AdapterConfiguration,
-    AdapterProcess,
-    ended_by_signals,
-    run_coap,
-    run_mqtt,
-    serve,
-)
-from lamplighter.gateway.service.process import (
-    Configuration,
-    allow_files,
-    collect_rarely,
-    run_gateway,
-    share_heap,
-    small_tls_buffers,
-    stop_on_signals,
-)
-from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.systemd import Supervisor, set_up_logging
-
-logger = EventLogger("gateway")
-
-_PROCESSES = ("run", "mqtt", "coap")
-"""Commands that run until they are stopped."""
+from lamplighter.gateway.systemd import set_up_logging
+from lamplighter.gateway.texts import printable
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,9 +55,13 @@ def _say(error: GatewayError) -> None:
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options. `run`, `mqtt` and `coap` load no modules of other commands, to save memory."""
-    if arguments and arguments[0] in _PROCESSES:
-        parser, _, _ = _process_parser()
+    """The options. A command loads no modules of the others, which saves time, and memory while the gateway runs."""
+    parser, commands, command = _empty_parser()
+    if arguments[:1] == ["--version"]:
+        return parser.parse_args(arguments)
+    group = next((add for names, add in GROUPS if arguments and arguments[0] in names), None)
+    if group is not None:
+        group(command, commands)
         options, unknown = parser.parse_known_args(arguments)
         if not unknown:
             return options
@@ -95,10 +71,10 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
 def command_parser() -> argparse.ArgumentParser:
     """The parser of the command line. Shell completion and manual pages are made from it."""
     from lamplighter.gateway.cli.command_tree import SHELLS
-    from lamplighter.gateway.cli.declaring import add_other_commands
 
-    parser, commands, command = _process_parser()
-    add_other_commands(command, commands)
+    parser, commands, command = _empty_parser()
+    for _, add in GROUPS:
+        add(command, commands)
     completion = command("completion", "print the completion of this command for a shell", _completion, data=False)
     completion.add_argument("shell", choices=SHELLS)
     demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
@@ -107,8 +83,8 @@ def command_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _process_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argparse.ArgumentParser]]:
-    """A parser with the commands of `_PROCESSES`, its action for commands, and what makes a command."""
+def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argparse.ArgumentParser]]:
+    """A parser without commands, its action for commands, and what makes a command."""
     parser = argparse.ArgumentParser(
         prog="lamplighter",
         description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP.",
@@ -129,84 +105,7 @@ def _process_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpa
         one.set_defaults(command=function)
         return one
 
-    run = command("run", "run the gateway until it is stopped", _run)
-    run.add_argument("--all", action="store_true", help="also run the MQTT and CoAP adapters in this process")
-    command("mqtt", "run only the MQTT adapter", _mqtt)
-    command("coap", "run only the CoAP adapter", _coap)
     return parser, commands, command
-
-
-def _configuration(options: argparse.Namespace) -> Configuration:
-    return Configuration.read(config_file(options), options.data)
-
-
-def _started(options: argparse.Namespace) -> Configuration:
-    """The configuration of a process that starts; sets its log level."""
-    configuration = _configuration(options)
-    _set_log_level(options, configuration.settings)
-    return configuration
-
-
-def _set_log_level(options: argparse.Namespace, settings: Settings) -> None:
-    logging.getLogger().setLevel(logging.DEBUG if options.verbose else settings.gateway.log_level.upper())
-
-
-def _run(options: argparse.Namespace) -> int:
-    configuration = _started(options)
-    check_owner(configuration.data, "`systemctl start lamplighter-gateway` starts it as that user")
-    for fault in configuration.faults:
-        logger.error("not run, it has a fault", reason=fault)
-
-    def ready(addresses: Addresses, recovery: Recovery) -> None:
-        print(f"Lamplighter is ready, with {counted(recovery.records, 'record')} from {configuration.data}")
-        print(addresses.table())
-        sys.stdout.flush()
-        collect_rarely()
-
-    share_heap()
-    small_tls_buffers()
-    allow_files(configuration.settings)
-    faulthandler.enable()  # the watchdog ends a stalled gateway by SIGABRT, which logs its stacks
-
-    def reread() -> Settings:
-        again = _configuration(options)
-        if again.unread:  # this process has to read it
-            raise ConfigurationError(again.unread)
-        if again.applications != configuration.applications:
-            logger.warning("configuration changes need a restart", keys="apps")
-        _set_log_level(options, again.settings)
-        return again.settings
-
-    async def run() -> None:
-        await run_gateway(
-            configuration,
-            stop_on_signals(),
-            ready,
-            adapters=options.all,
-            service=Supervisor(os.environ),
-            reread=reread,
-            unheard=ended_by_signals,
-        )
-
-    asyncio.run(run())
-    return 0
-
-
-def _mqtt(options: argparse.Namespace) -> int:
-    return _adapter(options, run_mqtt)
-
-
-def _coap(options: argparse.Namespace) -> int:
-    return _adapter(options, run_coap)
-
-
-def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
-    def read() -> AdapterConfiguration:
-        configuration = _started(options)
-        return configuration.for_adapters(local_url(configuration.settings, configuration.data))
-
-    serve(work, read(), read)
-    return 0
 
 
 def _completion(options: argparse.Namespace) -> int:

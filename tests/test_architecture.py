@@ -56,7 +56,7 @@ ROOMS = {
         {"__init__"},
     ],
     "gateway": [
-        {"__init__", "clock", "disk", "systemd"},
+        {"__init__", "clock", "disk", "systemd", "texts"},
         {"settings"},
         {"addresses", "page", "security", "workers"},
         {"state"},

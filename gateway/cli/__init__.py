@@ -7,6 +7,6 @@ devices_key: devices key; devices_discover: devices discover; readings_commands:
 running_dataset: how devices and readings ask the gateway; init: init; templates: the applications that init writes;
 install: install, uninstall; confirmation: the question before a destructive command; progress: progress bars;
 command_tree: completion and manual pages; reaching: `--url`; exit_codes: what commands return;
-config_file: the settings file and the data folder that options name; declaring: all commands but run, mqtt and coap,
-which `gateway.__main__` declares and which load none of these modules.
+config_file: the settings file and the data folder that options name; parts: tables, and commands within commands;
+process_commands: run, mqtt, coap; declaring: which module declares a command.
 """

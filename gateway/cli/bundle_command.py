@@ -28,9 +28,9 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.check_command import checked
-from lamplighter.gateway.cli.commands import Adder
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.progress import ProgressBar
 from lamplighter.gateway.cli.reaching import add_reach_options, called
 from lamplighter.gateway.clock import MachineClock

@@ -22,8 +22,9 @@ from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
-from lamplighter.gateway.cli.commands import Adder, table
 from lamplighter.gateway.cli.config_file import settings_and_data
+from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.parts import table
 from lamplighter.gateway.cli.reaching import (
     EndpointAddresses,
     add_reach_options,
@@ -32,8 +33,8 @@ from lamplighter.gateway.cli.reaching import (
     tokens,
     url_option,
 )
-from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
+from lamplighter.gateway.texts import printable
 
 if TYPE_CHECKING:
     from lamplighter.engine.client import SparqlEndpoint

@@ -11,10 +11,10 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.change_log import Record, encode
@@ -23,23 +23,22 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.parts import add_mode
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
-from lamplighter.gateway.history.names import Names, cut, printable
+from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.history.verification import verify
 from lamplighter.gateway.log.damage import accept_damage, read_damage
 from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.texts import printable
 
 TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
 """The types of records in the log."""
-CELL_CHARACTERS_MAX = 60
 _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
-
-Adder = Callable[..., argparse.ArgumentParser]
-"""Makes a command from its name, its text and its function."""
 
 
 def add_commands(command: Adder) -> None:
@@ -71,31 +70,9 @@ def add_commands(command: Adder) -> None:
     restore_at.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="FILE.nq or FILE.trig")
 
 
-def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.ArgumentParser:
-    """Declares a command within a command, such as `log show`."""
-    parser: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)
-    for option in ("--config", "--data"):  # they may stand before the mode, too
-        parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as for all commands")
-    parser.set_defaults(command=function)
-    return parser
-
-
 def _range(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="begin", metavar="SEQ", help="the first record, such as 17 or 1/17")
     parser.add_argument("--to", dest="end", metavar="SEQ", help="the last record")
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell, two spaces between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
-    )
-
-
-def shortened(text: str) -> str:
-    """A text of a client or device for a cell of a table: without control sequences, and cut if it is long."""
-    return cut(printable(text), CELL_CHARACTERS_MAX)
 
 
 def opened_history(options: argparse.Namespace) -> tuple[History, Settings]:

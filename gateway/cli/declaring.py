@@ -1,52 +1,146 @@
-"""Declares the commands that run no part of the gateway. `lamplighter run` does not load them, which saves memory."""
+"""Declares the commands by groups. A command loads the modules of its group alone.
+
+That saves time, and memory while the gateway runs.
+"""
 
 from __future__ import annotations
 
 import argparse
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-from lamplighter.cloud_sync.commands import Context, add_modes
-from lamplighter.cloud_sync.settings import clock_trusted
-from lamplighter.gateway.cli.backup_commands import add_backup_commands
-from lamplighter.gateway.cli.bundle_command import add_bundle_command
-from lamplighter.gateway.cli.check_command import add_check_command
-from lamplighter.gateway.cli.client_commands import add_client_commands
-from lamplighter.gateway.cli.commands import Adder, add_commands
-from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.devices_commands import add_devices_commands
-from lamplighter.gateway.cli.explain_command import add_explain_command
-from lamplighter.gateway.cli.init import add_init_command
-from lamplighter.gateway.cli.install import add_install_commands
-from lamplighter.gateway.cli.listing_commands import add_listing_commands
-from lamplighter.gateway.cli.load_command import add_load_command
-from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
-from lamplighter.gateway.cli.readings_commands import add_readings_command
-from lamplighter.gateway.cli.security_commands import add_security_commands
-from lamplighter.gateway.cli.status_command import add_status_command
+Adder = Callable[..., argparse.ArgumentParser]
+"""Makes a command from its name, its text and its function."""
 
 
-def add_other_commands(command: Adder, commands: Any) -> None:
-    """command: makes a command; commands: argparse's action that it belongs to."""
+def _processes(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.process_commands import add_process_commands
+
+    add_process_commands(command)
+
+
+def _check(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.check_command import add_check_command
+
     add_check_command(command)
+
+
+def _listings(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.listing_commands import add_listing_commands
+
     add_listing_commands(command)
+
+
+def _status(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.status_command import add_status_command
+
     add_status_command(command)
+
+
+def _log(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.commands import add_commands
+
     add_commands(command)
+
+
+def _backup(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.backup_commands import add_backup_commands
+
     add_backup_commands(command)
+
+
+def _client(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.client_commands import add_client_commands
+
     add_client_commands(command)
+
+
+def _load(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.load_command import add_load_command
+
     add_load_command(command)
+
+
+def _bundle(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.bundle_command import add_bundle_command
+
     add_bundle_command(command)
+
+
+def _devices(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.devices_commands import add_devices_commands
+
     add_devices_commands(command)
+
+
+def _readings(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.readings_commands import add_readings_command
+
     add_readings_command(command)
+
+
+def _explain(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.explain_command import add_explain_command
+
     add_explain_command(command)
+
+
+def _security(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.security_commands import add_security_commands
+
     add_security_commands(command)
+
+
+def _mapping(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.mapping_commands import add_mapping_commands
+
     add_mapping_commands(command)
-    add_modes(command("sync", "ship the change log to the cloud", None), _sync_context)
+
+
+def _sync(command: Adder, commands: Any) -> None:
+    from functools import partial
+
+    from lamplighter.cloud_sync.commands import Context, add_modes
+    from lamplighter.cloud_sync.settings import clock_trusted
+    from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
+
+    def context(options: argparse.Namespace) -> Context:
+        settings, data = settings_and_data(options)
+        trusted = partial(clock_trusted, settings.gateway.clock_trusted)
+        return Context(settings.sync, data, config_folder(options), trusted)
+
+    add_modes(command("sync", "ship the change log to the cloud", None), context)
+
+
+def _init(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.init import add_init_command
+
     add_init_command(command)
+
+
+def _install(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.install import add_install_commands
+
     add_install_commands(commands)
 
 
-def _sync_context(options: argparse.Namespace) -> Context:
-    settings, data = settings_and_data(options)
-    trusted = partial(clock_trusted, settings.gateway.clock_trusted)
-    return Context(settings.sync, data, config_folder(options), trusted)
+GROUPS: tuple[tuple[tuple[str, ...], Callable[[Adder, Any], None]], ...] = (
+    (("run", "mqtt", "coap"), _processes),
+    (("check",), _check),
+    (("subscriptions", "timers"), _listings),
+    (("status",), _status),
+    (("verify", "log"), _log),
+    (("backup", "restore"), _backup),
+    (("query", "update", "subscribe", "register"), _client),
+    (("load",), _load),
+    (("bundle",), _bundle),
+    (("devices",), _devices),
+    (("readings",), _readings),
+    (("explain",), _explain),
+    (("clients", "keys"), _security),
+    (("mapping",), _mapping),
+    (("sync",), _sync),
+    (("init",), _init),
+    (("install", "uninstall"), _install),
+)
+"""Names of commands, and what declares them: a function of what makes a command, and of argparse's action for it."""

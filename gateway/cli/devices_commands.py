@@ -20,14 +20,15 @@ from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
 from lamplighter.engine.terms import lexical
-from lamplighter.gateway.cli.commands import Adder, add_mode, shortened, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
+from lamplighter.gateway.cli.parts import add_mode, shortened, table
 from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
-from lamplighter.gateway.history.names import printable
+from lamplighter.gateway.texts import printable
 
 
 def add_devices_commands(command: Adder) -> None:

@@ -14,8 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.gateway.cli.commands import Adder, opened_history, table
+from lamplighter.gateway.cli.commands import opened_history
 from lamplighter.gateway.cli.config_file import config_folder
+from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.parts import table
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, described, doubtful, state_text
 from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts

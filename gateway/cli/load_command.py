@@ -20,7 +20,7 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, RefusedE
 from lamplighter.engine.tables import counted
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Quad, Term, is_blank
-from lamplighter.gateway.cli.commands import Adder
+from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.progress import ProgressBar
 from lamplighter.gateway.cli.reaching import add_reach_options, called, sparql_paths
 

@@ -23,8 +23,9 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadE
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
-from lamplighter.gateway.cli.commands import Adder, add_mode
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
+from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.parts import add_mode
 from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.gateway.devices.trial import (
@@ -37,9 +38,9 @@ from lamplighter.gateway.devices.trial import (
     joined,
     uncovered,
 )
-from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.texts import printable
 from lamplighter.ontology.vocabulary import PREFIXES
 
 GATEWAY_S = 2.0

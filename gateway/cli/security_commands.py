@@ -8,8 +8,9 @@ from shlex import quote as quoted
 from typing import Any
 from urllib.parse import quote
 
-from lamplighter.gateway.cli.commands import Adder, add_mode, table
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.parts import add_mode, table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
 
 _KINDS = ("read", "write", "subscribe")

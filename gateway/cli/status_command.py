@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lamplighter.engine.tables import counted
-from lamplighter.gateway.cli.commands import Adder, table
+from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.parts import table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
-from lamplighter.gateway.history.names import printable
 from lamplighter.gateway.monitoring.health.components import span
+from lamplighter.gateway.texts import printable
 
 _SHOWN_MAX = 8
 """Components that are not ok, so that the output stays on one screen."""

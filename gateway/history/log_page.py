@@ -11,10 +11,10 @@ import msgspec
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad
-from lamplighter.gateway.history.names import cut
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, place_of, shown
 from lamplighter.gateway.state.resumption import shown as shown_spuid
+from lamplighter.gateway.texts import cut
 
 RECORDS_MAX = 1_000
 """Records of a page."""

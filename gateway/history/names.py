@@ -8,21 +8,12 @@ from lamplighter.engine.change_log import Record
 from lamplighter.engine.terms import Quad, Term, is_iri, lexical
 from lamplighter.gateway.log.snapshots import place_of, shown
 from lamplighter.gateway.state.resumption import shown as shown_spuid
+from lamplighter.gateway.texts import cut, printable
 from lamplighter.ontology.vocabulary import PREFIXES, RDF_TYPE
 
 _LINES_MAX = 20
 _LITERAL_CHARACTERS_MAX = 120
 _TEXT_CHARACTERS_MAX = 100
-
-
-def cut(text: str, characters: int) -> str:
-    """The text, or its beginning with an ellipsis if it is longer."""
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
-
-
-def printable(text: str) -> str:
-    """A text of a client or device without control sequences: each of their characters is shown as its code."""
-    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04X}" for sign in text)
 
 
 def plain(text: str) -> str:

@@ -42,10 +42,10 @@ from lamplighter.engine.store.quad_store import QuadStore, check_graph_names, ch
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.clock import iso, moment
 from lamplighter.gateway.disk import TEMPORARY, Disk
-from lamplighter.gateway.history.names import cut
 from lamplighter.gateway.log.snapshots import read_snapshot
 from lamplighter.gateway.state.delayed import DELAY_US_MAX
 from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.texts import cut
 from lamplighter.gateway.workers.ad_hoc import Answer
 
 KIND = "restore"

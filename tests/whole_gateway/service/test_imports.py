@@ -27,7 +27,7 @@ HEAVY = {
     "lamplighter.engine.rdflib": "conversions to RDFLib",
     "lamplighter.gateway.cli.command_tree": "lamplighter completion",
     "lamplighter.gateway.cli.commands": "commands on the data folder",
-    "lamplighter.gateway.cli.declaring": "the other commands",
+    "lamplighter.gateway.cli.status_command": "lamplighter status",
     "lamplighter.gateway.history.verification": "lamplighter verify",
     "lamplighter.gateway.service.preflight": "lamplighter check",
 }
@@ -53,3 +53,25 @@ def test_idle_gateway_with_both_adapters_loads_no_heavy_modules(tmp_path: Path) 
     loaded = set(_IMPORTED.findall(told.read_text()))
     assert {"lamplighter.gateway.loop.runner", "lamplighter.adapters.coap.adapter", "paho.mqtt.client"} <= loaded
     assert HEAVY.keys() & loaded == set()
+
+
+def test_a_command_loads_no_gateway_and_no_other_command() -> None:
+    """A Raspberry Pi takes seconds for what a command does not need."""
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "lamplighter.gateway",
+        "status",
+        "--url",
+        "http://127.0.0.1:1/",
+    ]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    loaded = set(_IMPORTED.findall(told.stderr))
+    assert "lamplighter.gateway.cli.status_command" in loaded
+    unneeded = {"pyoxigraph", "lamplighter.engine.core", "lamplighter.gateway.service.process"}
+    assert unneeded & loaded == set()
+    assert {
+        name for name in loaded if name.startswith("lamplighter.gateway.cli.") and name.endswith("commands")
+    } == set()

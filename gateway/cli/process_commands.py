@@ -1,0 +1,121 @@
+"""`run`, `mqtt` and `coap`: the gateway and the adapters as processes that run until they are stopped."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import faulthandler
+import logging
+import os
+import sys
+
+from lamplighter.cloud_sync.files import check_owner
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
+from lamplighter.gateway.addresses import Addresses, local_url
+from lamplighter.gateway.cli.config_file import config_file
+from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.log.writer import Recovery
+from lamplighter.gateway.service.adapter_process import (
+    AdapterConfiguration,
+    AdapterProcess,
+    ended_by_signals,
+    run_coap,
+    run_mqtt,
+    serve,
+)
+from lamplighter.gateway.service.process import (
+    Configuration,
+    allow_files,
+    collect_rarely,
+    run_gateway,
+    share_heap,
+    small_tls_buffers,
+    stop_on_signals,
+)
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.systemd import Supervisor
+
+logger = EventLogger("gateway")
+
+
+def add_process_commands(command: Adder) -> None:
+    """Declares the commands. command: as in `gateway.__main__`."""
+    run = command("run", "run the gateway until it is stopped", _run)
+    run.add_argument("--all", action="store_true", help="also run the MQTT and CoAP adapters in this process")
+    command("mqtt", "run only the MQTT adapter", _mqtt)
+    command("coap", "run only the CoAP adapter", _coap)
+
+
+def _configuration(options: argparse.Namespace) -> Configuration:
+    return Configuration.read(config_file(options), options.data)
+
+
+def _started(options: argparse.Namespace) -> Configuration:
+    """The configuration of a process that starts; sets its log level."""
+    configuration = _configuration(options)
+    _set_log_level(options, configuration.settings)
+    return configuration
+
+
+def _set_log_level(options: argparse.Namespace, settings: Settings) -> None:
+    logging.getLogger().setLevel(logging.DEBUG if options.verbose else settings.gateway.log_level.upper())
+
+
+def _run(options: argparse.Namespace) -> int:
+    configuration = _started(options)
+    check_owner(configuration.data, "`systemctl start lamplighter-gateway` starts it as that user")
+    for fault in configuration.faults:
+        logger.error("not run, it has a fault", reason=fault)
+
+    def ready(addresses: Addresses, recovery: Recovery) -> None:
+        print(f"Lamplighter is ready, with {counted(recovery.records, 'record')} from {configuration.data}")
+        print(addresses.table())
+        sys.stdout.flush()
+        collect_rarely()
+
+    share_heap()
+    small_tls_buffers()
+    allow_files(configuration.settings)
+    faulthandler.enable()  # the watchdog ends a stalled gateway by SIGABRT, which logs its stacks
+
+    def reread() -> Settings:
+        again = _configuration(options)
+        if again.unread:  # this process has to read it
+            raise ConfigurationError(again.unread)
+        if again.applications != configuration.applications:
+            logger.warning("configuration changes need a restart", keys="apps")
+        _set_log_level(options, again.settings)
+        return again.settings
+
+    async def serve_requests() -> None:
+        await run_gateway(
+            configuration,
+            stop_on_signals(),
+            ready,
+            adapters=options.all,
+            service=Supervisor(os.environ),
+            reread=reread,
+            unheard=ended_by_signals,
+        )
+
+    asyncio.run(serve_requests())
+    return 0
+
+
+def _mqtt(options: argparse.Namespace) -> int:
+    return _adapter(options, run_mqtt)
+
+
+def _coap(options: argparse.Namespace) -> int:
+    return _adapter(options, run_coap)
+
+
+def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
+    def read() -> AdapterConfiguration:
+        configuration = _started(options)
+        return configuration.for_adapters(local_url(configuration.settings, configuration.data))
+
+    serve(work, read(), read)
+    return 0
