@@ -54,6 +54,7 @@ from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import CoapRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
+from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Network, Networks, machine_networks
 from lamplighter.engine.client import Jsap
@@ -76,7 +77,7 @@ class CoapAdapter:
     only devices in `coap.plain` may do without a key by default. now: returns the time, with a time zone; machine,
     monotonic: as for `Networks`; open_endpoint: opens the socket of requests. trusted: whether the gateway's clock is
     synchronised. tried: set after the first result of coap.query. base_iri: where the adapter keeps what it knows of
-    devices and its counters as triples; empty: nowhere.
+    devices and its counters as triples; empty: nowhere. last: keeps the last state of each resource.
     """
 
     def __init__(
@@ -96,7 +97,9 @@ class CoapAdapter:
         trusted: Callable[[], bool] = lambda: True,
         base_iri: str = "",
         tried: asyncio.Event | None = None,
+        last: LastMessages | None = None,
     ) -> None:
+        self._last = LastMessages() if last is None else last
         self.counters = CoapCounters()
         self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
@@ -173,6 +176,7 @@ class CoapAdapter:
             changed=lambda device: output.contact(device),
             returned=lambda device: output.returned(device),
             note=self._warnings.state,
+            last=self._last,
         )
         output = Output(
             self._client,
@@ -237,6 +241,7 @@ class CoapAdapter:
             events_kept=settings.events_kept,
             trusted=self._trusted,
             clock=self._now,
+            last=self._last,
         )
 
     def _made_server(self, contexts: Contexts) -> CoapServer:

@@ -43,6 +43,7 @@ from lamplighter.adapters.mapping.rules import changed_reads
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
 from lamplighter.adapters.model.failures import Failures
+from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.engine.errors import PayloadError
@@ -120,7 +121,8 @@ class CoapSensors:
 
     contacts: takes which devices answer. warnings: takes what is dropped. owners: of the streams. observations: counted
     here. resources_max: further ones are refused. model, events_kept: as for `ReadingCommits`. trusted: whether the
-    gateway's clock is synchronised. clock: wall time; elapsed: seconds of a monotonic clock.
+    gateway's clock is synchronised. clock: wall time; elapsed: seconds of a monotonic clock. last: keeps the last state
+    of each resource.
     """
 
     def __init__(
@@ -138,7 +140,9 @@ class CoapSensors:
         trusted: Callable[[], bool] = lambda: True,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         elapsed: Callable[[], float] = time.monotonic,
+        last: LastMessages | None = None,
     ) -> None:
+        self._last = LastMessages() if last is None else last
         self.counters = ReadingCounters()
         self._observed = observations
         self._exchanges = exchanges
@@ -297,6 +301,7 @@ class CoapSensors:
         source.fresh_until = state.fresh_until
         if not state.code.startswith("2.") or source.ended:
             return
+        self._last.keep(source.key.uri, state.body, state.at, content_format=state.format)
         self._missed.discard(source)
         if not self._waiting.add(source, state):
             self._missed.add(source)

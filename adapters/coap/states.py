@@ -15,6 +15,7 @@ from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import ResourceStateTable
+from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term
@@ -46,7 +47,7 @@ class _Followed:
 class DeviceStates:
     """take: what devices report, newest of each rule; changed: called with a device when how its states are read
     changes; returned: called with a device that has started again; note: takes target and reason of what cannot be
-    read."""
+    read; last: keeps the last state of each resource."""
 
     def __init__(
         self,
@@ -58,7 +59,9 @@ class DeviceStates:
         changed: Callable[[str], None],
         returned: Callable[[str], None],
         note: Callable[[str, str], None],
+        last: LastMessages | None = None,
     ) -> None:
+        self._last = LastMessages() if last is None else last
         self._exchanges = exchanges
         self._settings = exchanges.settings
         self._counters = counters
@@ -188,6 +191,8 @@ class DeviceStates:
                 self._returned(device)
                 self.renew(device)
             return
+        if state.code == "2.05":
+            self._last.keep(followed.resource.uri, state.body, state.at, content_format=state.format)
         readable = False
         for rule in followed.rules:
             if state.code == "4.04":  # it has forgotten the resource, or never had it

@@ -3,5 +3,5 @@
 readings: streams and readings; descriptions: what no reading changes; latest: one live observation per stream; event:
 each reading in a named graph of its own; repeats: which readings are dropped; owners: which source a stream belongs to;
 batches: bounds of what is read at once; failures: exceptions that nobody expected; commits: readings -> durable
-updates.
+updates; last_messages: the last message of each place.
 """

@@ -35,6 +35,7 @@ from lamplighter.adapters.mapping.rules import changed_reads
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Warn, Writing
 from lamplighter.adapters.model.failures import Failures
+from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
@@ -97,7 +98,8 @@ class MqttAdapter:
     neither. elapsed: seconds of a monotonic clock. counters: for metrics. tried: set once each broker has granted the
     subscriptions, or an attempt to connect to it has failed. former: rules that were in force before; the sessions of
     the brokers may still have their filters. discovering: reads announcements of devices; None: they are not read.
-    base_iri: where the states of the brokers and the counters are kept as triples; empty: nowhere.
+    base_iri: where the states of the brokers and the counters are kept as triples; empty: nowhere. last: keeps the last
+    message of each topic that a rule covers.
     """
 
     def __init__(
@@ -115,8 +117,10 @@ class MqttAdapter:
         discovering: Discovering | None = None,
         base_iri: str = "",
         tried: asyncio.Event | None = None,
+        last: LastMessages | None = None,
     ) -> None:
         self.counters = MqttCounters()
+        self._last = LastMessages() if last is None else last
         self.tried = asyncio.Event() if tried is None else tried
         self._settings = settings
         self._client, self._base_iri = client, base_iri
@@ -356,7 +360,11 @@ class MqttAdapter:
             trusted=trusted,
         )
         found = self._failures.guarded(message.topic, read)
-        if not found and not broker.mapping.covers(message.topic) and not self._announced(broker.name, message.topic):
+        if found or broker.mapping.covers(message.topic):
+            self._last.keep(
+                message.topic, message.payload, message.received, broker=broker.name, retained=message.retained
+            )
+        elif not self._announced(broker.name, message.topic):
             self.counters.dropped_unmapped += 1
             self._warnings.reading(message.topic, "no mapping rule covers the topic")
         readings: list[Reading] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.engine.client.connection import EngineClient
 from lamplighter.engine.client.messages import Notification, Tokens, UpdateAnswer
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
-from lamplighter.engine.protocol import DeclaredCause, UpdateRequest
+from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, UpdateRequest
 
 if TYPE_CHECKING:
     from lamplighter.engine.client.http import SparqlEndpoint
@@ -31,6 +31,8 @@ __all__ = [
     "GatewayError",
     "GenericClient",
     "Jsap",
+    "KeptMessage",
+    "MessagePlace",
     "Notification",
     "OAuth",
     "Producer",

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import random
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -35,7 +35,7 @@ from lamplighter.engine.client.messages import (
 from lamplighter.engine.client.sending import send_text
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.protocol import DeclaredCause, UpdateRequest
+from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, UpdateRequest
 from lamplighter.engine.terms import Bag
 
 logger = EventLogger(__name__)
@@ -49,6 +49,8 @@ _ASK_AGAIN_S = 1.0
 """Seconds before a subscription is requested again that was refused with a retriable error."""
 _OPTIONAL = ("authorization", "delay", "at", "missed", "cause")
 """Members of an update that are sent if they are given."""
+_OFFER = "messages"
+"""Key of an offer among what is sent on each connection."""
 _EXPIRED = (401, "invalid_grant")  # SEPA protocol 3.5
 
 
@@ -86,6 +88,7 @@ class EngineClient:
         self._by_spuid: dict[str, ClientSubscription] = {}
         self._given_up: list[str] = []  # resumable subscriptions that were ended without a connection
         self._asking_again: set[asyncio.Task[None]] = set()
+        self._messages: Callable[[Sequence[MessagePlace]], Sequence[KeptMessage]] | None = None
         self._socket: ClientConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -249,6 +252,11 @@ class EngineClient:
                 with contextlib.suppress(GatewayError):  # without a token it ends with the connection
                     await self._send("unsubscribe", {"spuid": subscription.spuid})
 
+    def offer_messages(self, find: Callable[[Sequence[MessagePlace]], Sequence[KeptMessage]]) -> None:
+        """Answers the gateway when an operator looks at messages of devices. find: returns those of the places that it
+        has. To be called before the client connects; it needs the permission to operate."""
+        self._messages = find
+
     async def _ask(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
         """Sends all bodies in one message, and returns the answer to each: its members, or an error.
 
@@ -358,6 +366,8 @@ class EngineClient:
                 **{alias: ("subscribe", known.body) for alias, known in self._subscriptions.items() if known.ready},
                 **{number: (pending.kind, pending.body) for number, pending in self._pending.items()},
             }
+            if self._messages is not None:
+                kept[_OFFER] = (_OFFER, {"alias": self._name})
             unsent = [key for key in kept if key not in sent]
             if not unsent:
                 break
@@ -396,6 +406,11 @@ class EngineClient:
         if "answers" in message:
             for one in message["answers"]:
                 self._take(one)  # answers to updates, which no consumer has to take
+            return True
+        if "asked" in message and self._messages is not None:
+            asked = message["asked"]
+            found = self._messages(msgspec.convert(asked["places"], list[MessagePlace]))
+            self._begin(self._tell({"alias": self._name, "number": asked["number"], "found": found}))
             return True
         for kind in ("updated", "answer"):
             if kind in message:
@@ -469,6 +484,11 @@ class EngineClient:
                 await self._send("subscribe", subscription.body)
         except GatewayError as error:
             subscription.put(error)
+
+    async def _tell(self, answer: dict[str, Any]) -> None:
+        """Answers a question of the gateway, which waits for it only briefly."""
+        with contextlib.suppress(GatewayError):
+            await self._send(_OFFER, answer)
 
     def _answer(self, alias: str, answer: Any) -> None:
         pending = self._by_alias.get(alias)

@@ -11,12 +11,16 @@ Extensions of Lamplighter to SEPA's subscribe and unsubscribe, with the same rul
   subscription, the error has its ``spuid``;
 - ``{"subscribe": {..., "commit": true}}`` gets the member ``"commit": {"epoch", "seq"}`` in its further notifications;
 - ``{"subscribe": {..., "resume": {"keep", "spuid", "sequence"}}}`` requests a subscription that outlives its
-  connection, or resumes it: ``{"resumed": {"spuid", "alias", "sequence"}}``.
+  connection, or resumes it: ``{"resumed": {"spuid", "alias", "sequence"}}``;
+- ``{"messages": {"alias"}}`` offers the last messages of devices, which the gateway then asks for:
+  ``{"asked": {"alias", "number", "places": [{"place", "broker"}, ...]}}`` is answered by
+  ``{"messages": {"alias", "number", "found": [{"place", "broker", "payload", "received", ...}, ...]}}``.
 """
 
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -118,6 +122,38 @@ class UnsubscribeRequest(msgspec.Struct, frozen=True):
     authorization: Any = None
 
 
+class MessagePlace(msgspec.Struct, frozen=True):
+    """Where a device sends messages: an MQTT topic, or the coap:// URI of a resource. broker: the name of the MQTT
+    broker."""
+
+    place: str
+    broker: str = ""
+
+
+class KeptMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last message of a place.
+
+    payload: its first bytes, in Base64 on the wire; cut: whether it has more. content_format: its number in CoAP.
+    """
+
+    place: str
+    payload: bytes
+    received: Annotated[datetime, msgspec.Meta(tz=True)]
+    broker: str = ""
+    retained: bool = False
+    content_format: Annotated[int, msgspec.Meta(ge=0, le=65_535)] | None = None
+    cut: bool = False
+
+
+class MessagesRequest(msgspec.Struct, frozen=True):
+    """``messages``: an offer to be asked for messages of devices. number: of the question that it answers."""
+
+    alias: str | None = None
+    authorization: Any = None
+    number: int | None = None
+    found: list[KeptMessage] = []
+
+
 class _WireMessage(msgspec.Struct, frozen=True):
     """A message whose members are not decoded yet."""
 
@@ -126,6 +162,7 @@ class _WireMessage(msgspec.Struct, frozen=True):
     update: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     query: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     updates: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    messages: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -141,13 +178,14 @@ class _UsedMembers(msgspec.Struct, frozen=True):
     authorization: Any = None
 
 
-WireRequest = SubscribeRequest | QueryRequest | UpdateRequest | UnsubscribeRequest
+WireRequest = SubscribeRequest | QueryRequest | UpdateRequest | UnsubscribeRequest | MessagesRequest
 
 _KINDS: dict[str, type[WireRequest]] = {
     "subscribe": SubscribeRequest,
     "unsubscribe": UnsubscribeRequest,
     "update": UpdateRequest,
     "query": QueryRequest,
+    "messages": MessagesRequest,
 }
 
 _SEPA: tuple[type[WireRequest], ...] = (SubscribeRequest, UnsubscribeRequest)
@@ -456,6 +494,12 @@ def answer_message(alias: str | None, results: bytes) -> bytes:
     """The answer to a query over the socket. results: a SPARQL results document as JSON text."""
     body: dict[str, Any] = {} if alias is None else {"alias": alias}
     return msgspec.json.encode({"answer": body | {"results": msgspec.Raw(results)}})
+
+
+def asked_message(alias: str | None, number: int, places: Sequence[MessagePlace]) -> bytes:
+    """A question for the last messages of places. alias: of the offer."""
+    body: dict[str, Any] = {} if alias is None else {"alias": alias}
+    return msgspec.json.encode({"asked": body | {"number": number, "places": places}})
 
 
 def error_members(error: GatewayError) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from lamplighter.adapters.devices.desired import desired_pattern
-from lamplighter.adapters.devices.device import Actuator, Sensor, place
+from lamplighter.adapters.devices.device import Actuator, Device, Sensor, place
 from lamplighter.adapters.devices.registry import Entry
+from lamplighter.engine.protocol import MessagePlace
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
 from lamplighter.ontology.vocabulary import (
@@ -24,6 +25,8 @@ from lamplighter.ontology.vocabulary import (
 
 LISTED_MAX = 1_000
 """Devices in a list."""
+PLACES_MAX = 32
+"""Topics and resources of a device whose messages are shown."""
 
 
 class DeviceList:
@@ -125,6 +128,17 @@ class DeviceList:
             if actuator is not None:
                 found[actuator] = {name: lexical(value) for name, value in pairs if value is not None}
         return found
+
+
+def message_places(device: Device) -> list[MessagePlace]:
+    """Where a device sends its values and the states of its actuators, `PLACES_MAX` at most."""
+    tables = [
+        *(one.table for one in device.sensors),
+        *(one.state for one in device.actuators if one.state is not None),
+        *(one.command for one in device.actuators if "resource" in one.command),
+    ]
+    found = (MessagePlace(place(one), "" if "resource" in one else device.broker) for one in tables)
+    return list(dict.fromkeys(found))[:PLACES_MAX]
 
 
 def _contact(found: Mapping[str, str]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import (
     DeclaredCause,
+    MessagePlace,
+    MessagesRequest,
     QueryRequest,
     Results,
     SubscribeRequest,
@@ -38,6 +40,7 @@ from lamplighter.engine.protocol import (
     WireRequest,
     answer_message,
     answers_message,
+    asked_message,
     committed_message,
     dataset,
     error_message,
@@ -62,6 +65,7 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
 from lamplighter.gateway.settings import WebsocketSettings
 from lamplighter.gateway.settings.security import SecuritySettings
+from lamplighter.gateway.state.messages import MessageSource
 from lamplighter.gateway.state.quotas import Held
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.state.resumption import Attached
@@ -79,6 +83,7 @@ _OPERATIONS: dict[type, str] = {
     UnsubscribeRequest: "unsubscribe",
     UpdateRequest: "update",
     QueryRequest: "query",
+    MessagesRequest: "offer messages",
 }
 HANDSHAKE_S = 10
 UNKNOWN_REFUSED_MAX = 100
@@ -202,6 +207,7 @@ class _Connection:
         self._closed = False
         self._subscribing = 0
         self._queries: set[asyncio.Task[None]] = set()
+        self._messages: MessageSource | None = None
         self._together: list[bytes] = []
         """Answers that go out in one message, when all that are due now are known."""
         address = socket.remote_address
@@ -238,6 +244,8 @@ class _Connection:
             self._outbox.close()
             for spuid, sink in self._sinks.items():
                 self._runner.disconnect(sink, [spuid])
+            if self._messages is not None:
+                self._runner.messages.leave(self._messages)
 
     async def _send(self) -> None:
         while True:
@@ -394,6 +402,26 @@ class _Connection:
                 updated = self._runner.update(call)
                 updated.add_done_callback(partial(self._updated, request, caller))
                 return updated
+            case MessagesRequest():
+                self._take_messages(request, caller)
+                done = asyncio.get_running_loop().create_future()
+                done.set_result(None)
+                return done
+
+    def _take_messages(self, request: MessagesRequest, caller: Caller) -> None:
+        """Takes an offer of messages, or the answer to a question. Raises AccessDeniedError, LimitExceededError."""
+        caller.require_operator("offer messages of devices")
+        if request.number is not None:
+            if self._messages is not None:
+                self._messages.answered(request.number, request.found)
+        elif self._messages is None:
+
+            def ask(number: int, places: Sequence[MessagePlace]) -> None:
+                self._outbox.put(asked_message(request.alias, number, places))
+
+            source = MessageSource(ask)
+            self._runner.messages.join(source)
+            self._messages = source
 
     def _cause_of(self, caller: Caller) -> Cause:
         return Cause("ws", f"{caller.name}@{self.name}") if caller.name else self._cause

@@ -69,6 +69,7 @@ from lamplighter.gateway.settings import QuotaSettings, Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.delayed import Scheduler
 from lamplighter.gateway.state.knowledge import Knowledge
+from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
@@ -197,6 +198,7 @@ class Runner:
             self.timings,
             self.counters,
         )
+        self.messages = MessageSources()
         self.past = Past(self._reader, log, clock, current, applications)
         self._queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters)
         self._restore = Restore(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
 from lamplighter.engine.client import EngineClient
@@ -166,7 +167,9 @@ async def run_mqtt(
             read_credentials(broker, table_of(name))  # a reload with an unusable file keeps the previous settings
         return settings, now.base_iri, mapping.rules, mapping.commands, mapping.publishes
 
+    last = LastMessages()
     async with EngineClient(configuration.url, name="mqtt") as client:
+        client.offer_messages(last.find)
 
         def adapter(made_of: Any, before: Any) -> MqttAdapter:
             settings, base_iri, *tables = made_of
@@ -189,6 +192,7 @@ async def run_mqtt(
                 discovering=discovering if settings.discovery else None,
                 base_iri=base_iri,
                 tried=tried,
+                last=last,
             )
 
         def remapped(running: Any, made_of: Any, wanted: Any) -> bool:
@@ -219,7 +223,9 @@ async def run_coap(
         profiles = read_profiles(now.folder / "apps") if now.coap.server.enabled else {}
         return _CoapPart(now.coap, now.base_iri, contexts_folder(now.data), now.secure, rules, profiles)
 
+    last = LastMessages()
     async with EngineClient(configuration.url, name="coap") as client:
+        client.offer_messages(last.find)
 
         def adapter(made_of: _CoapPart, before: object) -> CoapAdapter:
             trust = configuration.clock_trusted
@@ -234,6 +240,7 @@ async def run_coap(
                 trusted=lambda: clock_trusted(trust),
                 base_iri=made_of.base_iri,
                 tried=tried,
+                last=last,
             )
 
         def remapped(running: Any, made_of: _CoapPart, wanted: _CoapPart) -> bool:

@@ -21,6 +21,7 @@ from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
+from lamplighter.gateway.gates.http.messages import MessageRequests
 from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
@@ -267,6 +268,7 @@ async def _served(runner: Runner, configuration: Configuration, gates: Gates) ->
     """Serves both gates until left."""
     settings = configuration.settings
     mapping = MappingRequests(runner, configuration.folder / "mapping")
+    messages = MessageRequests(runner, mapping)
     async with (
         websocket_gate(
             runner,
@@ -285,7 +287,7 @@ async def _served(runner: Runner, configuration: Configuration, gates: Gates) ->
             gates.gatekeeper,
             gates.browsers,
             subscribe_at=gates.addresses.subscribe,
-            places=[*gates.places, mapping.place],
+            places=[*gates.places, mapping.place, messages.place],
             prefix=gates.prefix,
             base_iri=settings.gateway.base_iri,
         ),
@@ -308,6 +310,7 @@ def _about(settings: Settings, subscribe_at: str) -> str:
         ("/figures", "monitoring figures: counts and times"),
         ("/metrics", "the same for Prometheus"),
         ("/devices", "devices; POST a decision about one to /devices/<id>"),
+        ("/messages", "the last messages of a device, and what mapping rules make of them: ?device=<id>"),
         ("/log", "records of the change log: ?last=N, ?from=SEQ&to=SEQ, ?after=SEQ&wait=S"),
         ("/mapping/try", "what mapping rules make of a message (POST)"),
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),

@@ -2,6 +2,6 @@
 
 gate: serves the gate; connections: one connection with its limits; places: paths, methods and required permissions,
 the only way to a handler; calls: request -> query or update; negotiation: media types; answers: responses; sparql,
-graph_store, resources, operations, past, devices, mapping, oauth, clients, description, page, page_operations,
-page_login: handlers; cors: cross-origin rules.
+graph_store, resources, operations, past, devices, messages, mapping, oauth, clients, description, page,
+page_operations, page_login: handlers; cors: cross-origin rules.
 """

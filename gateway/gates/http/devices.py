@@ -52,7 +52,7 @@ _MEMBERS = {
 }
 
 
-class _OwnDataset:
+class OwnDataset:
     """The gateway's own dataset for `Devices`. caller: who the records name; an operator may decide about devices
     whatever graphs it may read and write."""
 
@@ -101,7 +101,7 @@ class DeviceRequests:
         self._busy += 1
         try:
             settings = self._runner.settings
-            dataset = _OwnDataset(self._runner, caller, cause(request, caller))
+            dataset = OwnDataset(self._runner, caller, cause(request, caller))
             devices = Devices(dataset, settings.gateway.base_iri, settings.mqtt.commands)
             listing = DeviceList(devices, dataset)
             name = request.scope.get("below")
@@ -109,14 +109,23 @@ class DeviceRequests:
                 return json_answer(await listing.all(), headers=_HEADERS)
             if action is not None and action.action == "set" and name.startswith("actuator/"):
                 return await _set(devices, None, name, action)
-            entry = next((one for one in (await devices.entries())[0] if one.identity == name), None)
+            entry = await named_entry(devices, name)
             if entry is None:
-                return Refusal("not_found", 404, f"no device has the identity {name[:200]!r}; GET /devices lists them")
+                return no_device(name)
             if action is None:
                 return json_answer(await listing.one(entry), headers=_HEADERS)
             return await _done(devices, entry, action)
         finally:
             self._busy -= 1
+
+
+async def named_entry(devices: Devices, name: str) -> Entry | None:
+    """The device with an identity."""
+    return next((one for one in (await devices.entries())[0] if one.identity == name), None)
+
+
+def no_device(name: str) -> Refusal:
+    return Refusal("not_found", 404, f"no device has the identity {name[:200]!r}; GET /devices lists them")
 
 
 _HEADERS = {"Cache-Control": "no-store"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 from starlette.requests import Request
@@ -84,6 +85,20 @@ class MappingRequests:
             self._busy = False
         return Response(data, media_type=JSON)
 
+    async def tried(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
+        """What the rules of the gateway make of each message, as `attempt` tells it but without the updates. A fork
+        finds it."""
+        rows = await self._dataset_rules(caller)
+        settings = self._runner.settings
+
+        def write(out: BinaryIO) -> None:
+            trial, _ = _trial(None, self._folder, rows, settings)
+            out.write(b"+" + msgspec.json.encode([_without_updates(_of_message(trial, one)) for one in messages]))
+
+        data = await (await self._runner.beside(write)).whole()
+        found: list[dict[str, Any]] = msgspec.json.decode(data)
+        return found
+
     async def _dataset_rules(self, caller: Caller) -> _Rows:
         from lamplighter.adapters.mapping.dataset_rules import QUERY
 
@@ -116,14 +131,32 @@ def _message(asked: MappingTry) -> TriedMessage:
 
 def _tried(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> TrialResult:
     """In the fork: what the rules make of a message, or why there is nothing."""
-    from lamplighter.gateway.devices.trial import TrialResult, uncovered
+    from lamplighter.gateway.devices.trial import TrialResult
 
     try:
         trial, faults = _trial(rule, folder, rows, settings)
-        found = trial.of(message)
     except (ConfigurationError, PayloadError) as error:
         return TrialResult([], [], str(error))
-    return TrialResult(found, faults, "" if found else uncovered(message))
+    return msgspec.structs.replace(_of_message(trial, message), not_tested=faults)
+
+
+def _of_message(trial: MessageTrial, message: TriedMessage) -> TrialResult:
+    """What the rules make of a message, without the faults of others."""
+    from lamplighter.gateway.devices.trial import TrialResult, uncovered
+
+    try:
+        found = trial.of(message)
+    except PayloadError as error:
+        return TrialResult([], [], str(error))
+    return TrialResult(found, [], "" if found else uncovered(message))
+
+
+def _without_updates(found: TrialResult) -> TrialResult:
+    rules = [
+        msgspec.structs.replace(rule, made=[msgspec.structs.replace(one, updates=()) for one in rule.made])
+        for rule in found.rules
+    ]
+    return msgspec.structs.replace(found, rules=rules)
 
 
 def _trial(rule: str | None, folder: Path, rows: _Rows, settings: Settings) -> tuple[MessageTrial, list[str]]:

@@ -23,9 +23,10 @@ from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import REPORTS_MIN
 from lamplighter.adapters.mapping import ResourceRule, ResourceTable
+from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Networks
-from lamplighter.engine.client import UpdateAnswer, UpdateRequest
+from lamplighter.engine.client import MessagePlace, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.coap_peers import free_udp_port, libcoap_server
@@ -162,6 +163,22 @@ def test_notifications_are_the_live_observation_and_old_ones_are_dropped() -> No
             assert parts.problems == []
 
     run_virtual(observed())
+
+
+def test_the_last_state_is_kept_readable_or_not() -> None:
+    async def kept() -> None:
+        network, last = Network(1, Faults()), LastMessages()
+        device = WireSensor(network, "10.0.1.1", b"20")
+        async with simulated(network, [rule(uri(1), unit="Cel")], last=last):
+            await asyncio.sleep(1)
+            for state in (b"21", b"warm"):
+                device.state = state
+                device.notify(1)
+                await asyncio.sleep(1)
+                [found] = last.find([MessagePlace(uri(1))])
+                assert (found.payload, found.content_format) == (state, None)
+
+    run_virtual(kept())
 
 
 def test_a_sensor_without_observe_is_polled() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 
 import paho.mqtt.client as mqtt
 
@@ -74,6 +75,12 @@ def test_a_device_is_ignored_after_a_question(browser: Browser, house: Site) -> 
     assert devices(house)["room1/window"]["state"] == "ignored"
 
 
+def adopted(site: Site, name: str) -> None:
+    body = json.dumps({"action": "adopt"}).encode()
+    asking = urllib.request.Request(f"{site.gateway.http_url}/devices/{devices(site)[name]['id']}", body)
+    urllib.request.urlopen(asking, timeout=120).close()
+
+
 def test_a_device_shows_its_readings_and_what_adoption_would_write(browser: Browser, house: Site) -> None:
     name = devices(house)["room1/climate"]["id"]
     open_view(browser, house.at(f"devices#device={name}"), "Devices")
@@ -88,6 +95,29 @@ def test_a_device_shows_its_readings_and_what_adoption_would_write(browser: Brow
 
     wait_for(read, what="the reading")
     has(browser, ".part", "temperature", "21.5", "zigbee2mqtt/room1/climate")
+
+
+def test_the_last_message_stands_beside_its_triples(browser: Browser, house: Site) -> None:
+    adopted(house, "room1/climate")
+    open_view(browser, house.at(f"devices#device={devices(house)['room1/climate']['id']}"), "Devices")
+    has(browser, ".device", "Last messages", "No adapter has received a message")
+    topic = "zigbee2mqtt/room1/climate"
+    house.publish(topic, '{"temperature": 21.5, "humidity": 40, "pressure": 990}')
+    has(browser, ".message", topic, '{"temperature": 21.5', "sosa:hasSimpleResult", "unit:DEG_C", "990")
+    house.publish(topic, '{"temperature": "warm"}')
+    has(browser, ".message", '"warm"', "not a number")
+    house.broker.publish((topic, b"\xff\xfe\x00"))
+    has(browser, ".message", "3 bytes that are no text", "ff fe 00")
+    house.publish(topic, f"{SCRIPT} {RTL} {LONG[:7_000]}")
+    has(browser, ".message .clip", "<script>window.hacked")
+    house.publish(topic, LONG)
+    has(browser, ".message", "longer than what is kept")
+    for width in (1280, 360):
+        browser.look(width, 800)
+        assert nothing_ran(browser)
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    logged = (house.gateway.folder / "data").rglob("*")
+    assert not any(b"onerror" in one.read_bytes() for one in logged if one.is_file()), "no message is written"
 
 
 def test_a_mapping_is_tried_in_place(browser: Browser, house: Site) -> None:

@@ -128,7 +128,7 @@ def test_what_is_not_json_is_one_error(text: str | bytes) -> None:
 def test_a_message_of_no_known_kind_names_the_kinds(message: object) -> None:
     [error] = requests(json.dumps(message))
     assert isinstance(error, UnsupportedRequestError)
-    assert "subscribe, unsubscribe, update, query, updates" in str(error)
+    assert "subscribe, unsubscribe, update, query, messages, updates" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,7 @@ def test_a_client_that_is_no_operator_gets_no_details(gateway: SecureGateway, fu
         ("GET", "/subscriptions"),
         ("GET", "/backup"),
         ("GET", "/log"),
+        ("GET", "/messages?device=a"),
         ("POST", "/mapping/try"),
         ("GET", "/devices"),
         ("GET", "/devices/zigbee2mqtt/0x1"),
@@ -324,6 +325,15 @@ def test_a_client_that_is_no_operator_gets_no_details(gateway: SecureGateway, fu
     ):
         assert failed(gateway.https(method, path, b"", {"Authorization": full})) == (403, "forbidden"), path
     assert gateway.https("GET", "/health", b"", {"Authorization": full}).json == {"status": "ok"}
+
+
+def test_a_client_that_is_no_operator_is_not_asked_for_messages(gateway: SecureGateway, full: str) -> None:
+    offer = {"messages": {"alias": "m"}}
+    with gateway.websocket(Authorization=full) as socket:
+        assert refusal(ask(socket, offer)) == (403, "forbidden", "m")
+        assert refusal(ask(socket, {"messages": {"alias": "m", "number": 1}})) == (403, "forbidden", "m")
+    with gateway.websocket() as socket:
+        assert refusal(ask(socket, offer)) == (401, "invalid_request", "m")
 
 
 def test_an_operator_may_do_it_over_the_network(gateway: SecureGateway) -> None:

@@ -133,6 +133,34 @@ function Triples({ triples, label }) {
         })}</tbody></table></div>`;
 }
 
+// A payload as text, or its bytes where it is none.
+function Payload({ message }) {
+    if (message.payload !== undefined) return html`<pre class="clip" tabindex="0">${message.payload || "(empty)"}</pre>`;
+    const bytes = [...atob(message.payload_base64)].map((one) => one.charCodeAt(0).toString(16).padStart(2, "0"));
+    return html`<p class="note">${bytes.length} bytes that are no text</p><pre class="clip" tabindex="0">${bytes.join(" ")}</pre>`;
+}
+
+function Message({ message }) {
+    const received = new Date(message.received);
+    const facts = [message.retained ? "retained" : "", message.content_format === undefined ? "" : `content format ${message.content_format}`];
+    return html`<section class="message"><h4><bdi>${cut(message.place, 200)}</bdi></h4>
+        <p class="note"><time datetime=${message.received}>${received.toLocaleString("en-GB")}</time>${facts.filter(Boolean).map((one) => ` · ${one}`)}</p>
+        <div class="beside">
+            <div><${Payload} message=${message} /></div>
+            ${message.cut ? html`<p class="note">The message is longer than what is kept of it, so the rules were not tried.</p>` : html`<${Tried} answer=${message} polite=${false} />`}
+        </div></section>`;
+}
+
+// The last messages of a device, each beside what the rules make of it.
+function Messages({ device }) {
+    const { value, error } = usePolled(() => getJson(`messages?${new URLSearchParams({ device: device.id })}`), POLL_MS);
+    if (value === null) return html`<${Failure} error=${error} />`;
+    return html`<h3>Last messages</h3><${Failure} error=${error} />
+        ${value.messages.map((one) => html`<${Message} key=${`${one.broker} ${one.place}`} message=${one} />`)}
+        ${value.messages.length ? null : html`<p class="note">${value.answered ? "No adapter has received a message of this device since it started." : "No adapter answers."}</p>`}
+        ${value.messages.length && value.messages.length < value.places.length ? html`<p class="note">Nothing was received from ${value.places.length - value.messages.length} of its ${value.places.length} topics and resources since the adapter started.</p>` : null}`;
+}
+
 function Details({ device }) {
     const { value, error, reload } = usePolled(() => getJson(path(device)), POLL_MS);
     if (value === null) return error ? html`<${Failure} error=${error} />` : html`<p class="note" role="status">Loading…</p>`;
@@ -146,7 +174,8 @@ function Details({ device }) {
         <div class="beside">
             <section><h3>Announcement</h3><pre class="clip" tabindex="0">${cut(JSON.stringify(value.announcement, null, 2), 20_000)}</pre></section>
             <section><h3>${written ? "Triples" : "Triples that adoption would write"}</h3><${Triples} triples=${value.triples} label="Triples of the device" /></section>
-        </div>`;
+        </div>
+        ${written ? html`<${Messages} device=${device} />` : null}`;
 }
 
 function chosenDevice() {
@@ -195,8 +224,8 @@ function Made({ one }) {
         ${one.updates?.length ? html`<details><summary>Updates (SPARQL)</summary><pre class="clip" tabindex="0">${cut(one.updates.join("\n;\n"), 20_000)}</pre></details>` : null}`;
 }
 
-function Tried({ answer }) {
-    return html`<div role="status">
+function Tried({ answer, polite = true }) {
+    return html`<div role=${polite ? "status" : null}>
         ${answer.problem ? html`<p class="failure"><bdi>${cut(answer.problem, 1000)}</bdi></p>` : null}
         ${answer.rules.map((rule) => html`<section class="component ${rule.made.some((one) => one.fault) ? "bad" : "ok"}">
             <p><strong><bdi>${cut(rule.rule, 200)}</bdi></strong> <small><bdi>${cut(rule.about, 200)}</bdi></small></p>

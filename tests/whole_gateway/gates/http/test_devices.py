@@ -165,14 +165,14 @@ async def test_only_whole_identities_are_taken(house: Addresses) -> None:
 
 
 async def test_a_device_that_changed_meanwhile_is_a_conflict(house: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = handlers._OwnDataset.update
+    whole = handlers.OwnDataset.update
 
-    async def changed_first(self: handlers._OwnDataset, text: str) -> None:
-        monkeypatch.setattr(handlers._OwnDataset, "update", whole)
+    async def changed_first(self: handlers.OwnDataset, text: str) -> None:
+        monkeypatch.setattr(handlers.OwnDataset, "update", whole)
         await whole(self, "CLEAR ALL")
         await whole(self, text)
 
-    monkeypatch.setattr(handlers._OwnDataset, "update", changed_first)
+    monkeypatch.setattr(handlers.OwnDataset, "update", changed_first)
     answer = await post(house, LAMP.identity, action="adopt")
     assert (answer.status, answer.json["error"]) == (409, "conflict")
     assert "is not there any more: it changed meanwhile; try again" in answer.json["error_description"]

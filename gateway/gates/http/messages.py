@@ -1,0 +1,84 @@
+"""Messages of devices, beside what the rules make of them."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import MalformedRequestError, QueueFullError
+from lamplighter.engine.protocol import KeptMessage
+from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.gateway.gates.http.devices import OwnDataset, named_entry, no_device
+from lamplighter.gateway.gates.http.mapping import MappingRequests
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+
+AT_ONCE_MAX = 2
+"""Requests that are answered at the same time; each takes a fork."""
+
+
+class MessageRequests:
+    """The handler; it needs an operator, because a message may hold a secret."""
+
+    def __init__(self, runner: Runner, mapping: MappingRequests) -> None:
+        self._runner = runner
+        self._mapping = mapping
+        self._busy = 0
+
+    @property
+    def place(self) -> Place:
+        return Place("/messages", self.of_device, Need.OPERATOR)
+
+    async def of_device(self, request: Request, caller: Caller) -> Response:
+        """The last message of each topic and resource of a device. Raises QueueFullError."""
+        asked = fields(request.scope["query_string"])
+        if set(asked) != {"device"} or len(asked["device"]) != 1:
+            raise MalformedRequestError("send the parameter device, the identity of a device, once and alone")
+        if self._busy >= AT_ONCE_MAX:
+            raise QueueFullError(f"{AT_ONCE_MAX} requests for messages are answered already; try again later")
+        self._busy += 1
+        try:
+            return await self._of_device(asked["device"][0], request, caller)
+        finally:
+            self._busy -= 1
+
+    async def _of_device(self, name: str, request: Request, caller: Caller) -> Response:
+        from lamplighter.gateway.devices.decisions import Devices
+        from lamplighter.gateway.devices.listing import message_places
+        from lamplighter.gateway.devices.trial import TriedMessage
+
+        settings = self._runner.settings
+        dataset = OwnDataset(self._runner, caller, cause(request, caller))
+        entry = await named_entry(Devices(dataset, settings.gateway.base_iri, settings.mqtt.commands), name)
+        if entry is None:
+            return no_device(name)
+        places = message_places(entry.device)
+        found = await self._runner.messages.find(places)
+        whole = [
+            TriedMessage(one.place, one.payload, one.received, one.retained, one.broker, one.content_format)
+            for one in found.messages
+            if not one.cut
+        ]
+        tried = iter(await self._mapping.tried(whole, caller) if whole else [])
+        messages = [_told(one) | ({"cut": True} if one.cut else next(tried)) for one in found.messages]
+        told = {"device": name, "places": places, "answered": found.sources, "silent": found.silent}
+        return json_answer(told | {"messages": messages}, headers={"Cache-Control": "no-store"})
+
+
+def _told(message: KeptMessage) -> dict[str, Any]:
+    """A message for programs: its payload as text, if it is one."""
+    told: dict[str, Any] = {"place": message.place, "broker": message.broker, "received": message.received}
+    if message.retained:
+        told["retained"] = True
+    if message.content_format is not None:
+        told["content_format"] = message.content_format
+    try:
+        return told | {"payload": message.payload.decode()}
+    except UnicodeDecodeError:
+        return told | {"payload_base64": base64.b64encode(message.payload).decode()}

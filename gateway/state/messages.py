@@ -1,0 +1,88 @@
+"""The last messages of devices, which adapters keep and the gateway asks for when an operator looks at them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.protocol import KeptMessage, MessagePlace
+
+SOURCES_MAX = 16
+"""Clients that offer messages at the same time."""
+ANSWER_S = 5.0
+"""How long their answers may take."""
+
+
+class MessageSource:
+    """A client that offers messages. ask: sends it a question with its number."""
+
+    def __init__(self, ask: Callable[[int, Sequence[MessagePlace]], None]) -> None:
+        self._ask = ask
+        self._asked = 0
+        self._answers: dict[int, asyncio.Future[Sequence[KeptMessage]]] = {}
+
+    async def find(self, places: Sequence[MessagePlace]) -> Sequence[KeptMessage] | None:
+        """The messages of places; None if the client does not answer."""
+        self._asked += 1
+        number = self._asked
+        answer: asyncio.Future[Sequence[KeptMessage]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        try:
+            self._ask(number, places)
+            async with asyncio.timeout(ANSWER_S):
+                return await answer
+        except (TimeoutError, ConnectionError):
+            return None
+        finally:
+            del self._answers[number]
+
+    def answered(self, number: int, found: Sequence[KeptMessage]) -> None:
+        """Takes the answer to a question, unless it comes too late."""
+        answer = self._answers.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(found)
+
+    def close(self) -> None:
+        """Ends its questions without an answer."""
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ConnectionError("the client disconnected"))
+
+
+class FoundMessages(NamedTuple):
+    """messages: the newest one of each place, in the order of the places. sources: clients that answered; silent:
+    clients that did not."""
+
+    messages: list[KeptMessage]
+    sources: int
+    silent: int
+
+
+class MessageSources:
+    """All clients that offer messages."""
+
+    def __init__(self) -> None:
+        self._sources: set[MessageSource] = set()
+
+    def join(self, source: MessageSource) -> None:
+        """Raises LimitExceededError."""
+        if len(self._sources) >= SOURCES_MAX:
+            raise LimitExceededError(f"{SOURCES_MAX} clients offer messages of devices already")
+        self._sources.add(source)
+
+    def leave(self, source: MessageSource) -> None:
+        self._sources.discard(source)
+        source.close()
+
+    async def find(self, places: Sequence[MessagePlace]) -> FoundMessages:
+        """The last messages of places."""
+        answers = await asyncio.gather(*(source.find(places) for source in self._sources))
+        found: dict[MessagePlace, KeptMessage] = {}
+        for message in (one for answer in answers for one in answer or ()):
+            place = MessagePlace(message.place, message.broker)
+            if place not in found or found[place].received < message.received:
+                found[place] = message
+        silent = sum(answer is None for answer in answers)
+        return FoundMessages([found[one] for one in places if one in found], len(answers) - silent, silent)
