@@ -65,6 +65,8 @@ Adopt = Literal["ask", "all"]
 
 READS_MAX = 100
 """Values in one stream rule; a topic or resource with more has further rules."""
+GIVEN_CHARS_MAX = 4096
+"""Of a stored name that a person gave; it is shown cut."""
 _STREAM_KEYS = ("topic", "broker", "resource", "accept", "feature", "platform")
 """Of a sensor's table: those that all values of a message share."""
 
@@ -73,7 +75,8 @@ _Triple = tuple[Term, str, Term]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the dataset says of a device. given_name, given_area: from a person, instead of the announced ones."""
+    """What the dataset says of a device. given_name, given_area: from a person, instead of the announced ones; as
+    they are stored, which may be by an update of any client."""
 
     device: Device
     adoption: Adoption
@@ -82,11 +85,11 @@ class Entry:
 
     @property
     def name(self) -> str:
-        return self.given_name or self.device.name
+        return plain(self.given_name) or self.device.name
 
     @property
     def area(self) -> str:
-        return self.given_area or self.device.area
+        return plain(self.given_area) or self.device.area
 
     @property
     def identity(self) -> str:
@@ -124,7 +127,10 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
             raise ValueError("the row is not one of a device")
         device = Device.from_json(announcement)
         check_record(device)
-        return Entry(device, adoption, plain(name), plain(area))  # type: ignore[arg-type]
+        given = name or "", area or ""
+        if any(len(text) > GIVEN_CHARS_MAX for text in given):
+            raise ValueError(f"the name or area that {device.identity} was given is too long; delete it by an update")
+        return Entry(device, adoption, *given)  # type: ignore[arg-type]
 
     # Announcements
 
@@ -341,9 +347,13 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         )
 
     def _guard(self, entry: Entry) -> str:
-        """The condition that the dataset has the device as the caller saw it."""
+        """The condition that the dataset has the device as the caller saw it, with the names that people gave it."""
         subject = self.device_iri(entry.device)
-        return f'{subject} <{ADOPTION}> "{entry.adoption}" ; <{REVISION}> "{revision(entry.device)}"'
+        texts = ((ADOPTION, entry.adoption), (REVISION, revision(entry.device)))
+        given = ((GIVEN_NAME, entry.given_name), (GIVEN_AREA, entry.given_area))
+        there = " ; ".join(f"<{name}> {literal(text)}" for name, text in (*texts, *given) if text)
+        missing = [f" FILTER NOT EXISTS {{ {subject} <{name}> ?any }}" for name, text in given if not text]
+        return f"{subject} {there} .{''.join(missing)}"
 
 
 def named(entries: Iterable[Entry], text: str) -> Entry:

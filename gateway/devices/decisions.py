@@ -17,6 +17,7 @@ import msgspec
 
 from lamplighter.adapters.devices.desired import desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device, place
+from lamplighter.adapters.devices.draft import plain
 from lamplighter.adapters.devices.registry import Entry, Registry, revision
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
@@ -124,7 +125,8 @@ class Devices:
 
     async def adopt(self, entries: Sequence[Entry], area: str | None = None) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be adopted, in order. area: the room or place to put them into."""
-        return await self._decided(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
+        found = await self._decided(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
+        return [one if isinstance(one, NotDecidedError) or _has(one, None, area) else _still(one) for one in found]
 
     async def ignore(self, entries: Sequence[Entry]) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be ignored, in order."""
@@ -138,6 +140,8 @@ class Devices:
         found = _now(entry, (await self.entries())[0])
         if isinstance(found, NotDecidedError):
             raise found
+        if not _has(found, name, area):
+            raise _still(found)
         return found
 
     async def remove(self, entry: Entry) -> None:
@@ -193,6 +197,12 @@ def _is_proposed_again(before: Entry, now: Entry) -> bool:
     """Whether a device may have been removed, and was announced since. If it had changed, it was not removed."""
     changed = before.adoption == "proposed" and revision(before.device) != revision(now.device)
     return now.adoption == "proposed" and not changed
+
+
+def _has(entry: Entry, name: str | None, area: str | None) -> bool:
+    """Whether a device has the name and the area that it was to get; None: any."""
+    given = ((name, entry.given_name), (area, entry.given_area))
+    return all(wanted is None or plain(wanted) == has for wanted, has in given)
 
 
 def _still(entry: Entry) -> NotDecidedError:

@@ -233,3 +233,35 @@ def test_many_values_of_one_topic_have_several_rules() -> None:
     ]
     rules = REGISTRY.rules(msgspec.structs.replace(motion, sensors=tuple(many)))
     assert sorted(len(rule["stream"]["read"]) for rule in rules.values()) == [1, READS_MAX]
+
+
+def renamed(data: Dataset, device: Device, name: str, area: str) -> None:
+    data.update(REGISTRY.naming(data.entries()[device.name], name=name, area=area))
+
+
+@pytest.mark.parametrize("before", ["", "Old"])
+def test_a_decision_changes_nothing_if_the_device_was_renamed_meanwhile(before: str) -> None:
+    """Else it would have two names, and a removal would leave one."""
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp, "all")
+    renamed(data, lamp, before, before)
+    entry = data.entries()[lamp.name]
+    renamed(data, lamp, "New", "Hall")
+    found = set(data.store)
+    for late in (REGISTRY.naming(entry, name="Late"), REGISTRY.ignoring(entry), REGISTRY.removal(entry)):
+        data.update(late)
+        assert set(data.store) == found
+    data.update(REGISTRY.removal(data.entries()[lamp.name]))
+    assert not data.values(f"?d gateway:givenName|rdfs:label ?x FILTER(?d = {REGISTRY.device_iri(lamp)})")
+    assert not data.values("GRAPH ?g { ?d ?p ?x }")
+
+
+def test_a_stored_name_with_control_characters_is_removed_with_its_device() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    data.announced(lamp)
+    name = r"?d gateway:givenName '\u001B[2J'"
+    data.update(f"{PREFIX} INSERT {{ GRAPH ?g {{ {name} }} }} WHERE {{ GRAPH ?g {{ ?d a ?class }} }}")
+    entry = data.entries()[lamp.name]
+    assert entry.name == "[2J"
+    data.update(REGISTRY.removal(entry))
+    assert not data.values("GRAPH ?g { ?d gateway:givenName|gateway:adoption ?x }")
