@@ -24,7 +24,7 @@ from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.declaring import Adder
-from lamplighter.gateway.cli.parts import table
+from lamplighter.gateway.cli.parts import add_json, print_json, table
 from lamplighter.gateway.cli.reaching import (
     EndpointAddresses,
     add_reach_options,
@@ -80,6 +80,7 @@ def add_client_commands(command: Adder) -> None:
     register.add_argument("--url", required=True, help="https://HOST:8443")
     register.add_argument("--code", help="one-time code of the gateway's operator")
     register.add_argument("--ca", type=Path, help="trusted certificates (default: the system's)")
+    add_json(register, "the name of the client and its file")
 
 
 def _add_request(parser: argparse.ArgumentParser, kind: str) -> None:
@@ -368,5 +369,8 @@ def _register(options: argparse.Namespace) -> int:
     url = f"{options.url.rstrip('/')}/oauth/register"
     credentials = asyncio.run(register(url, options.identity, code=options.code, ca=options.ca))
     credentials.save(options.file)
-    print(f"client {printable(credentials.client_id)}: its credentials are in {options.file}")
+    if options.json:
+        print_json({"registered": credentials.client_id, "file": str(options.file)})
+    else:
+        print(f"client {printable(credentials.client_id)}: its credentials are in {options.file}")
     return 0

@@ -23,10 +23,19 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise ConfigurationError(f"{question} There is no terminal for the answer; add --yes to confirm")
     try:
-        agreed = input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        agreed = ask(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:  # control and D
-        print()
         agreed = False
     if not agreed:
-        print("nothing was changed")
+        print("nothing was changed", file=sys.stderr)
     return agreed
+
+
+def ask(question: str) -> str:
+    """What the user types. The question goes to standard error: standard output may be a pipe. Raises EOFError."""
+    print(question, end="", file=sys.stderr, flush=True)
+    try:
+        return input()
+    except EOFError:
+        print(file=sys.stderr)
+        raise

@@ -24,10 +24,11 @@ from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
-from lamplighter.gateway.cli.parts import add_mode, shortened, table
+from lamplighter.gateway.cli.parts import add_json, add_mode, print_json, shortened, table
 from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
+from lamplighter.gateway.devices.listing import DeviceList, decided
 from lamplighter.gateway.texts import printable
 
 
@@ -39,7 +40,6 @@ def add_devices_commands(command: Adder) -> None:
 
     listing = add_mode(modes, "list", "list the devices (also without a subcommand)", _list)
     listing.add_argument("--state", choices=STATES, help="only devices in this state")
-    listing.add_argument("--json", action="store_true", help="print one JSON object per device and line")
     discover = add_mode(modes, "discover", "search the network for CoAP devices, and propose them", _discover)
     add_discover_arguments(discover)
     show = add_mode(modes, "show", "show the sensors, actuators and topics of a device", _show)
@@ -70,7 +70,16 @@ def add_devices_commands(command: Adder) -> None:
     problems = add_mode(
         modes, "problems", "list announcements and messages that were not used, with the reasons", _problems
     )
-    problems.add_argument("--json", action="store_true", help="print one JSON object per problem and line")
+    for name, what in (
+        ("discover", "the devices found"),
+        ("show", "the device, as GET /devices/<id>,"),
+        *((name, "what was done") for name in ("adopt", "ignore", "rename", "set", "remove")),
+    ):
+        add_json(modes.choices[name], what, below=True)
+    for parser, what in ((devices, "device"), (listing, "device"), (problems, "problem")):
+        parser.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help=f"print one JSON object per {what} and line"
+        )
     for parser in (devices, *(one for name, one in modes.choices.items() if name != "key")):
         add_reach_options(parser)
 
@@ -97,7 +106,9 @@ class _Gateway(RunningDataset):
 
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options)
-        self.devices = Devices(_CalledDataset(self), self.settings.gateway.base_iri, self.settings.mqtt.commands)
+        dataset = _CalledDataset(self)
+        self.devices = Devices(dataset, self.settings.gateway.base_iri, self.settings.mqtt.commands)
+        self.listing = DeviceList(self.devices, dataset)
         self.registry = self.devices.registry
         self.problems = Problems(self.settings.gateway.base_iri)
 
@@ -200,6 +211,9 @@ def _show(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
     device = entry.device
+    if options.json:
+        print_json(asyncio.run(gateway.listing.one(entry)))
+        return 0
     facts = [
         ("name", entry.name if entry.name == device.name else f"{entry.name} (announced as {device.name})"),
         ("IRI", lexical(gateway.registry.device_iri(device))),
@@ -256,27 +270,34 @@ def _discover(options: argparse.Namespace) -> int:
     except (PayloadError, UpstreamError) as error:
         raise ConfigurationError(f"{options.host or 'multicast'}: {error}") from error
     known = {entry.identity: entry for entry in gateway.entries()}
-    found = 0
+    found: list[dict[str, object]] = []
+    unused: list[dict[str, str]] = []
+    answered = 0
     for proposal in distinct(proposals, known, {}):
-        for problem in proposal.problems:
-            print(f"not used: {printable(problem.topic)}: {printable(problem.reason)}", file=sys.stderr)
+        unused += ({"place": one.topic, "reason": one.reason} for one in proposal.problems)
         if proposal.device is None:
             continue
-        found += 1
+        answered += 1
         device = offered(proposal.device, known)
         if isinstance(device, str):
-            print(f"{proposal.device.broker} {printable(device)}")
+            unused.append({"place": proposal.device.broker, "reason": device})
             continue
         entry = known.get(device.identity)
         update = gateway.registry.announced(entry, device, "ask")
         if update is not None:
             gateway.update(update)
         state = "proposed" if entry is None else entry.adoption
-        print(f"{state} {device.identity}: {printable(', '.join(_kinds(device)))}")
-    if not found:
-        print("no device answered with resources that can be used")
-        return 1
-    return 0
+        found.append({"id": device.identity, "state": state, "has": list(_kinds(device))})
+        if not options.json:
+            print(f"{state} {device.identity}: {printable(', '.join(_kinds(device)))}")
+    if options.json:
+        print_json({"found": found, "not_used": unused})
+    else:
+        for one in unused:
+            print(f"not used: {printable(one['place'])}: {printable(one['reason'])}", file=sys.stderr)
+        if not answered:
+            print("no device answered with resources that can be used")
+    return 0 if answered else 1
 
 
 def _adopt(options: argparse.Namespace) -> int:
@@ -287,22 +308,26 @@ def _adopt(options: argparse.Namespace) -> int:
         entries = [entry for entry in gateway.entries() if entry.adoption == "proposed"]
     else:
         entries = [gateway.named(options.device)]
-    if not entries:
-        print("no device is proposed")
-    adopted = _told(asyncio.run(gateway.devices.adopt(entries, options.area)))
-    for entry in adopted:
-        _warn_of_refused_topics(gateway, entry.device)
+    found = asyncio.run(gateway.devices.adopt(entries, options.area))
+    adopted = _done(found)
+    if options.json:
+        warned = ({"warnings": gateway.devices.refused_topics(entry.device)} for entry in adopted)
+        print_json({"adopted": [decided(entry) | more for entry, more in zip(adopted, warned, strict=True)]})
+    else:
+        if not entries:
+            print("no device is proposed")
+        for entry in adopted:
+            print(f"adopted {entry.identity}, {printable(entry.name)}")
+            _warn_of_refused_topics(gateway, entry.device)
     return 0 if len(adopted) == len(entries) else 1
 
 
-def _told(decided: Sequence[Entry | NotDecidedError]) -> list[Entry]:
-    """Prints what became of devices, and returns those that have the state now."""
-    for one in decided:
+def _done(found: Sequence[Entry | NotDecidedError]) -> list[Entry]:
+    """The devices that were decided about. The others are named on standard error."""
+    for one in found:
         if isinstance(one, NotDecidedError):
-            print(f"lamplighter: {one}", file=sys.stderr)
-        else:
-            print(f"{one.adoption} {one.identity}, {printable(one.name)}")
-    return [one for one in decided if isinstance(one, Entry)]
+            print(f"lamplighter: {printable(str(one))}", file=sys.stderr)
+    return [one for one in found if isinstance(one, Entry)]
 
 
 def _warn_of_refused_topics(gateway: _Gateway, device: Device) -> None:
@@ -314,32 +339,52 @@ def _warn_of_refused_topics(gateway: _Gateway, device: Device) -> None:
 def _ignore(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
-    return 0 if _told(asyncio.run(gateway.devices.ignore([entry]))) else 1
+    ignored = _done(asyncio.run(gateway.devices.ignore([entry])))
+    if options.json:
+        print_json({"ignored": [decided(one) for one in ignored]})
+    else:
+        for one in ignored:
+            print(f"ignored {one.identity}, {printable(one.name)}")
+    return 0 if ignored else 1
 
 
 def _rename(options: argparse.Namespace) -> int:
     if options.name is None and options.area is None:
         raise ConfigurationError("write the new name, or --area, or both")
     gateway = _Gateway(options)
+    entry = gateway.named(options.device)
+    found: list[Entry | NotDecidedError] = []
     try:
-        now = asyncio.run(gateway.devices.rename(gateway.named(options.device), options.name, options.area))
+        found.append(asyncio.run(gateway.devices.rename(entry, options.name, options.area)))
     except NotDecidedError as error:
-        raise ConfigurationError(str(error)) from error
-    print(f"{now.identity} is called {printable(now.name)}" + (f", in {printable(now.area)}" if now.area else ""))
-    return 0
+        found.append(error)
+    renamed = _done(found)
+    if options.json:
+        print_json({"renamed": [decided(one) for one in renamed]})
+    else:
+        for one in renamed:
+            place = f", in {printable(one.area)}" if one.area else ""
+            print(f"{one.identity} is called {printable(one.name)}{place}")
+    return 0 if renamed else 1
 
 
 def _set(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     try:
         if options.device.startswith("actuator/"):  # of a rule: its adapter knows the states
-            wanted = asyncio.run(gateway.devices.set_by_rule(options.device, options.state))
+            name = options.device
+            wanted = asyncio.run(gateway.devices.set_by_rule(name, options.state))
         else:
             entry = gateway.named(options.device)
+            name = entry.identity
             wanted = asyncio.run(gateway.devices.set(entry, options.actuator, options.state))
     except ValueError as error:
         raise ConfigurationError(f"{options.device}: {error}") from error
-    print(f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}")
+    if options.json:
+        done = {"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)}
+        print_json({"set": [done]})
+    else:
+        print(f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}")
     return 0
 
 
@@ -350,11 +395,15 @@ def _remove(options: argparse.Namespace) -> int:
         return 1
     try:
         asyncio.run(gateway.devices.remove(entry))
+        removed = [{"id": entry.identity, "name": entry.name}]
     except NotDecidedError as error:
-        print(f"lamplighter: {error}", file=sys.stderr)
-        return 1
-    print(f"removed {entry.identity}; it is proposed again if it is still announced")
-    return 0
+        removed = []
+        _done([error])
+    if options.json:
+        print_json({"removed": removed})
+    elif removed:
+        print(f"removed {entry.identity}; it is proposed again if it is still announced")
+    return 0 if removed else 1
 
 
 def _problems(options: argparse.Namespace) -> int:

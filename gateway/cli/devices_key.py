@@ -14,12 +14,17 @@ from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.gateway.cli.config_file import settings_and_data
+from lamplighter.gateway.cli.parts import add_json, print_json
 
 
 def add_key_arguments(key: argparse.ArgumentParser) -> None:
     key.add_argument("name", metavar="NAME", help="name of the key, such as hall-lamp")
     key.add_argument("--address", metavar="HOST", required=True, help="host or host:port, as in the URIs of the device")
-    key.add_argument("--print", action="store_true", help="print the device's half instead of writing NAME.oscore.json")
+    output = key.add_mutually_exclusive_group()
+    output.add_argument(
+        "--print", action="store_true", help="print the device's half (JSON) instead of writing NAME.oscore.json"
+    )
+    add_json(output, "the files that were made", below=True)
     key.add_argument("--replace", action="store_true", help="give the device a new key; the old one becomes invalid")
 
 
@@ -48,7 +53,9 @@ def make_key(options: argparse.Namespace) -> int:
         else:
             os.write(file, text.encode())
             os.fsync(file)
-    if output is not None:
+    if options.json:
+        print_json({"made": str(folder / options.name), "address": address, "device": str(output)})
+    elif output is not None:
         print(f"made {folder / options.name}, the key of {address}")
         print(f"{output} has the half of the device. Move it to the device, and delete it here: it is secret.")
     return 0

@@ -20,7 +20,9 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError,
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.cli.config_file import SYSTEM_CONFIG, config_file, config_folder
+from lamplighter.gateway.cli.confirmation import ask
 from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.parts import add_json, print_json
 from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Template, mapping_text, profile_text
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.delayed import delay_us
@@ -56,6 +58,7 @@ def _declare(modes: Any, name: str, template: Template) -> None:
     one.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="as for all commands")
     one.add_argument("--name", default=name, help=f"name of the files in apps/ and mapping/ (default: {name})")
     one.add_argument("--force", action="store_true", help="overwrite existing files")
+    add_json(one, "the files and the next commands")
     what = one.add_argument_group("what the application switches, and when")
     actuator = template.actuator
     what.add_argument(
@@ -108,11 +111,26 @@ def _init(options: argparse.Namespace) -> int:
         files[folder / "mapping" / f"{choice.name}.toml"] = _checked(mapping_text(tables, comment), choice)
     parse(files[folder / "apps" / f"{choice.name}.jsap"].encode())
     _write(files, overwrite=options.force)
+    follows = {"properties": template.properties, "room": choice.room, "sensors": choice.sensors}
+    notes = _notes(settings, config, mapped=bool(tables))
+    following, later = _following(options, config), _once_it_runs(options, choice)
+    if options.json:
+        wrote = list(map(str, files))
+        print_json({"wrote": wrote, "follows": follows, "notes": notes, "next": following, "once_it_runs": later})
+        return 0
     for path in files:
         print(f"wrote {path}")
     which = f"in {choice.room}" if choice.room else ", ".join(choice.sensors) or "all of the gateway"
     print(f"it follows sensors of {' and '.join(template.properties)}: {which}")
-    _tell_next(options, settings, choice, config, mapped=bool(tables))
+    for line in notes:
+        print(line)
+    print("next:")
+    for line in following:
+        print(f"  {line}")
+    if later:
+        print("and, once it runs:")
+    for line in later:
+        print(f"  {line}")
     return 0
 
 
@@ -149,9 +167,8 @@ def _ask(options: argparse.Namespace, template: Template) -> None:
 
 def _answer(question: str) -> str | None:
     try:
-        return input(f"{question}: ").strip() or None
+        return ask(f"{question}: ").strip() or None
     except EOFError:  # control and D
-        print()
         return None
 
 
@@ -310,22 +327,31 @@ def _write(files: dict[Path, str], *, overwrite: bool) -> None:
             raise ConfigurationError(f"{path}: {error.strerror}; run the command as the owner of the folder") from error
 
 
-def _tell_next(
-    options: argparse.Namespace, settings: Settings, choice: Choice, config: Path | None, *, mapped: bool
-) -> None:
-    """Prints the next commands."""
-    with_config = f" --config {shlex.quote(str(options.config))}" if options.config else ""
+def _notes(settings: Settings, config: Path | None, *, mapped: bool) -> list[str]:
+    """What the settings lack for the application. mapped: whether it has mapping rules for MQTT."""
+    notes = []
     if settings.mqtt.model == "event":
-        print('warning: it does not see readings over MQTT: mqtt.model is "event", and must be "latest"')
+        notes.append('warning: it does not see readings over MQTT: mqtt.model is "event", and must be "latest"')
     if mapped and not settings.mqtt.host:
-        print(f"set host of [mqtt] in {config or 'lamplighter.toml'}: the broker of the devices")
-    print("next:")
-    print(f"  lamplighter check{with_config}")
+        notes.append(f"set host of [mqtt] in {config or 'lamplighter.toml'}: the broker of the devices")
+    return notes
+
+
+def _following(options: argparse.Namespace, config: Path | None) -> list[str]:
+    """The next commands."""
+    with_config = f" --config {shlex.quote(str(options.config))}" if options.config else ""
+    lines = [f"lamplighter check{with_config}"]
     if config == SYSTEM_CONFIG:
-        print("  sudo systemctl restart lamplighter-gateway lamplighter-mqtt lamplighter-coap")
+        lines.append("sudo systemctl restart lamplighter-gateway lamplighter-mqtt lamplighter-coap")
     else:
-        print(f"  lamplighter run --all{with_config}")
-    if options.coap:
-        triple = f"<{choice.actuators[0]}> <{COAP_RESOURCE}> <{options.coap}>"
-        update = shlex.quote(f"INSERT DATA {{ {triple} }}")
-        print(f"and, once it runs:\n  lamplighter update{with_config} {update}")
+        lines.append(f"lamplighter run --all{with_config}")
+    return lines
+
+
+def _once_it_runs(options: argparse.Namespace, choice: Choice) -> list[str]:
+    """The commands that need the running gateway."""
+    if not options.coap:
+        return []
+    with_config = f" --config {shlex.quote(str(options.config))}" if options.config else ""
+    triple = f"<{choice.actuators[0]}> <{COAP_RESOURCE}> <{options.coap}>"
+    return [f"lamplighter update{with_config} {shlex.quote(f'INSERT DATA {{ {triple} }}')}"]

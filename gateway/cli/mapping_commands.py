@@ -25,7 +25,7 @@ from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.declaring import Adder
-from lamplighter.gateway.cli.parts import add_mode
+from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
 from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.cli.running_dataset import RunningDataset
 from lamplighter.gateway.devices.trial import (
@@ -81,8 +81,8 @@ def add_mapping_commands(command: Adder) -> None:
         "machine's gateway, or with --url of the gateway there",
         _check,
     )
-    for parser, what in ((test, "the JSON of POST /mapping/try"), (check, "what was found as one JSON object")):
-        parser.add_argument("--json", action="store_true", help=f"print {what}")
+    for parser, what in ((test, "the result, as POST /mapping/try,"), (check, "what was found")):
+        add_json(parser, what)
         add_reach_options(parser)
 
 
@@ -100,7 +100,7 @@ def _test(options: argparse.Namespace) -> int:
     except PayloadError as error:
         raise ConfigurationError(str(error)) from error
     if options.json:
-        print(json.dumps(msgspec.to_builtins(result)))
+        print_json(msgspec.to_builtins(result))
     else:
         _show(result)
     return 0 if result.good else 1
@@ -212,7 +212,7 @@ def _check(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
     found = _found(_files(options, settings), settings, *_dataset_rules(options, settings, data))
     if options.json:
-        print(json.dumps(msgspec.to_builtins(found)))
+        print_json(msgspec.to_builtins(found))
     else:
         for line in found.lines():
             _say(line)

@@ -1,8 +1,9 @@
-"""Parts of commands: a command within a command, and tables."""
+"""Parts of commands: a command within a command, `--json`, and tables."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,17 @@ def add_mode(modes: Any, name: str, text: str, function: object) -> argparse.Arg
         parser.add_argument(option, type=Path, default=argparse.SUPPRESS, help="as for all commands")
     parser.set_defaults(command=function)
     return parser
+
+
+def add_json(parser: argparse._ActionsContainer, what: str, *, below: bool = False) -> None:
+    """Declares `--json`. what: is printed; below: whether the command above this one has the option, too."""
+    default = argparse.SUPPRESS if below else False
+    parser.add_argument("--json", action="store_true", default=default, help=f"print {what} as one JSON object")
+
+
+def print_json(value: object) -> None:
+    """Prints JSON in ASCII, on one line. Control characters are escaped."""
+    print(json.dumps(value).replace("\x7f", "\\u007f"))
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -29,6 +29,11 @@ PLACES_MAX = 32
 """Topics and resources of a device whose messages are shown."""
 
 
+def decided(entry: Entry) -> dict[str, Any]:
+    """A device after a decision about it."""
+    return {"id": entry.identity, "name": entry.name, "area": entry.area, "state": entry.adoption}
+
+
 class DeviceList:
     """What programs are told of devices. Raises as `Devices`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shlex
 import subprocess
@@ -182,3 +183,9 @@ async def test_the_document_adopts_a_lamp_that_was_found(tmp_path: Path) -> None
                     done = await asyncio.to_thread(command, *words, "--config", home.gateway.config, check=True)
                     assert done.stdout == shown
         await until(lambda: home.lamp.payloads == [b"true"])
+        line = ("devices", "discover", f"127.0.0.1:{home.port}", "--json", "--config", home.gateway.config)
+        told = json.loads((await asyncio.to_thread(command, *line, check=True)).stdout)
+        assert told == {
+            "found": [{"id": f"coap/127.0.0.1~{home.port}", "state": "adopted", "has": ["light"]}],
+            "not_used": [],
+        }

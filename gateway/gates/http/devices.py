@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
@@ -146,6 +146,7 @@ def _checked(action: DeviceAction) -> DeviceAction:
 async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Response:
     """The device as it is after a decision; 409 if it changed meanwhile."""
     from lamplighter.gateway.devices.decisions import NotDecidedError
+    from lamplighter.gateway.devices.listing import decided
 
     if action.action == "set":
         return await _set(devices, entry, entry.identity, action)
@@ -165,7 +166,7 @@ async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Respons
         raise MalformedRequestError(str(error)) from error
     if isinstance(found, NotDecidedError):
         return Refusal("conflict", 409, str(found))
-    told: dict[str, Any] = {"id": found.identity, "name": found.name, "area": found.area, "state": found.adoption}
+    told = decided(found)
     if action.action == "adopt":
         told["warnings"] = devices.refused_topics(found.device)
     return json_answer(told)

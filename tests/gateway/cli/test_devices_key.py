@@ -57,6 +57,14 @@ def test_half_of_the_device_is_printed(home: Path, capsys: pytest.CaptureFixture
     found.close()
 
 
+def test_what_was_made_as_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert key("hall", "--address", "192.168.7.20", "--json") == 0
+    told = capsys.readouterr().out
+    made = {"made": str(home / "data-coap/contexts/hall"), "address": "192.168.7.20", "device": "hall.oscore.json"}
+    assert json.loads(told) == made
+    assert json.loads((home / "hall.oscore.json").read_text())["secret_hex"] not in told
+
+
 def test_a_key_is_replaced_when_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert key("hall", "--address", "192.168.7.20", "--print") == 0
     first = json.loads(capsys.readouterr().out)

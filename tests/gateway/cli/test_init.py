@@ -108,6 +108,20 @@ def test_a_coap_device_is_an_update(folder: Path, capsys: pytest.CaptureFixture[
     assert "lamplighter.example/ns/gateway#coapResource> <coap://192.168.7.20/lamp> }" in update
 
 
+def test_what_was_written_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["init", "motion-light", "--light", "x", "--room", "hall", "--topic", "a/b", "--coap", "coap://h/lamp"]
+    assert main([*line, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["wrote"] == ["apps/motion-light.jsap", "mapping/motion-light.toml"] == files(folder)
+    assert told["follows"]["room"] == f"{BASE}area/hall"
+    assert told["notes"] == ["set host of [mqtt] in lamplighter.toml: the broker of the devices"]
+    assert told["next"] == ["lamplighter check", "lamplighter run --all"]
+    assert told["once_it_runs"][0].startswith("lamplighter update 'INSERT DATA {")
+    assert main([*line, "--json"]) == 2
+    refused = capsys.readouterr()
+    assert refused.out == "" and "nothing was written" in refused.err
+
+
 def test_a_sensor_that_is_mapped_without_room_and_name_is_the_one_that_counts(folder: Path) -> None:
     assert main(["init", "leak-alarm", "--alarm", "x", "--topic", "cellar/water"]) == 0
     [application] = load_applications(folder / "apps")

@@ -256,6 +256,8 @@ async def test_in_secure_mode_this_machine_needs_nothing_and_others_register(tmp
         https = f"https://127.0.0.1:{urlsplit(at.query).port}"
         told = await command("register", "--url", https, "--ca", ca, "me", file)
         assert told == f"client me: its credentials are in {file}\n"
+        told = await command("register", "--url", https, "--ca", ca, "you", tmp_path / "you.json", "--json")
+        assert json.loads(told) == {"registered": "you", "file": str(tmp_path / "you.json")}
         mine = ("--ca", ca, "--client", file)
         assert await command("query", "--url", https, *mine, "--format", "table", ALL) == SHOWN
         assert await command("update", "--url", https, *mine, "INSERT DATA { <a:a> <a:b> 1 }") == "record 2\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import subprocess
@@ -49,15 +50,19 @@ async def test_a_restore_wants_an_explicit_yes(tmp_path: Path) -> None:
         assert "--yes" in done.stderr and "Traceback" not in done.stderr
         for answer in NO:
             done = await restored(typed=answer)
-            assert (done.returncode, "nothing was changed" in done.stdout) == (1, True), (answer, done)
-            assert "[y/N]" in done.stdout and not done.stderr
+            assert (done.returncode, "nothing was changed" in done.stderr) == (1, True), (answer, done)
+            assert "[y/N]" in done.stderr and "[y/N]" not in done.stdout
         assert (await health(addresses))["quads"] == 2
         for number, answer in enumerate(YES, 3):
             done = await restored(typed=answer)
             assert (done.returncode, f"restored by record {number}" in done.stdout) == (0, True), (answer, done)
         assert (await health(addresses))["quads"] == 1
         done = await restored("--yes")
-        assert done.returncode == 0 and "[y/N]" not in done.stdout
+        assert done.returncode == 0 and "[y/N]" not in done.stderr
+        done = await restored("--json", typed="n")
+        assert (done.returncode, done.stdout) == (1, ""), done
+        done = await restored("--json", typed="y")
+        assert json.loads(done.stdout)["removed"] == 0, done
 
 
 async def test_an_existing_backup_is_not_replaced_by_accident(tmp_path: Path) -> None:

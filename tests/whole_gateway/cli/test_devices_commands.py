@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from lamplighter.adapters.coap.discovery import proposed
@@ -17,7 +18,7 @@ from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.ontology.vocabulary import XSD
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.commands import command
-from tests.support.running_gateway import rows, running_gateway, update
+from tests.support.running_gateway import http, rows, running_gateway, update
 
 
 async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: Path) -> None:
@@ -70,6 +71,44 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
         assert "removed" in await devices("remove", "sink", "--yes")
         assert "no device is called" in await devices("show", "sink", code=2)
         assert "no problems" in await devices("problems")
+
+
+async def test_what_was_done_is_one_json_object(tmp_path: Path) -> None:
+    toml = tmp_path / "lamplighter.toml"
+    registry = Registry(GatewaySettings().base_iri)
+    found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(1))
+    async with running_gateway(tmp_path) as addresses:
+        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+        for device in found.devices:
+            await update(addresses, registry.announced(None, device, "ask") or "")
+
+        async def devices(*arguments: str, code: int = 0) -> Any:
+            done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
+            assert done.returncode == code, done
+            if code:
+                assert done.stdout == "" and done.stderr
+                return None
+            return json.loads(done.stdout)
+
+        [adopted] = (await devices("adopt", "room1/lamp", "--area", "Hall", "--json"))["adopted"]
+        assert adopted["state"] == "adopted" and adopted["area"] == "Hall" and adopted["warnings"] == []
+        lamp = adopted["id"]
+        assert (await devices("rename", "room1/lamp", "Lamp", "--json"))["renamed"] == [
+            {"id": lamp, "name": "Lamp", "area": "Hall", "state": "adopted"}
+        ]
+        [wanted] = (await devices("set", "Lamp", "on", "--json"))["set"]
+        assert (wanted["id"], wanted["desired"]) == (lamp, "true")
+        assert (await devices("set", "actuator/kitchen", "on", "--json"))["set"][0]["id"] == "actuator/kitchen"
+        shown = await devices("show", "Lamp", "--json")
+        assert shown["id"] == lamp and wanted["actuator"] in [one["iri"] for one in shown["actuators"]]
+        assert shown == (await http(f"{addresses.query.removesuffix('/query')}/devices/{lamp}")).json
+        [ignored] = (await devices("ignore", "room1/window", "--json"))["ignored"]
+        assert ignored["state"] == "ignored"
+        assert (await devices("remove", "Lamp", "--yes", "--json"))["removed"] == [{"id": lamp, "name": "Lamp"}]
+        assert len((await devices("--json", "adopt", "--all"))["adopted"]) == 2
+        assert (await devices("adopt", "--all", "--json")) == {"adopted": []}
+        for refused in (("show", "none"), ("adopt", "none"), ("set", "none", "on"), ("rename", "room1/climate")):
+            await devices(*refused, "--json", code=2)
 
 
 async def test_records_of_clients_are_not_shown_and_hide_no_others(tmp_path: Path) -> None:

@@ -23,6 +23,15 @@ NO_GATEWAY = {
 """Commands on files, and those that run something."""
 
 
+NO_JSON = {
+    *(("run",), ("mqtt",), ("coap",), ("demo",), ("completion",), ("install",), ("uninstall",)),
+    ("log", "export"),
+    ("log", "restore"),
+    ("sync", "run"),
+}
+"""Commands that run something, or print or write what has a format of its own."""
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
     with SecureGateway(tmp_path_factory.mktemp("secure"), attempts_per_min=0) as running:
@@ -103,11 +112,12 @@ def test_the_report_of_verify_is_json(gateway: SecureGateway) -> None:
     assert (done.returncode, json.loads(done.stdout)["problems"]) == (0, [])
 
 
-def test_each_command_that_talks_to_a_gateway_has_url() -> None:
+@pytest.mark.parametrize(("option", "others"), [("--url", NO_GATEWAY), ("--json", NO_JSON)])
+def test_each_command_has_the_option_or_is_named_here(option: str, others: set[tuple[str, ...]]) -> None:
     without = []
     for one in tree(command_parser()).all():
         words = one.words[1:]
-        if words and not one.subcommands and words[:1] not in NO_GATEWAY and words not in NO_GATEWAY:
+        if words and not one.subcommands and words[:1] not in others and words not in others:
             strings = [string for action in one.options for string in action.option_strings]
-            without += [] if "--url" in strings else [one.name]
+            without += [] if option in strings else [one.name]
     assert without == []
