@@ -112,6 +112,20 @@ class Authorization:
         audit("token_given", client=client.name, address=address, life_s=life_s)
         return Given(token, life_s)
 
+    async def revoke(self, token: str, address: str) -> None:
+        """Ends a token before it expires. One that is not valid needs none of it, but counts as an attempt.
+
+        Raises UnauthorizedError when it cannot be stored, QueueFullError.
+        """
+        try:
+            claims = self.tokens.check(token)
+        except UnauthorizedError:
+            self._attempt(address)
+            return
+        self._limit(claims.client)
+        await self.tokens.revoke(token)
+        audit("token_revoked", client=claims.client, address=address)
+
     def caller(self, authorization: object, address: str) -> Caller:
         """The caller with this header or member. None stands for none, a list for several.
 

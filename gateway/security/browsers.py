@@ -37,6 +37,17 @@ PAGE_HEADER = b"x-lamplighter-page"
 """A header that forms cannot send, and scripts of other origins only after a preflight."""
 
 
+def cookie_token(headers: Iterable[str]) -> str | None:
+    """The token of the page's cookie; None where there is none, or several. headers: all that are called Cookie."""
+    found = [
+        value
+        for header in headers
+        for name, _, value in (pair.strip().partition("=") for pair in header.split(";"))
+        if name == COOKIE
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 class Browsers:
     """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to.
 

@@ -13,7 +13,7 @@ from websockets.http11 import Request as HandshakeRequest
 from lamplighter.engine.errors import GatewayError, UnauthorizedError
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import refused
-from lamplighter.gateway.security.browsers import COOKIE, Browsers
+from lamplighter.gateway.security.browsers import Browsers, cookie_token
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import PeerSocket, peer
 from lamplighter.gateway.security.rates import Buckets, network, too_many
@@ -198,11 +198,6 @@ def raw_headers(request: HandshakeRequest) -> list[tuple[bytes, bytes]]:
 
 
 def _cookie_token(headers: Sequence[str]) -> str | None:
-    """The token of the page's cookie; None where there is none, or several."""
-    found = [
-        value
-        for header in headers
-        for name, _, value in (pair.strip().partition("=") for pair in header.split(";"))
-        if name == COOKIE
-    ]
-    return f"Bearer {found[0]}" if len(found) == 1 else None
+    """The token of the page's cookie, as in the header Authorization."""
+    token = cookie_token(headers)
+    return None if token is None else f"Bearer {token}"

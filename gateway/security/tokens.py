@@ -1,9 +1,4 @@
-"""Bearer tokens: JSON Web Tokens signed with ES256 (RFC 7519, RFC 7518 3.4; SEPA protocol, 3.3 and 3.5).
-
-Within the boot in which a token was issued, its lifetime is measured on CLOCK_BOOTTIME. Steps of the wall clock do not
-change it, and a board without a clock can issue tokens. Across boots only the wall clock is left: if it was not trusted
-at issue or is not trusted now, the token is expired and the client fetches another.
-"""
+"""Bearer tokens: JSON Web Tokens signed with ES256 (RFC 7519, RFC 7518 3.4; SEPA protocol, 3.3 and 3.5)."""
 
 from __future__ import annotations
 
@@ -24,6 +19,8 @@ from jwt.algorithms import ECAlgorithm
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.lifetimes import Moment
+from lamplighter.gateway.security.revocations import RevokedToken, RevokedTokens
 
 ALGORITHM = "ES256"
 KEYS = "keys.json"
@@ -40,16 +37,6 @@ class Claims:
     registration: str
 
 
-class _Moment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A time on all clocks. boot: the start of the machine that `up_us` counts from; wall_us: since 1970; trusted:
-    whether the wall clock was synchronised."""
-
-    boot: str
-    up_us: int
-    wall_us: int
-    trusted: bool
-
-
 class _Payload(msgspec.Struct, frozen=True):
     """The claims of a token: the registered ones, and the exact times."""
 
@@ -58,7 +45,7 @@ class _Payload(msgspec.Struct, frozen=True):
     iat: int
     exp: int
     jti: str
-    at: _Moment
+    at: Moment
     life_us: int
 
 
@@ -66,7 +53,7 @@ class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key that no longer signs. public: in PEM; until: when the last of its tokens expires, counted from `at`."""
 
     public: str
-    at: _Moment
+    at: Moment
     life_us: int
 
 
@@ -102,6 +89,7 @@ class TokenIssuer:
         self._boot = hashlib.sha256(b"lamplighter " + clock.boot.encode()).hexdigest()[:16]
         self._verified: OrderedDict[str, tuple[_Payload, str]] = OrderedDict()  # token -> payload, key's name
         self._rotating = asyncio.Lock()
+        self._revoked = RevokedTokens(folder, disk)
         kept = self._read()
         try:
             if kept is None:
@@ -132,6 +120,8 @@ class TokenIssuer:
             if len(self._verified) > VERIFIED_MAX:
                 self._verified.popitem(last=False)
         payload, key = verified
+        if payload.jti in self._revoked:
+            raise UnauthorizedError("invalid_grant", "the token was revoked; fetch another token")
         if self._key_named(key) is None:
             raise UnauthorizedError(
                 "invalid_grant", "the signing key of the token has been replaced; fetch another token"
@@ -139,6 +129,12 @@ class TokenIssuer:
         if self._over(payload.at, payload.life_us):
             raise UnauthorizedError("invalid_grant", "the token has expired; fetch another token")
         return Claims(payload.sub, payload.reg)
+
+    async def revoke(self, token: str) -> None:
+        """Ends a token before it expires; durable on return. Raises as `check` and as `RevokedTokens.add`."""
+        self.check(token)
+        payload, _ = self._verified[token]
+        await self._revoked.add(RevokedToken(payload.jti, payload.sub, payload.at, payload.life_us), self._now())
 
     async def rotate(self, *, revoke: bool = False) -> None:
         """Replaces the signing key. The previous one stays valid until its tokens expire, or not at all.
@@ -187,15 +183,12 @@ class TokenIssuer:
                 return key
         return None
 
-    def _over(self, since: _Moment, life_us: int) -> bool:
-        now = self._now()
-        if since.boot == now.boot:
-            return not 0 <= now.up_us - since.up_us < life_us
-        return not (since.trusted and now.trusted and 0 <= now.wall_us - since.wall_us < life_us)
+    def _over(self, since: Moment, life_us: int) -> bool:
+        return since.is_over(life_us, self._now())
 
-    def _now(self) -> _Moment:
+    def _now(self) -> Moment:
         clock = self._clock
-        return _Moment(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
+        return Moment(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
 
     def _use(self, kept: _KeptKeys) -> None:
         try:

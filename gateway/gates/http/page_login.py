@@ -16,7 +16,7 @@ from lamplighter.engine.errors import ForeignRequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import json_answer
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
-from lamplighter.gateway.security.browsers import COOKIE, Browsers
+from lamplighter.gateway.security.browsers import COOKIE, Browsers, cookie_token
 from lamplighter.gateway.security.callers import Caller
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
@@ -60,8 +60,11 @@ class PageLogin:
         )
 
     async def logout(self, request: Request, caller: Caller) -> Response:
-        """Removes the cookie."""
+        """Revokes the token, and removes the cookie."""
         self._check_page(request)
+        token = cookie_token(request.headers.getlist("cookie"))
+        if self._authorization is not None and token is not None:
+            await self._authorization.revoke(token, request.client.host if request.client else "local")
         return json_answer({}, headers=_NO_STORE | {"Set-Cookie": f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}"})
 
     def _check_page(self, request: Request) -> None:

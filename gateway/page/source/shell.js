@@ -126,8 +126,13 @@ function View({ view }) {
 }
 
 // The page is loaded anew, so that nothing of the data stays in it.
-async function leave() {
-    await logout();
+async function leave(failed) {
+    try {
+        await logout();
+    } catch (error) {
+        failed(error);
+        return;
+    }
     location.assign(new URL("page/", top));
 }
 
@@ -135,6 +140,7 @@ export function Shell() {
     const { view, visit } = useRoute();
     const main = useRef(null);
     const [shown, setShown] = useState(allowed());
+    const [failure, setFailure] = useState(null);
     useSession();
     if (allowed() && !shown) setShown(true);
     useEffect(() => {
@@ -150,7 +156,7 @@ export function Shell() {
             <header class="brand"><strong>Lamplighter</strong><${Connection} /></header>
             <${Navigation} current=${view} />
             ${session.secure && session.client !== null
-                ? html`<div class="who"><bdi>${session.client || "local"}</bdi> <button onClick=${leave}>Log out</button></div>`
+                ? html`<div class="who"><bdi>${session.client || "local"}</bdi> <button onClick=${() => leave(setFailure)}>Log out</button><${Failure} error=${failure} /></div>`
                 : null}
         </div>
         <main id="main" ref=${main}>${shown ? html`<${View} key=${view.name} view=${view} />` : null}</main>

@@ -126,8 +126,12 @@ def test_a_log_out_leaves_no_data_in_the_page(browser: Browser, gateway: SecureG
     browser.show(f"{top}/page/health")
     log_in(browser, "anna", secret)
     has(browser, ".verdict", "OK")
+    [token] = [one["value"] for one in browser.cookies() if one["name"] == COOKIE]
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert gateway.https("GET", "/page/now.json", b"", bearer).status == 200
     press_button(browser, "Log out")
     has(browser, "dialog.login[open]", "Log in")
+    assert gateway.https("GET", "/page/now.json", b"", bearer).status == 401, "a copy of the cookie is of no use"
     has_none(browser, ".verdict")
     assert [one for one in browser.cookies() if one["name"] == COOKIE] == []
     assert browser.run("return (await fetch('now.json')).status") == 401

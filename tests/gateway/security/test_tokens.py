@@ -15,8 +15,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
+from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.revocations import PER_CLIENT_MAX, REVOKED
 from lamplighter.gateway.security.tokens import KEYS, Claims, TokenIssuer
 from tests.support.gateway_parts import FakeClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
@@ -224,6 +225,72 @@ async def test_a_power_cut_in_a_rotation_leaves_one_of_the_keys_whole(tmp_path: 
             after = tmp_path / f"cut{operations}-{seed}"
             disk.cut(random.Random(seed), after)
             assert tokens(after / "security", clock).check(token).client == "c"
+
+
+async def test_a_revoked_token_is_refused_after_a_restart_too(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = tokens(tmp_path, clock)
+    ended, other = ours.give("c", "r"), ours.give("c", "r")
+    await ours.revoke(ended)
+    for now in (ours, tokens(tmp_path, clock)):
+        assert code_of(now, ended) == "invalid_grant"
+        assert now.check(other).client == "c"
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        await ours.revoke(ended)
+    await ours.rotate()
+    assert code_of(ours, ended) == "invalid_grant", "also with the previous key"
+
+
+async def test_a_token_stays_revoked_while_a_later_clock_may_find_it_valid(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = tokens(tmp_path, clock)
+    ended = ours.give("c", "r")
+    await ours.revoke(ended)
+    clock.boot, clock.synchronised = "another", False
+    ours = tokens(tmp_path, clock)
+    await ours.revoke(ours.give("d", "r"))
+    clock.synchronised = True
+    assert code_of(ours, ended) == "invalid_grant"
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        ours.check(ended)
+
+
+async def test_revoked_tokens_are_forgotten_when_they_expire_and_are_bounded(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = tokens(tmp_path, clock)
+    for _ in range(PER_CLIENT_MAX):
+        await ours.revoke(ours.give("c", "r"))
+    one_more = ours.give("c", "r")
+    with pytest.raises(QueueFullError, match="keys rotate --revoke"):
+        await ours.revoke(one_more)
+    assert ours.check(one_more).client == "c"
+    await ours.revoke(ours.give("another", "r"))
+    assert (tmp_path / REVOKED).stat().st_size < PER_CLIENT_MAX * 250
+    clock.advance(LIFE_S)
+    await ours.revoke(ours.give("c", "r"))
+    assert len(json.loads((tmp_path / REVOKED).read_bytes())) == 1
+
+
+async def test_a_revocation_that_cannot_be_written_holds_until_the_next_start(tmp_path: Path) -> None:
+    class Full(Disk):
+        def rename(self, source: Path, target: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+    clock = FakeClock()
+    ours = TokenIssuer(tmp_path, clock, Disk(), LIFE_S)
+    token = ours.give("c", "r")
+    ours._revoked._disk = Full()
+    with pytest.raises(UnauthorizedError, match="No space left") as caught:
+        await ours.revoke(token)
+    assert (caught.value.code, caught.value.status) == ("security_error", 500)
+    assert code_of(ours, token) == "invalid_grant"
+    assert tokens(tmp_path, clock).check(token).client == "c"
+
+
+def test_damaged_revocations_are_told(tmp_path: Path) -> None:
+    (tmp_path / REVOKED).write_text('[{"id": 5}]')
+    with pytest.raises(ConfigurationError, match=r"revoked\.json is damaged.*keys rotate --revoke"):
+        tokens(tmp_path)
 
 
 def test_keys_are_for_the_owner_alone_and_damage_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection
 
 from lamplighter.gateway.security.browsers import COOKIE
 from tests.support.running_gateway import Answer, http, running_gateway
-from tests.support.secure_gateway import SecureGateway
+from tests.support.secure_gateway import SecureGateway, ask
 
 DASHBOARD = "https://dashboard.example"
 QUERY = "SELECT ?x { VALUES ?x { 1 } }"
@@ -204,11 +204,48 @@ def test_only_the_own_page_logs_in_and_out(gateway: SecureGateway, secret: str) 
             assert answer.status == 403 and "set-cookie" not in answer.headers, (what, path)
 
 
-def test_a_log_out_removes_the_cookie(gateway: SecureGateway, cookie: str) -> None:
+def test_a_log_out_removes_the_cookie(gateway: SecureGateway, secret: str) -> None:
+    cookie = cookie_of(login(gateway, "anna", secret))
     answer = gateway.https("POST", "/page/logout", b"", {"Cookie": cookie, **own(gateway)})
     value, *attributes = answer.headers["set-cookie"].split("; ")
     assert (answer.status, value) == (200, f"{COOKIE}=")
     assert {"Path=/", "Secure", "HttpOnly", "SameSite=Strict", "Max-Age=0"} == set(attributes)
+
+
+def test_both_gates_refuse_the_token_after_a_log_out(gateway: SecureGateway, secret: str, cookie: str) -> None:
+    ended = cookie_of(login(gateway, "anna", secret))
+    bearer = f"Bearer {ended.partition('=')[2]}"
+    origin = own(gateway)["Origin"]
+    with gateway.websocket(Cookie=ended, Origin=origin) as socket:
+        assert "answer" in ask(socket, {"query": {"sparql": QUERY, "alias": "a"}})
+        assert gateway.https("POST", "/page/logout", b"", {"Cookie": ended, **own(gateway)}).status == 200
+        assert ask(socket, {"query": {"sparql": QUERY, "alias": "b"}})["error"] == "invalid_grant"
+    for headers in ({"Cookie": ended, "Sec-Fetch-Site": "same-origin"}, {"Authorization": bearer}):
+        answer = gateway.https("GET", "/page/now.json", b"", headers)
+        assert (answer.status, answer.json["error"]) == (401, "invalid_grant")
+    with gateway.websocket(Authorization=bearer) as socket:
+        assert ask(socket, {"query": {"sparql": QUERY, "alias": "c"}})["error"] == "invalid_grant"
+    assert gateway.https("GET", "/page/now.json", b"", {"Cookie": cookie, "Origin": origin}).status == 200, (
+        "another log-in"
+    )
+
+
+def test_a_log_out_without_a_good_cookie_is_no_error(gateway: SecureGateway, cookie: str) -> None:
+    for wrong in ("", f"{COOKIE}=x", f"{cookie}; {cookie}"):
+        assert gateway.https("POST", "/page/logout", b"", {"Cookie": wrong, **own(gateway)}).status == 200
+    headers = {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"}
+    assert gateway.https("GET", "/page/now.json", b"", headers).status == 200
+
+
+def test_a_log_out_survives_a_restart(tmp_path: Path) -> None:
+    with SecureGateway(tmp_path) as running:
+        secret = running.client("anna", read=["*"])
+        ended, good = (cookie_of(login(running, "anna", secret)) for _ in range(2))
+        assert running.https("POST", "/page/logout", b"", {"Cookie": ended, **own(running)}).status == 200
+    with SecureGateway(tmp_path) as running:
+        for cookie, status in ((ended, 401), (good, 200)):
+            headers = {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"}
+            assert running.https("GET", "/page/now.json", b"", headers).status == status
 
 
 def test_permissions_of_the_client_hold(gateway: SecureGateway) -> None:

@@ -1,0 +1,71 @@
+"""Tokens that a log-out has revoked, until they expire. They are stored, because the keys outlive a restart too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.security.lifetimes import Moment
+
+REVOKED = "revoked.json"
+REVOKED_MAX = 5_000
+"""Revoked tokens that have not expired."""
+PER_CLIENT_MAX = 100
+"""Those of one client, so that none can use up the room of the others."""
+
+
+class RevokedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """id: the claim `jti`; at, life_us: when it was issued, and its lifetime."""
+
+    id: str
+    client: str
+    at: Moment
+    life_us: int
+
+
+class RevokedTokens:
+    """The revoked tokens of a gateway, with their file in a folder. Raises ConfigurationError when it is damaged."""
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        self._path = folder / REVOKED
+        self._disk = disk
+        self._writing = asyncio.Lock()
+        try:
+            kept = msgspec.json.decode(self._path.read_bytes(), type=list[RevokedToken])
+        except FileNotFoundError:
+            kept = []
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigurationError(
+                f"{self._path} is damaged ({error}); restore a copy of it, or remove it and run "
+                "`lamplighter keys rotate --revoke`: clients then fetch new tokens"
+            ) from error
+        self._tokens = {one.id: one for one in kept}
+
+    def __contains__(self, token_id: str) -> bool:
+        return token_id in self._tokens
+
+    async def add(self, token: RevokedToken, now: Moment) -> None:
+        """Revokes a token; durable on return. Raises QueueFullError when there is no room, UnauthorizedError when it
+        cannot be stored: then the token is revoked until the next start."""
+        self._tokens = {
+            name: one for name, one in self._tokens.items() if not one.at.is_over_for_ever(one.life_us, now)
+        }
+        of_client = Counter(one.client for one in self._tokens.values())[token.client]
+        if token.id not in self._tokens and (of_client >= PER_CLIENT_MAX or len(self._tokens) >= REVOKED_MAX):
+            raise QueueFullError(
+                f"{of_client} tokens of this client and {len(self._tokens)} of all are revoked and have not expired; "
+                "there is no room for another. `lamplighter keys rotate --revoke` ends all tokens at once"
+            )
+        self._tokens[token.id] = token
+        async with self._writing:
+            content = msgspec.json.encode(list(self._tokens.values()))
+            try:
+                await asyncio.to_thread(self._disk.write_file, self._path, [content])
+            except OSError as error:
+                reason = f"the log-out cannot be stored: {error.strerror}; it is lost if the gateway restarts"
+                raise UnauthorizedError("security_error", reason, 500) from error
