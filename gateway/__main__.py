@@ -92,6 +92,7 @@ def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpars
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"lamplighter {version('lamplighter')}")
+    parser.set_defaults(command_parser=command_parser)  # for what is made from all commands
     commands = parser.add_subparsers(title="commands", required=True)
 
     def command(name: str, text: str, function: object, *, data: bool = True) -> argparse.ArgumentParser:

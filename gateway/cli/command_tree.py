@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +15,15 @@ PLACES = {
     "zsh": f"share/zsh/vendor-completions/_{PROGRAM}",
     "fish": f"share/fish/vendor_completions.d/{PROGRAM}.fish",
 }
-"""shell -> where it looks for the completion of a program, below /usr."""
-_MANUALS = "share/man/man1"
+"""shell -> where it looks for the completion of a program that a package has, below /usr."""
+MANUALS = "share/man/man1"
+LOCAL_PLACES = {
+    "bash": f"usr/local/share/bash-completion/completions/{PROGRAM}",
+    "zsh": f"usr/local/share/zsh/site-functions/_{PROGRAM}",
+    "fish": f"etc/fish/completions/{PROGRAM}.fish",  # it does not look below /usr/local
+}
+"""shell -> where it looks for the completion of a program that no package has, below /."""
+LOCAL_MANUALS = "usr/local/share/man/man1"
 
 
 @dataclass(frozen=True)
@@ -224,11 +231,15 @@ def _roff(text: str) -> str:
     return f"\\&{escaped}" if escaped[:1] in (".", "'") else escaped
 
 
-def write_files(folder: Path, parser: argparse.ArgumentParser) -> None:
-    """Writes the completions and manual pages at their places. folder: stands for /usr."""
+def texts(parser: argparse.ArgumentParser, places: Mapping[str, str], folder: str) -> dict[str, str]:
+    """The completions and manual pages by their paths. places: of completions, such as `PLACES`; folder: of pages."""
     root = tree(parser)
-    files = {PLACES[shell]: make(root) for shell, make in SHELLS.items()}
-    files |= {f"{_MANUALS}/{name}.1": text for name, text in manuals(root)}
-    for name, text in files.items():
+    completions = {places[shell]: make(root) for shell, make in SHELLS.items()}
+    return completions | {f"{folder}/{name}.1": text for name, text in manuals(root)}
+
+
+def write_files(folder: Path, parser: argparse.ArgumentParser) -> None:
+    """Writes the completions and manual pages at the places of a package. folder: stands for /usr."""
+    for name, text in texts(parser, PLACES, MANUALS).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import lamplighter
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, PROGRAM, texts
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 
 _PACKAGE = Path(lamplighter.__file__).parent
@@ -91,8 +92,9 @@ class Installer:
 
     # --- install ---
 
-    def install(self) -> None:
-        """Raises ConfigurationError; finished steps stay, and another run continues."""
+    def install(self, parser: argparse.ArgumentParser) -> None:
+        """Raises ConfigurationError; finished steps stay, and another run continues. parser: of all commands, for the
+        manual pages."""
         self._check_machine()
         packaged = self._packaged()
         if packaged:
@@ -108,6 +110,7 @@ class Installer:
             self._copy_environment()
             self._copy_units(top / "systemd", names)
             self._copy_settings(top)
+            self._write_manuals(parser)
         if not self._live:
             return
         if packaged:
@@ -213,6 +216,19 @@ class Installer:
         for document in sorted((top / "docs").glob("*.md")):  # the units name one of them
             self._write(f"{_DOCUMENTS}/{document.name}", document.read_bytes())
 
+    def _write_manuals(self, parser: argparse.ArgumentParser) -> None:
+        """Writes the manual pages and completions of this version, and removes pages of commands that it lacks."""
+        files = texts(parser, LOCAL_PLACES, LOCAL_MANUALS)
+        for name, text in files.items():
+            self._write(name, text.encode(), restart=False)
+        for path in self._manuals():
+            if path not in {self._path(name) for name in files}:
+                self._remove(path)
+
+    def _manuals(self) -> list[Path]:
+        folder = self._path(LOCAL_MANUALS)
+        return [*folder.glob(f"{PROGRAM}.1"), *sorted(folder.glob(f"{PROGRAM}-*.1"))]
+
     # --- uninstall ---
 
     def uninstall(self, *, purge: bool) -> None:
@@ -229,6 +245,7 @@ class Installer:
         paths = [units / name for name in names]
         paths += [self._path(f"etc/{folder}/lamplighter.conf") for folder in ("sysusers.d", "tmpfiles.d")]
         paths += [self._path(_PREFIX), self._path("usr/share/lamplighter"), self._path(_DOCUMENTS)]
+        paths += [*map(self._path, LOCAL_PLACES.values()), *self._manuals()]
         command = self._path(_COMMAND)
         if command.is_symlink() and command.readlink() == Path(_COMMAND_TARGET):
             paths.append(command)
@@ -264,12 +281,13 @@ class Installer:
         if not self._dry:
             self._run(command)
 
-    def _write(self, name: str, content: bytes, *, keep: bool = False) -> None:
+    def _write(self, name: str, content: bytes, *, keep: bool = False, restart: bool = True) -> None:
+        """keep: an existing file; restart: whether running services are restarted afterwards."""
         path = self._path(name)
         if path.exists() and (keep or path.read_bytes() == content):
             self._say(f"keep {path}")
             return
-        self._changed = True
+        self._changed |= restart
         self._say(f"write {path}")
         if not self._dry:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -392,7 +410,7 @@ def add_install_commands(commands: argparse._SubParsersAction[argparse.ArgumentP
 
 
 def _install(options: argparse.Namespace) -> int:
-    Installer(dry=options.dry_run).install()
+    Installer(dry=options.dry_run).install(options.command_parser())
     return 0
 
 

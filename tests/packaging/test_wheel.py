@@ -243,8 +243,9 @@ def test_shipping_and_collecting_name_the_extra_of_a_url(installation: Installat
 INSTALL = """
 import sys
 from pathlib import Path
+from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.cli.install import Installer
-Installer(root=Path(sys.argv[1]), run=lambda command: "").install()
+Installer(root=Path(sys.argv[1]), run=lambda command: "").install(command_parser())
 """
 IMPORT_ALL = """
 import importlib, pkgutil, lamplighter

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.__main__ import command_parser
+from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, SHELLS, manuals, tree
 from lamplighter.gateway.cli.install import Installer, base_interpreter, environment_files, sources
+from tests.support.components import require_command
 from tests.support.places import ROOT
 
 
@@ -30,6 +33,9 @@ class Machine:
         self.said.clear()
         return Installer(root=self.root, dry=dry, run=self.run, say=self.said.append)
 
+    def install(self, *, dry: bool = False) -> None:
+        self.installer(dry=dry).install(command_parser())
+
     def files(self) -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
 
@@ -37,13 +43,13 @@ class Machine:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     one = Machine(tmp_path_factory.mktemp("machine"))
-    one.installer().install()
+    one.install()
     return one
 
 
 def test_a_dry_run_says_all_and_does_nothing(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
-    machine.installer(dry=True).install()
+    machine.install(dry=True)
     assert not machine.files()
     assert f"write {tmp_path}/etc/systemd/system/lamplighter-gateway.service" in machine.said
 
@@ -87,13 +93,37 @@ def test_units_settings_and_users_are_there(machine: Machine) -> None:
     assert (machine.root / "usr/local/bin/lamplighter").is_symlink()
 
 
+def test_manual_pages_and_completions_are_where_programs_look_for_them(machine: Machine) -> None:
+    for shell, place in LOCAL_PLACES.items():
+        assert (machine.root / place).read_text() == SHELLS[shell](tree(command_parser()))
+    folder = machine.root / LOCAL_MANUALS
+    assert {path.stem for path in folder.iterdir()} == {name for name, _ in manuals(tree(command_parser()))}
+    for shell, options, variable in (("zsh", ["-f"], "fpath"), ("fish", [], "fish_complete_path")):
+        line = [require_command(shell), *options, "-c", f"echo ${variable}"]
+        looked = subprocess.run(line, capture_output=True, text=True, check=True, timeout=120).stdout.split()
+        assert str(Path("/", LOCAL_PLACES[shell]).parent) in looked
+
+
+def test_pages_of_former_commands_go_and_services_are_not_restarted_for_pages(live: Machine) -> None:
+    folder = live.root / LOCAL_MANUALS
+    (folder / "lamplighter-former.1").write_text("old")
+    (folder / "lamplighter-load.1").write_text("old")
+    (folder / "lamp.1").write_text("of another program")
+    live.asked.clear()
+    live.install()
+    assert not (folder / "lamplighter-former.1").exists()
+    assert (folder / "lamplighter-load.1").read_text() != "old"
+    assert (folder / "lamp.1").exists()
+    assert asked(live, "try-restart") == []
+
+
 def test_once_more_changes_nothing_and_keeps_what_the_operator_has_changed(machine: Machine) -> None:
     settings = machine.root / "etc/lamplighter/lamplighter.toml"
     settings.write_text(settings.read_text() + "# mine\n")
     unit = machine.root / "etc/systemd/system/lamplighter-mqtt.service"
     unit.write_text("old")
     before = machine.files()
-    machine.installer().install()
+    machine.install()
     assert f"keep {settings}" in machine.said
     assert f"write {unit}" in machine.said
     after = machine.files()
@@ -112,7 +142,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     )
     monkeypatch.setattr(Installer, "_check_machine", lambda installer: setattr(installer, "_live", True))
     machine = Machine(tmp_path)
-    machine.installer().install()
+    machine.install()
     for name in ("lamplighter.target", "lamplighter-mqtt.service"):
         link = tmp_path / "etc/systemd/system/lamplighter.target.wants" / name
         link.parent.mkdir(exist_ok=True)
@@ -135,17 +165,17 @@ def test_one_that_was_interrupted_before_anything_was_enabled_is_a_first_one(liv
     for link in (live.root / "etc/systemd/system/lamplighter.target.wants").iterdir():
         link.unlink()
     live.asked.clear()
-    live.installer().install()
+    live.install()
     assert asked(live, "start") == [["lamplighter.target"]]
 
 
 def test_an_upgrade_leaves_stopped_what_was_and_starts_what_is_new(live: Machine) -> None:
     live.asked.clear()
     (live.root / "etc/systemd/system/lamplighter-gateway.service").write_text("old")
-    live.installer().install()
+    live.install()
     assert (asked(live, "enable"), asked(live, "start"), len(asked(live, "try-restart"))) == ([], [], 1)
     (live.root / "etc/systemd/system/lamplighter-sync.timer").unlink()
-    live.installer().install()
+    live.install()
     assert asked(live, "enable") == asked(live, "start") == [["lamplighter-sync.timer"]]
 
 
@@ -158,7 +188,7 @@ def test_what_the_package_leaves_when_it_is_removed_is_no_package(live: Machine)
     (live.root / "var/lib/dpkg/info").mkdir(parents=True)
     (live.root / "var/lib/dpkg/info/lamplighter.list").touch()
     (live.root / "etc/systemd/system/lamplighter-mqtt.service").write_text("old")
-    live.installer().install()
+    live.install()
     unit = live.root / "etc/systemd/system/lamplighter-mqtt.service"
     assert unit.read_bytes() == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
     assert any("the package lamplighter was removed" in line for line in live.said)
@@ -171,7 +201,7 @@ def test_the_command_of_somebody_else_stays(live: Machine) -> None:
     for make in (lambda: command.write_text("mine"), lambda: command.symlink_to("/opt/mine")):
         command.unlink()
         make()
-        live.installer().install()
+        live.install()
         live.installer().uninstall(purge=False)
         assert command.is_symlink() or command.read_text() == "mine"
     assert command.readlink() == Path("/opt/mine")
@@ -182,11 +212,11 @@ def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path, monke
         "lamplighter.gateway.cli.install.environment_files", lambda: iter([(ROOT / "LICENSE", Path("one.py"))])
     )
     machine = Machine(tmp_path)
-    machine.installer().install()
+    machine.install()
     monkeypatch.setattr(
         "lamplighter.gateway.cli.install.environment_files", lambda: iter([(ROOT / "LICENSE", Path("two.py"))])
     )
-    machine.installer().install()
+    machine.install()
     assert {path.name for path in (tmp_path / "usr/lib/lamplighter/lib").rglob("*.py")} == {"two.py"}
     assert [path.name for path in (tmp_path / "usr/lib").iterdir()] == ["lamplighter"]
 
@@ -198,7 +228,7 @@ def test_uninstall_keeps_settings_and_data_until_it_is_told_to_purge(
         "lamplighter.gateway.cli.install.environment_files", lambda: iter([(ROOT / "LICENSE", Path("one.py"))])
     )
     machine = Machine(tmp_path)
-    machine.installer().install()
+    machine.install()
     data = tmp_path / "var/lib/lamplighter/log"
     data.mkdir(parents=True)
     (data / "segment").write_text("x")
@@ -229,7 +259,7 @@ def test_a_package_is_apts_to_remove(tmp_path: Path) -> None:
 def test_only_root_installs_on_the_machine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ConfigurationError, match="only root"):
-        Installer().install()
+        Installer().install(command_parser())
 
 
 def test_the_interpreter_is_one_that_services_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
