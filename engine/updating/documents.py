@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,9 @@ from lamplighter.engine.terms import Quad, Term, is_iri
 
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of the largest document, decompressed, and characters of its quads as N-Quads; the default."""
+
+ATTRIBUTES_MAX = 1000
+"""Of an XML element, with declarations of prefixes. The native parser needs time in the square of their number."""
 
 Source = bytes | str | os.PathLike[str]
 """A document: its bytes, or the path of its file."""
@@ -153,7 +156,8 @@ def check_xml(body: bytes) -> None:
     """Refuses XML that must not get to the native parser.
 
     Raises RequestSyntaxError for what is not well-formed UTF-8, UnsupportedRequestError for a DOCTYPE, and
-    LimitExceededError for elements that are nested more than `NESTING_MAX` deep.
+    LimitExceededError for elements that are nested more than `NESTING_MAX` deep, or have more than `ATTRIBUTES_MAX`
+    attributes.
     """
     # The native parser reads UTF-8 and nothing else. In another encoding expat would read another document.
     try:
@@ -166,9 +170,11 @@ def check_xml(body: bytes) -> None:
     def doctype(*_: object) -> None:
         raise UnsupportedRequestError("RDF/XML with a DOCTYPE is not read; write entities as the characters themselves")
 
-    def begin(*_: object) -> None:
+    def begin(_: str, attributes: Sequence[str]) -> None:
         nonlocal depth
         depth += 1
+        if len(attributes) > 2 * ATTRIBUTES_MAX:  # names and values
+            raise LimitExceededError(f"an element has more than {ATTRIBUTES_MAX} attributes; use several elements")
         if depth > NESTING_MAX:
             raise LimitExceededError(
                 f"elements are nested more than {NESTING_MAX} deep; refer to nodes by rdf:resource or rdf:nodeID"
@@ -178,6 +184,7 @@ def check_xml(body: bytes) -> None:
         nonlocal depth
         depth -= 1
 
+    parser.ordered_attributes = True
     parser.StartDoctypeDeclHandler = doctype
     parser.StartElementHandler = begin
     parser.EndElementHandler = end

@@ -30,7 +30,7 @@ from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.history.verification import verify
-from lamplighter.gateway.log.damage import accept_damage, read_damage
+from lamplighter.gateway.log.damage import Acceptance, DamageReport, accept_damage, read_damage
 from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.settings import Settings
@@ -102,15 +102,15 @@ def _verify(options: argparse.Namespace) -> int:
         print(json.dumps(told | {"problems": list(map(str, report.problems))}))
         return 1 if report.problems else 0
     span = "" if report.first is None or report.last is None else f", {shown(report.first)} to {shown(report.last)}"
-    print(f"gateway    {report.gateway}")
+    print(f"gateway    {printable(report.gateway)}")
     records, segments = counted(report.records, "record"), counted(report.segments, "segment")
     print(f"log        {records} in {segments}, {report.sealed} of them sealed{span}")
     print(f"snapshots  {', '.join(map(shown, report.snapshots)) or 'none'}")
     print(f"replay     {counted(report.quads, 'quad')} from {counted(report.replayed, 'record')}")
     for note in report.notes:
-        print(f"note       {note}")
+        print(f"note       {printable(note)}")
     for problem in report.problems:
-        print(f"PROBLEM    {problem}")
+        print(f"PROBLEM    {printable(str(problem))}")
     damage = read_damage(data)
     for one in damage:
         print(f"DAMAGE     {printable(f'{one.found[:19]}Z: ' if one.found else '')}{printable(one.reason)}")
@@ -118,13 +118,14 @@ def _verify(options: argparse.Namespace) -> int:
     print(f"verdict    {counted(count, 'problem') if count else 'good'}")
     if damage and not options.accept:
         print("accept the damage with `lamplighter verify --accept`; until then the gateway reports it")
-    if options.accept and not _accepted(options, settings, data, len(damage)):
+    if options.accept and not _accepted(options, settings, data, damage):
         return 1
     return 1 if count else 0
 
 
-def _accepted(options: argparse.Namespace, settings: Settings, data: Path, count: int) -> bool:
-    """Accepts the reports of damage. False if the user does not want to. Raises ConfigurationError."""
+def _accepted(options: argparse.Namespace, settings: Settings, data: Path, damage: list[DamageReport]) -> bool:
+    """Accepts the reports of damage that were shown. False if the user does not want to. Raises ConfigurationError."""
+    count = len(damage)
     if not count:
         print("there is no damage to accept")
         return True
@@ -133,7 +134,7 @@ def _accepted(options: argparse.Namespace, settings: Settings, data: Path, count
         return False
     user, clock = _user(), MachineClock(settings.gateway.clock_trusted)
     try:
-        accept_damage(data, Disk(), iso(clock.wall()), user)
+        accept_damage(data, Disk(), Acceptance(iso(clock.wall()), user, damage))
     except OSError as error:
         raise ConfigurationError(f"{data}: {error.strerror}; the damage is not accepted") from error
     audit("damage accepted", reports=count, user=user, data=data)

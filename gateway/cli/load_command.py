@@ -16,13 +16,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from lamplighter.engine.errors import ConfigurationError, GatewayError, RefusedError, UpstreamError
+from lamplighter.engine.errors import (
+    ConfigurationError,
+    GatewayError,
+    LimitExceededError,
+    RefusedError,
+    UpstreamError,
+)
 from lamplighter.engine.tables import counted
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Quad, Term, is_blank
 from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.progress import ProgressBar
 from lamplighter.gateway.cli.reaching import add_reach_options, called, sparql_paths
+from lamplighter.gateway.texts import printable
 
 SLICE_QUADS = 1000
 SLICE_CHARACTERS = 128 * 1024
@@ -54,21 +61,37 @@ def _load(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigurationError(f"{options.file}: {error.strerror}; name an RDF file") from error
     quads = quads_of(document, graph, options.base, TERM_BYTES_MAX, DOCUMENT_BYTES_MAX)
-    sent = _send(options, quads)
+    portions = list(slices(quads))
+    check_sizes(portions, str(options.file))
+    sent = _send(options, quads, portions)
     if options.json:
         print(json.dumps({"file": str(options.file), "quads": len(quads), "updates": sent}))
     else:
         place = "the default graph and the graphs of the file" if graph is None else graph
-        print(f"loaded {counted(len(quads), 'quad', ',')} of {options.file} into {place}, in {counted(sent, 'update')}")
+        loaded = f"{counted(len(quads), 'quad', ',')} of {printable(str(options.file))}"
+        print(f"loaded {loaded} into {printable(place)}, in {counted(sent, 'update')}")
     return 0
 
 
-def _send(options: argparse.Namespace, quads: Sequence[Quad]) -> int:
-    """Sends all quads; returns the number of updates. An error says what was loaded."""
+def check_sizes(portions: Iterable[Sequence[Quad]], name: str) -> None:
+    """Raises LimitExceededError if an update would be larger than a request. name: of the file."""
+    from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX  # loads the store's library
+
+    for one in portions:
+        if sum(map(_characters, one)) > SLICE_CHARACTERS and len(update_text(one).encode()) > REQUEST_BYTES_MAX:
+            raise LimitExceededError(
+                f"{name}: blank nodes connect {counted(len(one), 'quad', ',')}, which need one update of more than "
+                f"{REQUEST_BYTES_MAX} bytes; nothing was loaded; give the nodes IRIs"
+            )
+
+
+def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable[Sequence[Quad]]) -> int:
+    """Sends all quads; returns the number of updates. An error says what was loaded. portions: the quads of each
+    update."""
     run, sent, anonymous = secrets.token_hex(8), 0, 0
-    with ProgressBar(f"load {options.file.name}", "quads", len(quads)) as bar:
+    with ProgressBar(f"load {printable(options.file.name)}", "quads", len(quads)) as bar:
         try:
-            for one in slices(quads):
+            for one in portions:
                 _send_one(options, update_text(one), f"load-{run}-{sent}")
                 sent += 1
                 anonymous += sum(map(_has_blank, one))
@@ -80,7 +103,7 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad]) -> int:
                 else "run the command again: quads that are there stay as they are"
             )
             told = f"{bar.done:,} of {counted(len(quads), 'quad', ',')} are loaded; {again}"
-            print(f"lamplighter: {options.file}: {told}", file=sys.stderr)
+            print(f"lamplighter: {printable(str(options.file))}: {told}", file=sys.stderr)
             raise
     return sent
 

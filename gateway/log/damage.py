@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 
 DAMAGE, ACCEPTED = "damage.json", "damage-accepted.json"
@@ -49,9 +50,11 @@ def read_damage(data: Path) -> list[DamageReport]:
         return [DamageReport("", f"{path} cannot be read: {error}")]
 
 
-def accept_damage(data: Path, disk: Disk, accepted: str, user: str) -> None:
-    """Accepts all reports. Raises OSError; then none is accepted."""
-    acceptance = Acceptance(accepted, user, read_damage(data))
+def accept_damage(data: Path, disk: Disk, acceptance: Acceptance) -> None:
+    """Accepts all reports. Raises OSError, and ConfigurationError if there are others than those that the user has
+    seen; then none is accepted."""
+    if read_damage(data) != acceptance.reports:
+        raise ConfigurationError("there is other damage by now; run the command again to see it")
     disk.write_file(data / ACCEPTED, [msgspec.json.encode(acceptance) + b"\n"])
     disk.remove(data / DAMAGE)
     disk.sync_folder(data)

@@ -152,7 +152,12 @@ class HttpApplication:
         try:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")
-            return await place.handler(request, caller)
+            answer = await place.handler(request, caller)
+            if WAITED in request.scope and place.need is not Need.NOTHING:  # it may have lost its rights meanwhile
+                caller = self._gatekeeper.http_caller(request)
+                if place.need is Need.OPERATOR:
+                    caller.require_operator(f"use {place.path}")
+            return answer
         except AccessDeniedError as error:
             self._gatekeeper.denied(caller, place.path.strip("/"), error)
             raise

@@ -122,7 +122,10 @@ class OwnComponents:
         if self._clock.trusted() or self._settings().gateway.clock_trusted == "never":
             return Component(name=CLOCK)
         reason = "the clock is not synchronised; delayed updates with `at` wait"
-        cure = 'check NTP (`timedatectl`); without a time server, set the clock and gateway.clock_trusted = "always"'
+        cure = (
+            "check the network and NTP (`timedatectl`). Without a time server, set gateway.clock_trusted: "
+            '"always" if the machine has a clock that runs without power, else "never"'
+        )
         return not_ok(CLOCK, "degraded", reason, cure)
 
     def _security(self) -> Component:

@@ -21,6 +21,18 @@ async def command(folder: Path, *arguments: object) -> subprocess.CompletedProce
     return await asyncio.to_thread(lamplighter, *arguments, "--config", folder / "lamplighter.toml")
 
 
+def test_texts_of_a_data_folder_are_shown_without_control_characters(tmp_path: Path) -> None:
+    for name in ("log", "snapshots", "damaged"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "identity").write_text("gw-\x1b[31m\u202e\n")
+    (tmp_path / "log" / "1-000000000001.ndjson.zst").write_bytes(b"")
+    (tmp_path / "damaged" / "a\x9b2J").write_bytes(b"")
+    done = lamplighter("verify", "--data", tmp_path, cwd=tmp_path)
+    assert "gateway    gw-\\u001B[31m\\u202E" in done.stdout, done
+    assert "a\\u009B2J: set aside" in done.stdout
+    assert done.stdout.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lamplighter.engine import Engine
-from lamplighter.engine.errors import RefusedError
+from lamplighter.engine.errors import LimitExceededError, RefusedError
 from lamplighter.engine.terms import Quad, iri, literal
 from lamplighter.gateway.cli import load_command
 from lamplighter.gateway.cli.load_command import SLICE_CHARACTERS, SLICE_QUADS, slices, update_text
@@ -120,6 +120,33 @@ def test_an_error_says_what_was_loaded(
         load(tmp_path, "\n".join(triple.format(number) for number in range(2500)))
     assert not pauses, "it is not a passing error"
     assert told in capsys.readouterr().err
+
+
+def test_blank_nodes_that_need_a_larger_update_than_the_gateway_takes_are_refused_before_anything_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway({}, again=False)
+    monkeypatch.setattr(load_command, "called", gateway.called)
+    monkeypatch.setattr("lamplighter.engine.sparql.requests.REQUEST_BYTES_MAX", SLICE_CHARACTERS)
+    lines = [f"_:a <urn:p{number}> {number} ." for number in range(10_000)]
+    with pytest.raises(LimitExceededError, match="blank nodes connect 10,000 quads"):
+        load(tmp_path, "\n".join(["<urn:a> <urn:b> 1 .", *lines]))
+    assert not gateway.paths
+
+
+def test_the_name_of_a_file_is_printed_without_control_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = Gateway({1: ("forbidden", 403)}, again=True)
+    monkeypatch.setattr(load_command, "called", gateway.called)
+    folder = tmp_path / "\x1b[31m"
+    folder.mkdir()
+    load(folder, "<urn:a> <urn:b> 1 .")
+    with pytest.raises(RefusedError):
+        load(folder, "<urn:a> <urn:b> 1 .")
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err
+    assert "u001B" in captured.out and "u001B" in captured.err
 
 
 def test_a_progress_bar_is_shown_at_a_terminal_only(

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log.damage import (
     ACCEPTED,
@@ -21,6 +22,10 @@ from lamplighter.gateway.log.damage import (
 )
 
 ONE, TWO = DamageReport("2026-11-21T02:00:00Z", "one"), DamageReport("2026-11-21T02:00:01Z", "two")
+
+
+def accept(data: Path, disk: Disk | None = None) -> None:
+    accept_damage(data, disk or Disk(), Acceptance("2026-11-21T03:00:00Z", "jo", read_damage(data)))
 
 
 class FailingDisk(Disk):
@@ -43,7 +48,7 @@ def test_reports_stay_over_restarts_until_they_are_accepted(tmp_path: Path) -> N
     assert known.reports() == read_damage(tmp_path) == [ONE, TWO]
     again = KnownDamage(tmp_path, Disk())
     assert again.reports() == [ONE, TWO]
-    accept_damage(tmp_path, Disk(), "2026-11-21T03:00:00Z", "jo")
+    accept(tmp_path)
     assert known.reports() == again.reports() == read_damage(tmp_path) == []
     accepted = msgspec.json.decode((tmp_path / ACCEPTED).read_bytes(), type=Acceptance)
     assert accepted == Acceptance("2026-11-21T03:00:00Z", "jo", [ONE, TWO])
@@ -69,8 +74,19 @@ def test_damage_that_cannot_be_accepted_stays(tmp_path: Path) -> None:
     KnownDamage(tmp_path, disk).add(ONE)
     disk.fails = True
     with pytest.raises(OSError, match="No space"):
-        accept_damage(tmp_path, disk, "now", "jo")
+        accept(tmp_path, disk)
     assert read_damage(tmp_path) == [ONE]
+
+
+def test_damage_that_was_not_shown_is_not_accepted(tmp_path: Path) -> None:
+    """A start may find more while the user is asked."""
+    known = KnownDamage(tmp_path, Disk())
+    known.add(ONE)
+    shown = read_damage(tmp_path)
+    known.add(TWO)
+    with pytest.raises(ConfigurationError, match="run the command again"):
+        accept_damage(tmp_path, Disk(), Acceptance("2026-11-21T03:00:00Z", "jo", shown))
+    assert read_damage(tmp_path) == [ONE, TWO]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"[" * 100_000, b"\xff"])
@@ -78,7 +94,7 @@ def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path, content: bytes) ->
     (tmp_path / DAMAGE).write_bytes(content)
     [report] = read_damage(tmp_path)
     assert "cannot be read" in report.reason
-    accept_damage(tmp_path, Disk(), "now", "jo")
+    accept(tmp_path)
     assert read_damage(tmp_path) == []
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lamplighter.engine.errors import ChangeLogError, GatewayError, UnknownDelayedError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.log.damage import accept_damage
+from lamplighter.gateway.log.damage import Acceptance, accept_damage, read_damage
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import LogSettings, Settings
@@ -214,7 +214,7 @@ async def test_damage_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
     found = restarted(tmp_path, clock)
     assert "damaged" in found["problems"][0], "until an operator accepts it"
     assert found == before
-    accept_damage(tmp_path, Disk(), "2026-11-23T10:00:00Z", "root")
+    accept_damage(tmp_path, Disk(), Acceptance("2026-11-23T10:00:00Z", "root", read_damage(tmp_path)))
     assert restarted(tmp_path, clock)["problems"] == []
 
 

@@ -11,7 +11,7 @@ from lamplighter.engine.errors import (
     RequestSyntaxError,
     UnsupportedRequestError,
 )
-from lamplighter.engine.updating.documents import check_xml
+from lamplighter.engine.updating.documents import ATTRIBUTES_MAX, check_xml
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
 from lamplighter.gateway.workers import rdf_bodies
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
@@ -19,6 +19,8 @@ from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from tests.support.forks import no_forks
 from tests.support.hostile_texts import DEEP, LAUGHS, RDF
 from tests.support.running_gateway import until
+
+MANY_ATTRIBUTES = " ".join(f"a{number}='b'" for number in range(ATTRIBUTES_MAX + 1))
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,8 @@ from tests.support.running_gateway import until
         (f'<?xml version="1.0" encoding="utf-16"?>{LAUGHS}', UnsupportedRequestError),
         ("<!DOCTYPE rdf:RDF>" + RDF.format(""), UnsupportedRequestError),
         (DEEP, LimitExceededError),
+        (f"<r {MANY_ATTRIBUTES}/>", LimitExceededError),
+        (f"<r {MANY_ATTRIBUTES.replace('a', 'xmlns:a')}/>", LimitExceededError),
         ("<a><b></a>", RequestSyntaxError),
         ("", RequestSyntaxError),
     ],

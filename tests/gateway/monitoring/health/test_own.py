@@ -13,7 +13,7 @@ import pytest
 
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.log.damage import DamageReport, accept_damage
+from lamplighter.gateway.log.damage import Acceptance, DamageReport, accept_damage, read_damage
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.health import own as own_module
 from lamplighter.gateway.monitoring.health.components import Component
@@ -91,7 +91,7 @@ def test_a_clock_that_is_not_synchronised(tmp_path: Path) -> None:
         "degraded",
         "the clock is not synchronised; delayed updates with `at` wait",
     )
-    assert "timedatectl" in found.cure
+    assert all(text in found.cure for text in ("timedatectl", '"always"', '"never"'))
 
 
 def test_a_clock_that_is_never_trusted_is_as_set(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_damage_stays_until_it_is_accepted(tmp_path: Path) -> None:
     own.log.close()
     again = Own(tmp_path)
     assert again.of("log").state == "failed", "also after a restart"
-    accept_damage(tmp_path, Disk(), "2026-11-21T03:00:00Z", "jo")
+    accept_damage(tmp_path, Disk(), Acceptance("2026-11-21T03:00:00Z", "jo", read_damage(tmp_path)))
     assert again.of("log").state == "ok", "without a restart"
     assert not again.parts.damaged()
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from starlette.requests import Request
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http import gate, past
+from lamplighter.gateway.gates.http.past import PastRequests
+from lamplighter.gateway.log.snapshots import Place
 from tests.support.forks import forks
 from tests.support.running_gateway import FORM, TIMEOUT_S, Answer, http, query, rows, running_gateway, until, update
+from tests.support.secure_gateway import SecureGateway
 
 
 async def log(addresses: Addresses, **parameters: str) -> dict[str, Any]:
@@ -340,3 +346,32 @@ async def test_explanations_have_bounded_texts(gateway: Addresses) -> None:
     assert len((await http(url, last="3")).json["outcomes"]) == 3
     answer = await http(url, last="40")
     assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+
+
+@pytest.mark.parametrize("removed", [True, False], ids=["removed", "permission taken"])
+def test_a_client_that_loses_its_rights_while_it_waits_gets_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    waits = threading.Event()
+    wait = PastRequests._wait
+
+    async def noted(self: PastRequests, request: Request, after: Place, seconds: float) -> None:
+        waits.set()
+        await wait(self, request, after, seconds)
+
+    monkeypatch.setattr(PastRequests, "_wait", noted)
+    with SecureGateway(tmp_path) as gateway, ThreadPoolExecutor(1) as thread:
+        token = gateway.bearer("anna", gateway.client("anna", operate=True))
+        writer = gateway.bearer("jo", gateway.client("jo", write=["default"]))
+        newest = gateway.https("GET", "/log", headers={"Authorization": token}).json["newest"]
+        target = f"/log?after={newest}&wait=30"
+        answer = thread.submit(gateway.https, "GET", target, headers={"Authorization": token})
+        assert waits.wait(TIMEOUT_S)
+        if removed:
+            assert gateway.local("DELETE", "/clients/anna").status == 200
+        else:
+            permissions = json.dumps({"operate": False})
+            assert gateway.local("PUT", "/clients/anna", permissions).status == 200
+        headers = {"Authorization": writer, "Content-Type": "application/sparql-update"}
+        assert gateway.https("POST", "/update", "INSERT DATA { <http://x> <http://p> 1 }", headers).status == 200
+        assert answer.result(TIMEOUT_S).status == (401 if removed else 403)
