@@ -111,12 +111,19 @@ class Registry:
     @property
     def query(self) -> str:
         """All devices; a row is read by `entry`."""
+        return self._query("?device")
+
+    def query_of(self, identity: str) -> str:
+        """As `query`, of one device. Raises ValueError for a text that is no identity."""
+        return self._query(self._below(f"device/{identity}"))
+
+    def _query(self, device: str) -> str:
         return f"""\
 SELECT ?announcement ?adoption ?name ?area WHERE {{
   GRAPH {self.graph} {{
-    ?device <{ANNOUNCEMENT}> ?announcement ; <{ADOPTION}> ?adoption .
-    OPTIONAL {{ ?device <{GIVEN_NAME}> ?name }}
-    OPTIONAL {{ ?device <{GIVEN_AREA}> ?area }}
+    {device} <{ANNOUNCEMENT}> ?announcement ; <{ADOPTION}> ?adoption .
+    OPTIONAL {{ {device} <{GIVEN_NAME}> ?name }}
+    OPTIONAL {{ {device} <{GIVEN_AREA}> ?area }}
   }}
 }}"""
 

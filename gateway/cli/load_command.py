@@ -92,7 +92,7 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable
     with ProgressBar(f"load {printable(options.file.name)}", "quads", len(quads)) as bar:
         try:
             for one in portions:
-                _send_one(options, update_text(one), f"load-{run}-{sent}")
+                _send_one(options, update_text(one), f"load-{run}-{sent}", reached=sent > 0)
                 sent += 1
                 anonymous += sum(map(_has_blank, one))
                 bar.advance(len(one))
@@ -108,8 +108,9 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable
     return sent
 
 
-def _send_one(options: argparse.Namespace, text: str, request_id: str) -> None:
-    """Sends an update; again after a passing error. The request id gives it one effect."""
+def _send_one(options: argparse.Namespace, text: str, request_id: str, *, reached: bool) -> None:
+    """Sends an update; again after a passing error. The request id gives it one effect. reached: whether the gateway
+    has answered before: it may restart. A first failure to connect is not a passing one: there is no gateway."""
     path = f"{sparql_paths(options)[1]}?{urlencode({'request_id': request_id})}"
     for attempt in range(_TRIES):
         try:
@@ -118,8 +119,8 @@ def _send_one(options: argparse.Namespace, text: str, request_id: str) -> None:
                 answer.read()
             return
         except (RefusedError, UpstreamError) as error:
-            # A first failure to connect is not a passing one: there is no gateway.
-            if not error.retriable or attempt == _TRIES - 1 or (isinstance(error, UpstreamError) and not attempt):
+            missing = isinstance(error, UpstreamError) and not attempt and not reached
+            if not error.retriable or attempt == _TRIES - 1 or missing:
                 raise
             time.sleep(_PAUSE_S * 2**attempt)
 

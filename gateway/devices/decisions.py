@@ -88,6 +88,15 @@ class Devices:
         rows = await self._dataset.rows(self.registry.query)
         return await asyncio.to_thread(self._read, rows)  # many take long
 
+    async def entry(self, identity: str) -> Entry | None:
+        """The device with an identity, if it is there and can be read."""
+        try:
+            query = self.registry.query_of(identity)
+        except ValueError:
+            return None
+        rows = await self._dataset.rows(query)
+        return next((one for one in self._read(rows)[0] if one.identity == identity), None)
+
     def _read(self, rows: Sequence[Row]) -> tuple[list[Entry], list[str]]:
         found, faults = [], []
         for row in rows:
@@ -137,7 +146,7 @@ class Devices:
         if name is None and area is None:
             raise ValueError("write the new name, the area, or both")
         await self._dataset.update(self.registry.naming(entry, name=name, area=area))
-        found = _now(entry, (await self.entries())[0])
+        found = _now(entry, await self.entry(entry.identity))
         if isinstance(found, NotDecidedError):
             raise found
         if not _has(found, name, area):
@@ -148,7 +157,7 @@ class Devices:
         """Removes a device with its description, rules and live observations. One that is still announced is proposed
         again. Raises NotDecidedError."""
         await self._dataset.update(self.registry.removal(entry))
-        now = next((one for one in (await self.entries())[0] if one.identity == entry.identity), None)
+        now = await self.entry(entry.identity)
         if now is not None and not _is_proposed_again(entry, now):
             raise _still(now)
 
@@ -175,8 +184,11 @@ class Devices:
     ) -> list[Entry | NotDecidedError]:
         for entry in entries:
             await self._dataset.update(update(entry))
-        found = (await self.entries())[0] if entries else []
-        told = [_now(before, found) for before in entries]
+        if len(entries) == 1:
+            found = {entry.identity: await self.entry(entry.identity) for entry in entries}
+        else:
+            found = {entry.identity: entry for entry in (await self.entries())[0]} if entries else {}
+        told = [_now(before, found.get(before.identity)) for before in entries]
         return [one if isinstance(one, NotDecidedError) or one.adoption == state else _still(one) for one in told]
 
     def refused_topics(self, device: Device) -> list[str]:
@@ -185,12 +197,11 @@ class Devices:
         return [not_permitted(topic) for topic in topics if not permits(self._commands, topic)]
 
 
-def _now(before: Entry, found: Sequence[Entry]) -> Entry | NotDecidedError:
-    """The device as it is now."""
-    entry = next((one for one in found if one.identity == before.identity), None)
-    if entry is None:
+def _now(before: Entry, found: Entry | None) -> Entry | NotDecidedError:
+    """The device as it is now, if it was found."""
+    if found is None:
         return NotDecidedError(f"{before.identity} is not there any more: it changed meanwhile; try again")
-    return entry
+    return found
 
 
 def _is_proposed_again(before: Entry, now: Entry) -> bool:

@@ -109,7 +109,7 @@ class DeviceRequests:
                 return json_answer(await listing.all(), headers=_HEADERS)
             if action is not None and action.action == "set" and name.startswith("actuator/"):
                 return await _set(devices, None, name, action)
-            entry = await named_entry(devices, name)
+            entry = await devices.entry(name)
             if entry is None:
                 return no_device(name)
             if action is None:
@@ -117,11 +117,6 @@ class DeviceRequests:
             return await _done(devices, entry, action)
         finally:
             self._busy -= 1
-
-
-async def named_entry(devices: Devices, name: str) -> Entry | None:
-    """The device with an identity."""
-    return next((one for one in (await devices.entries())[0] if one.identity == name), None)
 
 
 def no_device(name: str) -> Refusal:

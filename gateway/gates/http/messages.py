@@ -12,7 +12,7 @@ from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.engine.protocol import KeptMessage
 from lamplighter.gateway.gates.http.answers import json_answer
 from lamplighter.gateway.gates.http.calls import fields
-from lamplighter.gateway.gates.http.devices import OwnDataset, named_entry, no_device
+from lamplighter.gateway.gates.http.devices import OwnDataset, no_device
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
@@ -55,7 +55,7 @@ class MessageRequests:
 
         settings = self._runner.settings
         dataset = OwnDataset(self._runner, caller, cause(request, caller))
-        entry = await named_entry(Devices(dataset, settings.gateway.base_iri, settings.mqtt.commands), name)
+        entry = await Devices(dataset, settings.gateway.base_iri, settings.mqtt.commands).entry(name)
         if entry is None:
             return no_device(name)
         places = message_places(entry.device)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lamplighter.engine import Engine
-from lamplighter.engine.errors import LimitExceededError, RefusedError
+from lamplighter.engine.errors import LimitExceededError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Quad, iri, literal
 from lamplighter.gateway.cli import load_command
 from lamplighter.gateway.cli.load_command import SLICE_CHARACTERS, SLICE_QUADS, slices, update_text
@@ -147,6 +147,35 @@ def test_the_name_of_a_file_is_printed_without_control_characters(
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
     assert "u001B" in captured.out and "u001B" in captured.err
+
+
+def test_a_gateway_that_restarts_gets_the_same_update_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    gateway = Gateway({}, again=False)
+    down = [UpstreamError("no gateway answers")] * 2
+
+    def called(*arguments: Any) -> Any:
+        if gateway.done == 1 and down:
+            gateway.paths.append(arguments[2])
+            raise down.pop()
+        return gateway.called(*arguments)
+
+    monkeypatch.setattr(load_command, "called", called)
+    assert load(tmp_path, "\n".join(f"<urn:s{n}> <urn:p> {n} ." for n in range(2500))) == 0
+    assert (len(gateway.paths), len(set(gateway.paths)), len(pauses)) == (5, 3, 2)
+
+
+def test_a_gateway_that_is_not_there_is_an_error_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    def called(*_: object) -> Any:
+        raise UpstreamError("no gateway answers")
+
+    monkeypatch.setattr(load_command, "called", called)
+    with pytest.raises(UpstreamError):
+        load(tmp_path, "<urn:s> <urn:p> 1 .")
+    assert not pauses
 
 
 def test_a_progress_bar_is_shown_at_a_terminal_only(

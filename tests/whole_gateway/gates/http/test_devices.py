@@ -16,6 +16,7 @@ from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.engine.terms import XSD, iri, literal
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.devices.decisions import Row
 from lamplighter.gateway.gates.http import devices as handlers
 from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.ontology.vocabulary import ONLINE
@@ -231,3 +232,26 @@ async def test_the_command_and_the_gate_make_the_same_of_a_device(house: Address
     found = await asyncio.to_thread(command, "devices", "adopt", LAMP.identity, "--area", "Hall", "--config", toml)
     assert found.returncode == 0, found.stderr
     assert await everything() == by_gate
+
+
+async def test_a_decision_about_one_device_reads_no_other(house: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be thousands."""
+    read: list[int] = []
+    rows_of = handlers.OwnDataset.rows
+
+    async def noted(self: handlers.OwnDataset, query: str) -> list[Row]:
+        found = await rows_of(self, query)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(handlers.OwnDataset, "rows", noted)
+    await get(house, LAMP.identity)
+    for action in ({"action": "adopt"}, {"action": "rename", "name": "x"}, {"action": "ignore"}, {"action": "remove"}):
+        await done(house, LAMP.identity, **action)
+    assert max(read) == 1 < len(FOUND), read
+
+
+@pytest.mark.parametrize("name", ["x%3E%20%3Fp%20%3Fo%20%7D%7D%23", "%22", "%5C", "%7B%7D", "x" * 10_000])
+async def test_texts_that_are_no_identity_are_not_found(house: Addresses, name: str) -> None:
+    assert (await post(house, name, action="remove")).status == 404
+    assert (await get(house))["total"] == len(FOUND)
