@@ -29,7 +29,7 @@ from lamplighter.engine.protocol import Resume
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.graph_store import GraphWrite
-from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.history.restoring import Difference, Restored
 from lamplighter.gateway.log.keeper import LogKeeper, Taken
 from lamplighter.gateway.log.writer import LogWriter, Recovery
@@ -531,13 +531,22 @@ class Runner:
         """How many delayed updates are pending."""
         return len(self._delayed)
 
-    def delayed_updates(self, caller: Caller = ANYBODY) -> list[dict[str, Any]]:
-        """The caller's pending delayed updates that are due next, everybody's if it is an operator."""
-        rows = self._delayed.table(None if caller.operator else caller.name)
+    def delayed_updates(
+        self, caller: Caller = ANYBODY, limit: int | None = None, characters: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The caller's pending delayed updates that are due next, everybody's if it is an operator. As
+        `DelayedUpdates.table`."""
+        rows = self._delayed.table(None if caller.operator else caller.name, limit, characters)
         if not caller.numbered:
             for row in rows:
                 del row["sequence"]
         return rows
+
+    @property
+    def delayed_changes(self) -> tuple[object, ...]:
+        """Differs when `delayed_updates` do, but for what follows from the time that goes by."""
+        clock = self._clock
+        return self._delayed.changes, clock.trusted(), (since_1970_us(clock.wall()) - clock.boottime_us()) // 1_000_000
 
     def delayed_count_of(self, caller: Caller) -> int:
         """How many of those are pending."""

@@ -311,9 +311,10 @@ class Figures(Generic[S]):
             },
         }
 
-    def subscriptions(self) -> dict[str, Any]:
+    def subscriptions(self, limit: int | None = None, characters: int | None = None) -> dict[str, Any]:
         """The oldest subscriptions, those of the applications too; total: of all.
 
+        limit: rows, `LISTED_MAX` without one. characters: of each text; a row whose text has more has their number.
         subscribers: how many listed subscriptions share the query. evaluation_ms: processor time that the
         store took for it last, None for those that it does not evaluate.
         """
@@ -328,7 +329,7 @@ class Figures(Generic[S]):
                 (handle, "away" if sink is None else sink.client, None if sink is None else sink.since)
                 for handle, sink in parts.subscribers.resumables.attachments()
             ),
-        ][:LISTED_MAX]
+        ][: limit or LISTED_MAX]
         found = [(parts.engine.describe(spuid), client, since) for spuid, client, since in names]
         secret = {info.spuid: parts.subscribers.resumables.spuid(info.spuid) for info, _, _ in found}
         shared = Counter((info.text, info.spu_class) for info, _, _ in found)
@@ -341,8 +342,9 @@ class Figures(Generic[S]):
                 "client": client,
                 "since": None if since is None else iso(since),
                 "evaluation_ms": self._evaluation_ms(info.text) if info.spu_class == RE_EVALUATED else None,
-                "text": info.text,
+                "text": info.text[:characters],
             }
+            | ({} if characters is None or len(info.text) <= characters else {"text_characters": len(info.text)})
             for info, client, since in found
         ]
         total = len(parts.applications.subscriptions) + self._of_clients()

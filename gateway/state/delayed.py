@@ -241,6 +241,8 @@ class DelayedUpdates:
         self._by_boottime: list[tuple[int, int, str]] = []
         self._by_wall: list[tuple[int, int, str]] = []
         self._numbered = 0
+        self.changes = 0
+        """Grows when one is set or ends."""
         self._told: BootState | None = None
         self._unrecorded = False  # whether the log has no record of this boot yet
         self._start_us: int | None = None
@@ -280,6 +282,7 @@ class DelayedUpdates:
         pending = Pending(record, self._numbered, due_us, at)
         self._numbered += 1
         self._pending[record.timer.id] = pending
+        self.changes += 1
         if record.timer.client is not None:
             self.usage.add(record.timer.client)
             self.usage_bytes.add(record.timer.client, text_bytes(record.timer))
@@ -288,6 +291,7 @@ class DelayedUpdates:
 
     def _forget(self, name: str) -> None:
         pending = self._pending.pop(name, None)
+        self.changes += 1
         if pending is not None and pending.timer.client is not None:
             self.usage.add(pending.timer.client, -1)
             self.usage_bytes.add(pending.timer.client, -text_bytes(pending.timer))
@@ -439,23 +443,27 @@ class DelayedUpdates:
         """The ids of that client's delayed updates."""
         return [name for name, pending in self._pending.items() if pending.timer.client == client]
 
-    def table(self, client: str | None = None) -> list[dict[str, Any]]:
+    def table(
+        self, client: str | None = None, limit: int | None = None, characters: int | None = None
+    ) -> list[dict[str, Any]]:
         """The answer of `GET /delayed`: the earliest first, then those that wait for a trusted clock.
 
-        client: only of that client; without it, of all. in_s: seconds until it is due, None while the clock is not
-        trusted.
+        client: only of that client; without it, of all. limit: rows, else `LISTED_MAX`. characters: of each text; a row
+        whose text has more has their number. in_s: seconds until it is due, None while the clock is not trusted.
         """
+
+        limit = limit or LISTED_MAX
 
         def wanted(entry: tuple[int, int, str]) -> bool:
             return client is None or self._pending[entry[2]].timer.client == client
 
         rows = [
-            _row(self._pending[name], self._due_text(self._pending[name]), wait_us)
-            for wait_us, _, name in islice(filter(wanted, self._waits()), LISTED_MAX)
+            _row(self._pending[name], self._due_text(self._pending[name]), wait_us, characters)
+            for wait_us, _, name in islice(filter(wanted, self._waits()), limit)
         ]
         if not self._trusted():
-            for _, _, name in islice(filter(wanted, self._by_wall), LISTED_MAX - len(rows)):
-                rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None))
+            for _, _, name in islice(filter(wanted, self._by_wall), limit - len(rows)):
+                rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None, characters))
         return rows
 
 
@@ -469,10 +477,10 @@ def _offset_us(record: Record) -> int:
     return since_1970_us(moment(record.ts)) - record.boottime_us
 
 
-def _row(pending: Pending, due: str, wait_us: int | None) -> dict[str, Any]:
+def _row(pending: Pending, due: str, wait_us: int | None, characters: int | None) -> dict[str, Any]:
     cause = pending.cause
     state = "waiting for a trusted clock" if wait_us is None else "pending" if wait_us > 0 else "late"
-    return {
+    row = {
         "id": pending.timer.id,
         "state": state,
         "due": due,
@@ -482,8 +490,11 @@ def _row(pending: Pending, due: str, wait_us: int | None) -> dict[str, Any]:
         "cause": None if cause is None else {"kind": cause.kind, "id": cause.id, "seq": cause.seq},
         "client": pending.timer.client,
         "missed": pending.timer.missed,
-        "update": pending.timer.update,
+        "update": pending.timer.update[:characters],
     }
+    if characters is not None and len(pending.timer.update) > characters:
+        row["update_characters"] = len(pending.timer.update)
+    return row
 
 
 class _BootTime(tzinfo):

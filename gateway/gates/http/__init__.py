@@ -1,7 +1,7 @@
 """The HTTP gate: SPARQL 1.1 Protocol, Graph Store HTTP Protocol, and operations.
 
 gate: serves the gate; connections: one connection with its limits; places: paths, methods and required permissions,
-the only way to a handler; calls: request -> query or update; negotiation: media types; answers: responses; sparql,
-graph_store, resources, operations, past, devices, messages, mapping, oauth, clients, description, page,
-page_operations, page_login: handlers; cors: cross-origin rules.
+the only way to a handler; calls: request -> query or update; parameters: of URLs; negotiation: media types; answers:
+responses; sparql, graph_store, resources, operations, past, devices, messages, mapping, oauth, clients, description,
+page, page_operations, page_login: handlers; cors: cross-origin rules.
 """

@@ -26,6 +26,11 @@ def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None
     return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
 
 
+def is_known(request: Request, tag: str) -> bool:
+    """Whether the client has the answer with this entity tag (RFC 9110, 13.1.2)."""
+    return tag in {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
+
+
 class _Json(Response):
     """An answer with no header of its own. `Response` takes 3 us more to find that out."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from hashlib import blake2b
 from pathlib import Path
 
 from starlette.requests import Request
@@ -11,15 +13,20 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import QueueFullError
-from lamplighter.gateway.gates.http.answers import json_answer, streamed
+from lamplighter.gateway.gates.http.answers import is_known, json_answer, streamed
 from lamplighter.gateway.gates.http.calls import small_body
+from lamplighter.gateway.gates.http.parameters import UrlParameters
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.history.restoring import Restored, difference, received
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.monitoring.figures import LISTED_MAX
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.state.delayed import LISTED_MAX as DELAYED_LISTED_MAX
 from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 
 ECHO_BYTES_MAX = 64 * 1024
+CHARACTERS_MAX = 9_999
+"""Of the parameter `characters`."""
 _CREDENTIALS = frozenset({"authorization", "cookie"})
 
 
@@ -30,6 +37,7 @@ class Operations:
         self._runner = runner
         self._about = about
         self._backing_up = False
+        self._start = secrets.token_hex(8)
 
     async def index(self, request: Request, caller: Caller) -> Response:
         return Response(self._about, media_type="text/plain")
@@ -43,9 +51,19 @@ class Operations:
         )
 
     async def delayed(self, request: Request, caller: Caller) -> Response:
-        return json_answer(
-            {"total": self._runner.delayed_count_of(caller), "delayed": self._runner.delayed_updates(caller)}
-        )
+        """The tag of the answer leaves out the time, so that a list that is polled is sent when it has changed."""
+        asked = UrlParameters(request, ("limit", "characters"))
+        limit, characters = asked.number("limit", DELAYED_LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
+        runner = self._runner
+        tag = self._tag(caller.operator, caller.name, caller.numbered, limit, characters, *runner.delayed_changes)
+        if is_known(request, tag):
+            return Response(status_code=304, headers={"ETag": tag})
+        rows = runner.delayed_updates(caller, limit, characters)
+        return json_answer({"total": runner.delayed_count_of(caller), "delayed": rows}, headers={"ETag": tag})
+
+    def _tag(self, *parts: object) -> str:
+        """Different for different parts, and after a restart."""
+        return f'"{blake2b(repr((self._start, *parts)).encode(), digest_size=12).hexdigest()}"'
 
     async def cancel(self, request: Request, caller: Caller) -> Response:
         name = request.scope["below"]
@@ -79,7 +97,14 @@ class Operations:
         return Response(text, media_type=media_type, headers={"Vary": "Accept"})
 
     async def subscriptions(self, request: Request, caller: Caller) -> Response:
-        return json_answer(self._runner.figures.subscriptions())
+        asked = UrlParameters(request, ("limit", "characters"))
+        limit, characters = asked.number("limit", LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
+        answer = json_answer(self._runner.figures.subscriptions(limit, characters), headers={})
+        tag = self._tag(answer.body)
+        if is_known(request, tag):
+            return Response(status_code=304, headers={"ETag": tag})
+        answer.headers["ETag"] = tag
+        return answer
 
     async def backup(self, request: Request, caller: Caller) -> Response:
         if self._backing_up:

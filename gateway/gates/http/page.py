@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
-from lamplighter.gateway.gates.http.answers import JSON, Refusal, json_answer, streamed
+from lamplighter.gateway.gates.http.answers import JSON, Refusal, is_known, json_answer, streamed
 from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted, request_iri
 from lamplighter.gateway.gates.http.places import Handler, Need, Place
@@ -235,7 +235,7 @@ def _file(request: Request, asset: Asset, caching: str, headers: Mapping[str, st
     packed = _takes_gzip(request)
     tag = f'"{asset.tag}{"-gzip" if packed else ""}"'
     more = {**_NOSNIFF, "ETag": tag, "Cache-Control": caching, "Vary": "Accept-Encoding", **(headers or {})}
-    if tag in {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}:
+    if is_known(request, tag):
         return Response(status_code=304, headers=more)
     if packed:
         more["Content-Encoding"] = "gzip"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.gateway.gates.http.answers import JSON, gone
-from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.gateway.gates.http.parameters import UrlParameters
 from lamplighter.gateway.gates.http.places import WAITED
 from lamplighter.gateway.history.log_page import QUADS_DEFAULT, QUADS_MAX, RECORDS_MAX, LogRange
 from lamplighter.gateway.log.snapshots import Place
@@ -28,9 +27,6 @@ WAITING_MAX = 64
 """Requests that wait for a record at the same time."""
 WAITING_PER_CLIENT_MAX = 8
 OUTCOMES_MAX = 100
-_RECORD = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
-_NUMBER = re.compile(r"[0-9]{1,4}")
-_SECONDS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6})?")
 
 
 class PastRequests:
@@ -42,7 +38,7 @@ class PastRequests:
 
     async def log(self, request: Request, caller: Caller) -> Response:
         """A page of the change log. With `wait`, the answer comes when there is a record behind `after`."""
-        asked = _UrlParameters(request, ("after", "from", "to", "last", "quads", "wait"))
+        asked = UrlParameters(request, ("after", "from", "to", "last", "quads", "wait"))
         after, begin, to = (self._place(asked.record(name)) for name in ("after", "from", "to"))
         last, wait = asked.number("last", RECORDS_MAX), asked.seconds("wait", WAIT_S_MAX)
         ranged = any(one is not None for one in (begin, to, last))
@@ -62,7 +58,7 @@ class PastRequests:
     async def explain(self, request: Request, caller: Caller, *, newest: bool = False) -> Response:
         """Why an actuator was switched, or the newest outcomes of all actuators. newest: a request without parameters
         asks for those."""
-        asked = _UrlParameters(request, ("actuation", "at", "last"))
+        asked = UrlParameters(request, ("actuation", "at", "last"))
         actuation, at, last = asked.text("actuation"), asked.text("at"), asked.number("last", OUTCOMES_MAX)
         if newest and actuation is None and last is None:
             last = OUTCOMES_MAX
@@ -115,44 +111,3 @@ class PastRequests:
             self._waiting[name] -= 1
             if not self._waiting[name]:
                 del self._waiting[name]
-
-
-class _UrlParameters:
-    """The parameters of a URL. Raises MalformedRequestError for unknown ones, and where one occurs twice."""
-
-    def __init__(self, request: Request, names: tuple[str, ...]) -> None:
-        self._found = fields(request.scope["query_string"])
-        for name, values in self._found.items():
-            if name not in names:
-                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; use {', '.join(names)}")
-            if len(values) > 1:
-                raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
-
-    def text(self, name: str) -> str | None:
-        return self._found[name][0] if name in self._found else None
-
-    def record(self, name: str) -> Place | str | None:
-        """A place, or a sequence without an epoch."""
-        text = self.text(name)
-        if text is None:
-            return None
-        found = _RECORD.fullmatch(text)
-        if found is None:
-            raise MalformedRequestError(f"{name}: write the sequence of a record, such as 17, or 1/17 for epoch 1")
-        return found[2] if found[1] is None else (int(found[1]), int(found[2]))
-
-    def number(self, name: str, most: int) -> int | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= most:
-            raise MalformedRequestError(f"{name}: write a number from 1 to {most}")
-        return int(text)
-
-    def seconds(self, name: str, most: float) -> float | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        if not _SECONDS.fullmatch(text) or float(text) > most:
-            raise MalformedRequestError(f"{name}: write seconds from 0 to {most:g}")
-        return float(text)

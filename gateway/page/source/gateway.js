@@ -37,8 +37,9 @@ function address(path) {
     return new URL(path.replace(/^\//, ""), top).href;
 }
 
-export async function request(path, { method = "GET", body, type, accept, signal } = {}) {
+export async function request(path, { method = "GET", body, type, accept, signal, known } = {}) {
     const headers = {};
+    if (known) headers["If-None-Match"] = known;
     if (type) headers["Content-Type"] = type;
     if (accept) headers.Accept = accept;
     if (method !== "GET") headers["X-Lamplighter-Page"] = "1";
@@ -49,7 +50,7 @@ export async function request(path, { method = "GET", body, type, accept, signal
         if (error.name === "AbortError") throw error;
         throw new GatewayError(0, "unreachable", "The gateway does not answer. Is it running?");
     }
-    if (answer.ok) return answer;
+    if (answer.ok || (known && answer.status === 304)) return answer;
     throw await refusal(answer);
 }
 
@@ -74,6 +75,23 @@ export async function getJson(path, also = []) {
         const answer = await fetch(address(path), { credentials: "same-origin", cache: "no-store" });
         return await answer.json();
     }
+}
+
+const WHOLE_MS = 60_000;
+
+// Loads a list again and again: `at` is when it came. While it stays the same, it is sent once a minute, because `at`
+// stands still while the machine sleeps.
+export function listing(path) {
+    let known = null, value = null, since = 0;
+    return async () => {
+        if (Math.abs(Date.now() - since) > WHOLE_MS) known = null;
+        const answer = await request(path, { accept: "application/json", known });
+        if (answer.status === 304) return value;
+        known = answer.headers.get("ETag");
+        since = Date.now();
+        value = { ...await answer.json(), at: performance.now() };
+        return value;
+    };
 }
 
 // A query in POST. at: the record of the dataset, "" for the present one. Returns { result, at }: the parsed result of

@@ -52,6 +52,11 @@ export function cut(text, longest = LONGEST) {
     return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length.toLocaleString("en")} characters)`;
 }
 
+// A text whose beginning the gateway sent; characters: of the whole, undefined where it is whole.
+export function begun(text, characters) {
+    return characters === undefined ? cut(text) : `${text}… (${characters.toLocaleString("en")} characters)`;
+}
+
 export function isNumber(term) {
     return term?.type === "literal" && NUMERIC.has(term.datatype) && Number.isFinite(Number(term.value));
 }

@@ -204,6 +204,22 @@ def test_a_timer_counts_down_and_is_cancelled_after_a_question(browser: Browser,
     assert empty.gateway.delayed() == []
 
 
+def test_many_timers_are_shown_in_part_and_sent_again_when_they_change(browser: Browser, empty: Site) -> None:
+    for number in range(101):
+        empty.gateway.update(PENDING.replace("1 }", f"'{number} {'x' * 3_000}' }}"), delay=f"PT{number + 1}H")
+    open_view(browser, empty.at("timers"), "Timers")
+    has(browser, "main", "101 pending; the next 100 are shown")
+    browser.until("return document.querySelector('.item .clip').textContent.includes('… (3,0')")
+    browser.until(
+        "return performance.getEntriesByType('resource')"
+        ".some(it => it.name.includes('/delayed?') && it.responseStatus == 304)"
+    )
+    press_button(browser, "Show up to 1,000")
+    browser.until("return document.querySelectorAll('.item').length == 101")
+    empty.gateway.update(PENDING, delay="PT30M")
+    has(browser, ".item", "29 min")
+
+
 def test_subscriptions_show_class_and_query_of_other_clients(browser: Browser, empty: Site) -> None:
     open_view(browser, empty.at("subscriptions"), "Subscriptions")
     with connect(f"ws://127.0.0.1:{empty.gateway.websocket_port}/subscribe", proxy=None) as socket:

@@ -1,8 +1,8 @@
 // The street as a picture: posts whose lamps light as people pass, and timers that count down. What a program such as the
 // demo offers to do has a button.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { getJson, request, session } from "../gateway.js";
+import { listing, request, session } from "../gateway.js";
 import { html } from "../html.js";
 import { subscribe } from "../live.js";
 import { Failure, Head, usePolled, useTick } from "../parts.js";
@@ -11,6 +11,7 @@ import { Index } from "./site.js";
 
 const POSTS_MAX = 50;
 const POLL_MS = 1000, TICK_MS = 250, CHANGED_MS = 50;
+const CHARACTERS = 4000;
 const ALL_ROUND = 2 * Math.PI * 13;
 
 const DEMO = "PREFIX demo: <http://lamplighter.example/ns/demo#>\n";
@@ -150,7 +151,7 @@ export function StreetView() {
     const [, changed] = useState(0);
     const [error, setError] = useState(null);
     const street = useRef(null);
-    const { value: timers, error: noTimers, reload } = usePolled(async () => ({ ...await getJson("delayed"), at: performance.now() }), POLL_MS);
+    const { value: timers, error: noTimers, reload } = usePolled(useMemo(() => listing(`delayed?characters=${CHARACTERS}`), []), POLL_MS);
     useTick(TICK_MS);
     useEffect(() => {
         let timer = 0, presence = false;

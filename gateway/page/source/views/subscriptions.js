@@ -1,11 +1,15 @@
 // Subscriptions of clients and applications: their class, their price, their query.
-import { getJson } from "../gateway.js";
+import { useMemo, useState } from "preact/hooks";
+
+import { listing } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, usePolled } from "../parts.js";
 import { go } from "../route.js";
-import { clockTime, cut, shortIri } from "../terms.js";
+import { begun, clockTime, cut, shortIri } from "../terms.js";
 
 const POLL_MS = 5000;
+const FEW = 100, MANY = 1000;
+const CHARACTERS = 4000;
 
 function price(ms) {
     return ms === null || ms === undefined ? "" : `${ms.toFixed(ms < 10 ? 1 : 0)} ms each time`;
@@ -28,16 +32,23 @@ function Item({ one }) {
         </div>
         ${one.reason ? html`<p class="note">${cut(one.reason, 300)}</p>` : null}
         <details><summary><code>${brief(one.text)}</code></summary>
-            <pre class="clip">${cut(one.text)}</pre><button onClick=${open}>Open in Query</button></details>
+            <pre class="clip">${begun(one.text, one.text_characters)}</pre>${one.text_characters === undefined ? html`<button onClick=${open}>Open in Query</button>` : null}</details>
     </li>`;
 }
 
 export function Subscriptions() {
-    const { value, error } = usePolled(() => getJson("subscriptions"), POLL_MS);
+    const [limit, setLimit] = useState(FEW);
+    const load = useMemo(() => listing(`subscriptions?${new URLSearchParams({ limit, characters: CHARACTERS })}`), [limit]);
+    const { value, error, reload } = usePolled(load, POLL_MS);
+    const more = () => {
+        setLimit(MANY);
+        reload();
+    };
     return html`<${Head} title="Subscriptions" view="subscriptions" />
         <${Failure} error=${error} />
         ${value === null ? null : value.total === 0
             ? html`<p class="empty">Nobody is subscribed. A program that subscribes, an application, or this page itself appears here.</p>`
             : html`<p class="note">${value.total.toLocaleString("en")} in total${value.total > value.subscriptions.length ? `; the oldest ${value.subscriptions.length.toLocaleString("en")} are shown` : ""}. Queries of the class “re-evaluated” run again at each change that may affect them; all others follow the change itself.</p>
-            <ul class="list">${value.subscriptions.map((one) => html`<${Item} key=${one.spuid} one=${one} />`)}</ul>`}`;
+            <ul class="list">${value.subscriptions.map((one) => html`<${Item} key=${one.spuid} one=${one} />`)}</ul>
+            ${value.total > value.subscriptions.length && limit === FEW ? html`<p><button onClick=${more}>Show up to ${MANY.toLocaleString("en")}</button></p>` : null}`}`;
 }

@@ -1,17 +1,14 @@
 // Delayed updates that are pending, counting down.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { getJson, request } from "../gateway.js";
+import { listing, request } from "../gateway.js";
 import { html } from "../html.js";
 import { Failure, Head, usePolled, useTick } from "../parts.js";
-import { clockTime, cut, duration } from "../terms.js";
+import { begun, clockTime, cut, duration } from "../terms.js";
 
 const POLL_MS = 2000;
-
-async function load() {
-    const answer = await getJson("delayed");
-    return { ...answer, at: performance.now() };
-}
+const FEW = 100, MANY = 1000;
+const CHARACTERS = 2000;
 
 // What is left of it as text, and as a share of its whole delay.
 function remaining(timer, loaded) {
@@ -44,7 +41,7 @@ function Cancelling({ timer, done }) {
     return html`<dialog ref=${dialog} aria-labelledby="cancel-title" onClose=${() => finish(false)}>
         <h2 id="cancel-title">Cancel this timer?</h2>
         <p>The update will not run. This cannot be undone.</p>
-        <pre class="clip">${cut(timer.update)}</pre>
+        <pre class="clip">${begun(timer.update, timer.update_characters)}</pre>
         <${Failure} error=${error} />
         <div class="actions">
             <button class="danger" onClick=${cancel}>Cancel the timer</button>
@@ -63,7 +60,7 @@ function Timer({ timer, loaded, choose }) {
             <button onClick=${() => choose(timer)} aria-label=${`Cancel the timer that is due at ${clockTime(new Date(timer.due))}`}>Cancel…</button>
         </div>
         <progress max="1" value=${share} aria-hidden="true"></progress>
-        <details><summary>Update</summary><pre class="clip">${cut(timer.update)}</pre></details>
+        <details><summary>Update</summary><pre class="clip">${begun(timer.update, timer.update_characters)}</pre></details>
     </li>`;
 }
 
@@ -73,7 +70,13 @@ function causeText(cause) {
 
 export function Timers() {
     useTick(1000);
+    const [limit, setLimit] = useState(FEW);
+    const load = useMemo(() => listing(`delayed?${new URLSearchParams({ limit, characters: CHARACTERS })}`), [limit]);
     const { value, error, reload } = usePolled(load, POLL_MS);
+    const more = () => {
+        setLimit(MANY);
+        reload();
+    };
     const [chosen, setChosen] = useState(null);
     const [said, setSaid] = useState("");
     const done = (cancelled) => {
@@ -88,6 +91,7 @@ export function Timers() {
         ${value === null ? null : value.total === 0
             ? html`<p class="empty">No timer is pending. An update with a delay, such as “switch off in 30 s”, appears here until it runs.</p>`
             : html`<p class="note">${value.total.toLocaleString("en")} pending${value.total > value.delayed.length ? `; the next ${value.delayed.length} are shown` : ""}</p>
-                <ul class="list">${value.delayed.map((timer) => html`<${Timer} key=${timer.id} timer=${timer} loaded=${value.at} choose=${setChosen} />`)}</ul>`}
+                <ul class="list">${value.delayed.map((timer) => html`<${Timer} key=${timer.id} timer=${timer} loaded=${value.at} choose=${setChosen} />`)}</ul>
+                ${value.total > value.delayed.length && limit === FEW ? html`<p><button onClick=${more}>Show up to ${MANY.toLocaleString("en")}</button></p>` : null}`}
         ${chosen ? html`<${Cancelling} timer=${chosen} done=${done} />` : null}`;
 }
