@@ -11,6 +11,7 @@ from lamplighter.engine.errors import UpstreamError
 from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import add_mode, shortened, table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.texts import printable
 
 
 def add_listing_commands(command: Adder) -> None:
@@ -74,8 +75,8 @@ def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
         str(subscription["subscribers"]),
         "" if evaluation_ms is None else f"{evaluation_ms:.1f}",
         (subscription["since"] or "")[:19],
-        subscription["client"],
-        subscription["reason"],
+        printable(subscription["client"]),
+        printable(subscription["reason"]),
     )
 
 

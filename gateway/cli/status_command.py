@@ -66,7 +66,7 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
 
 def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str]:
     """The components that are not ok as a table, with the cure below the reason; the others in one line."""
-    well = [one["name"] for one in components if one["state"] == "ok"]
+    well = [printable(one["name"]) for one in components if one["state"] == "ok"]
     bad = [one for one in components if one["state"] != "ok"]
     if not bad:
         yield f"all {len(components)} components are ok: {', '.join(well)}"
@@ -111,7 +111,8 @@ def _up_time(seconds: float) -> str:
 
 def _counted(counts: dict[str, int]) -> str:
     """Counters that are not 0: ``messages 12, readings 10, problems 2``."""
-    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items() if count) or "nothing yet"
+    told = [f"{printable(name).replace('_', ' ')} {count:,}" for name, count in counts.items() if count]
+    return ", ".join(told) or "nothing yet"
 
 
 def _average(timing: dict[str, Any]) -> str:

@@ -48,6 +48,7 @@ def test_many_bad_components_stay_on_one_screen() -> None:
 
 def test_texts_of_devices_have_no_control_sequences() -> None:
     found = lines(component("device/\x1b[2J", "failed", "\x1b[2J\nSTATE"), applications={"a\x07": {"failed": 1}})
+    found += lines(component("application/\x1b"), adapters={"mqtt": {"dropped\x1b[2J": 1}})
     assert not any("\x1b" in line or "\x07" in line for line in found)
     assert any(line.startswith("app a") and line.endswith(" failed 1") for line in found)
 
