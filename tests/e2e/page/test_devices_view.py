@@ -10,7 +10,7 @@ import paho.mqtt.client as mqtt
 from tests.e2e.page.site import LIST, PREFIXES, Site, devices, has, has_none, open_view, press_button, unfold
 from tests.e2e.page.test_hostile_data import LONG, RTL, SCRIPT, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
-from tests.e2e.page.test_look import SIZES, looked_at
+from tests.e2e.page.test_look import SCREENSHOTS, SIZES, looked_at
 from tests.support.announcements import zigbee_house
 from tests.support.brokers import subscribed
 from tests.support.chromium import Browser
@@ -183,6 +183,13 @@ def test_look(browser: Browser, house: Site) -> None:
     looked_at(browser, "devices")
     unfold(browser, ".device", "room1/lamp")
     has(browser, ".device .beside", "gateway:Device")
+    house.publish("zigbee2mqtt/room1/lamp", '{"state": "ON", "brightness": 200}')
+    has(browser, ".message .triples", "sosa:hasSimpleResult")
+    browser.look(360, 800)
+    for name, table in (("device", ".device > details > .beside"), ("message", ".message")):
+        browser.until(f"document.querySelector('{table} .triples').scrollIntoView(); return true")
+        browser.screenshot(SCREENSHOTS / f"triples-{name}-360.png")
+    assert browser.run("return [...document.querySelectorAll('.scroll')].every(it => it.scrollWidth <= it.clientWidth)")
     browser.until("document.querySelector('.device details[open]').scrollIntoView(); return true")
     looked_at(browser, "devices-open")
     browser.until("const it = document.querySelector('.trial'); it.open = true; return true")

@@ -124,13 +124,17 @@ function Sensor({ one }) {
 
 const TRIPLE = /^(<[^<>\s]*>|_:\S+) (<[^<>\s]*>) ([^]+) \.$/;
 
+function parsed(triple) {
+    return (typeof triple === "string" ? TRIPLE.exec(triple)?.slice(1) : triple.slice(0, 3)) ?? [String(triple)];
+}
+
+// On a phone, the properties of a subject are listed below it. The roles are those that a table loses by that.
 function Triples({ triples, label }) {
-    return html`<div class="scroll short" role="region" aria-label=${label} tabindex="0"><table><caption class="hidden">${label}</caption>
-        <thead><tr><th scope="col">subject</th><th scope="col">predicate</th><th scope="col">object</th></tr></thead>
-        <tbody>${triples.map((triple) => {
-            const parts = typeof triple === "string" ? TRIPLE.exec(triple)?.slice(1) : triple.slice(0, 3);
-            return parts ? html`<tr>${parts.map((term) => html`<td><${Written} term=${term} /></td>`)}</tr>` : html`<tr><td colspan="3">${cut(String(triple))}</td></tr>`;
-        })}</tbody></table></div>`;
+    const rows = triples.map(parsed);
+    return html`<div class="scroll short" role="region" aria-label=${label} tabindex="0"><table class="triples" role="table"><caption class="hidden">${label}</caption>
+        <thead role="rowgroup"><tr role="row">${["subject", "predicate", "object"].map((name) => html`<th scope="col" role="columnheader">${name}</th>`)}</tr></thead>
+        <tbody role="rowgroup">${rows.map((parts, index) => html`<tr role="row" class=${parts[0] === rows[index - 1]?.[0] ? "same" : ""}>
+            ${parts.length === 3 ? parts.map((term) => html`<td role="cell"><${Written} term=${term} /></td>`) : html`<td role="cell" colspan="3">${cut(parts[0])}</td>`}</tr>`)}</tbody></table></div>`;
 }
 
 // A payload as text, or its bytes where it is none.
@@ -228,7 +232,7 @@ function Tried({ answer, polite = true }) {
     return html`<div role=${polite ? "status" : null}>
         ${answer.problem ? html`<p class="failure"><bdi>${cut(answer.problem, 1000)}</bdi></p>` : null}
         ${answer.rules.map((rule) => html`<section class="component ${rule.made.some((one) => one.fault) ? "bad" : "ok"}">
-            <p><strong><bdi>${cut(rule.rule, 200)}</bdi></strong> <small><bdi>${cut(rule.about, 200)}</bdi></small></p>
+            <p><strong>${rule.rule.startsWith("<") ? html`<${Written} term=${rule.rule} />` : html`<bdi>${cut(rule.rule, 200)}</bdi>`}</strong> <small><bdi>${cut(rule.about, 200)}</bdi></small></p>
             ${rule.made.map((one) => html`<${Made} one=${one} />`)}
             ${rule.made.length ? null : html`<p class="note">It made nothing of the message.</p>`}
             ${rule.missing?.length ? html`<p class="note">The message lacks ${cut(rule.missing.join(", "), 300)}.</p>` : null}
