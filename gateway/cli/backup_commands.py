@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
@@ -63,6 +63,8 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 def _restore(options: argparse.Namespace) -> int:
+    if not options.file.exists():
+        raise ConfigurationError(f"{options.file}: there is no such file; name one of `lamplighter backup`")
     made = backup.checked(options.file)
     if not options.json:
         print(f"backup of {made.place} from {made.ts[:19]}Z: {_content(made)}")

@@ -7,8 +7,8 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ _FORMATS = {
 """Requested media types; the second one is for queries that return graphs."""
 _FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
 """Matches the name of a file; no SPARQL text looks like that."""
+CONNECT_S = 30.0
+"""How long `subscribe` tries to make its first connection."""
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
@@ -309,16 +311,35 @@ def _subscribe(options: argparse.Namespace) -> int:
             ) as notifications,
         ):
             told = 0
-            async for notification in notifications:
+            notification = await _first(client, notifications, addresses.subscribe)
+            while notification is not None:
                 for line in lines(notification):
                     print(line)
                 sys.stdout.flush()
                 told += 1
                 if options.count is not None and told >= options.count:
                     return
+                notification = await anext(notifications, None)
 
     asyncio.run(follow())
     return 0
+
+
+async def _first(
+    client: EngineClient, notifications: AsyncGenerator[Notification, None], url: str
+) -> Notification | None:
+    """The first notification, None if there is none. Raises UpstreamError if no connection can be made; a later one is
+    made again without end."""
+    waiting = asyncio.ensure_future(anext(notifications, None))
+    try:
+        await asyncio.wait([waiting], timeout=CONNECT_S)
+        if not waiting.done() and not client.connected:
+            raise UpstreamError(f"no answer from {url} within {CONNECT_S:g} s")
+        return await waiting
+    finally:
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
 
 
 def _json_lines(notification: Notification) -> Iterator[str]:

@@ -7,7 +7,6 @@ accepts reports of damage.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pwd
 import sys
@@ -24,7 +23,7 @@ from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.declaring import Adder
-from lamplighter.gateway.cli.parts import add_mode
+from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.names import Names
@@ -47,7 +46,7 @@ def add_commands(command: Adder) -> None:
     checking.add_argument(
         "--accept", action="store_true", help="accept the damage that earlier starts have found, after the check"
     )
-    checking.add_argument("--json", action="store_true", help="print the report as JSON; not with --accept")
+    checking.add_argument("--json", action="store_true", help="print the report as JSON")
     add_confirmation(checking)
     log = command("log", "show, export or replay the change log", _show)
     modes = log.add_subparsers(title="subcommands", required=True, dest="mode")
@@ -68,6 +67,7 @@ def add_commands(command: Adder) -> None:
         "--at", required=True, help="a sequence, epoch/sequence, or a time such as 2026-11-21T10:00:00Z"
     )
     restore_at.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="FILE.nq or FILE.trig")
+    add_json(restore_at, "the file, the record and the number of quads")
 
 
 def _range(parser: argparse.ArgumentParser) -> None:
@@ -97,9 +97,18 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"{percent}{name}", file=sys.stderr)
 
     report = verify(data, MachineClock(settings.gateway.clock_trusted), progress)
-    if options.json and not options.accept:
+    damage = read_damage(data)
+    if options.json:
         told = {name: value for name, value in vars(report).items() if name != "problems"}
-        print(json.dumps(told | {"problems": list(map(str, report.problems))}))
+        told["problems"] = list(map(str, report.problems))
+        told["damage"] = [{"found": one.found, "reason": one.reason} for one in damage]
+        if options.accept:
+            for one in damage:  # shown before the question
+                print(f"DAMAGE     {printable(one.reason)}", file=sys.stderr)
+            if damage and not _accepted(options, settings, data, damage):
+                return 1
+            told["accepted"] = len(damage)
+        print_json(told)
         return 1 if report.problems else 0
     span = "" if report.first is None or report.last is None else f", {shown(report.first)} to {shown(report.last)}"
     print(f"gateway    {printable(report.gateway)}")
@@ -111,24 +120,26 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"note       {printable(note)}")
     for problem in report.problems:
         print(f"PROBLEM    {printable(str(problem))}")
-    damage = read_damage(data)
     for one in damage:
         print(f"DAMAGE     {printable(f'{one.found[:19]}Z: ' if one.found else '')}{printable(one.reason)}")
     count = len(report.problems)
     print(f"verdict    {counted(count, 'problem') if count else 'good'}")
     if damage and not options.accept:
         print("accept the damage with `lamplighter verify --accept`; until then the gateway reports it")
-    if options.accept and not _accepted(options, settings, data, damage):
-        return 1
+    if options.accept:
+        if not damage:
+            print("there is no damage to accept")
+        elif not _accepted(options, settings, data, damage):
+            return 1
+        else:
+            reports = counted(len(damage), "report")
+            print(f"accepted {reports} of damage; a running gateway notices it at its next health check")
     return 1 if count else 0
 
 
 def _accepted(options: argparse.Namespace, settings: Settings, data: Path, damage: list[DamageReport]) -> bool:
     """Accepts the reports of damage that were shown. False if the user does not want to. Raises ConfigurationError."""
     count = len(damage)
-    if not count:
-        print("there is no damage to accept")
-        return True
     check_owner(data, f"run it as that user: sudo -u '#{data.stat().st_uid}' lamplighter verify --accept")
     if not confirmed(f"Accept {counted(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
         return False
@@ -138,7 +149,6 @@ def _accepted(options: argparse.Namespace, settings: Settings, data: Path, damag
     except OSError as error:
         raise ConfigurationError(f"{data}: {error.strerror}; the damage is not accepted") from error
     audit("damage accepted", reports=count, user=user, data=data)
-    print(f"accepted {counted(count, 'report')} of damage; a running gateway notices it at its next health check")
     return True
 
 
@@ -219,7 +229,10 @@ def _restore_at(options: argparse.Namespace) -> int:
         out.write(replay.engine.dump(media_type))
     if empty:
         _say(f"the file leaves out {counted(len(empty), 'empty named graph')}: the format cannot express any")
-    print(f"wrote {counted(replay.engine.quad_count, 'quad')} as of record {shown(place)} to {options.output}")
+    if options.json:
+        print_json({"wrote": str(options.output), "record": shown(place), "quads": replay.engine.quad_count})
+    else:
+        print(f"wrote {counted(replay.engine.quad_count, 'quad')} as of record {shown(place)} to {options.output}")
     return 0
 
 

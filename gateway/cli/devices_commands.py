@@ -267,8 +267,10 @@ def _discover(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     try:
         proposals = found_devices(gateway.settings.coap, options.host)
-    except (PayloadError, UpstreamError) as error:
+    except PayloadError as error:
         raise ConfigurationError(f"{options.host or 'multicast'}: {error}") from error
+    except UpstreamError as error:
+        raise UpstreamError(f"{options.host or 'multicast'}: {error}") from error
     known = {entry.identity: entry for entry in gateway.entries()}
     found: list[dict[str, object]] = []
     unused: list[dict[str, str]] = []

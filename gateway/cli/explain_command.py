@@ -1,6 +1,7 @@
 """The command ``lamplighter explain``: why an actuator was switched, from the change log.
 
-It reads the data folder, with or without a running gateway, and changes nothing in it.
+It reads the data folder, with or without a running gateway, and changes nothing in it. With `--url` a gateway elsewhere
+answers.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlencode
 
-from lamplighter.engine.errors import ConfigurationError, GatewayError
+import msgspec
+
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.gateway.cli.commands import opened_history
-from lamplighter.gateway.cli.config_file import config_folder
+from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import table
+from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, described, doubtful, state_text
 from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts
@@ -37,12 +42,15 @@ def add_explain_command(command: Adder) -> None:
         "--at", metavar="TIME", help="the newest one at that time, such as 21:03 or 2026-11-21T21:03:00Z (default: now)"
     )
     explain.add_argument("--json", action="store_true", help="print the links as JSON")
+    add_reach_options(explain, "default: the data folder of this machine")
 
 
 def _explain(options: argparse.Namespace) -> int:
+    until = None if options.at is None else end_of(options.at, datetime.now(UTC))
+    if url_option(options) is not None:
+        return _explain_there(options, until)
     history, settings = opened_history(options)
     base = settings.gateway.base_iri
-    until = None if options.at is None else end_of(options.at, datetime.now(UTC))
     texts = cache(lambda: texts_of(config_folder(options) / "apps"))
     explainer = Explainer(history, lambda application, aggregator: texts().get((application, aggregator), ""))
     explanation = explainer.explain(full_iri(options.name, base), until)
@@ -50,6 +58,22 @@ def _explain(options: argparse.Namespace) -> int:
         print(json.dumps(as_json(explanation, Names(base)), indent=2))
     else:
         print("\n".join(lines(explanation, Names(base))))
+    return 0
+
+
+def _explain_there(options: argparse.Namespace, until: datetime | None) -> int:
+    """Raises UpstreamError, RefusedError."""
+    asked = {"actuation": options.name} | ({} if until is None else {"at": until.isoformat().replace("+00:00", "Z")})
+    with called(options, "GET", f"/explain?{urlencode(asked)}") as answer:
+        text = answer.read()
+    try:
+        explanation = msgspec.json.decode(text, type=Explanation)
+    except msgspec.DecodeError as error:
+        raise UpstreamError(f"the gateway's answer is not an explanation: {error}") from error
+    if options.json:
+        print(json.dumps(json.loads(text), indent=2))
+    else:
+        print("\n".join(lines(explanation, Names(settings_and_data(options)[0].gateway.base_iri))))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lamplighter.engine.terms import iri, literal
+from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.cli.client_commands import cell
 from lamplighter.gateway.cli.reaching import addresses_at
 
@@ -23,6 +24,15 @@ def test_one_address_is_enough_in_the_classic_layout(url: str, query: str, subsc
     found = addresses_at(url)
     assert (found.query, found.subscribe) == (query, subscribe)
     assert found.update in (query, query.replace("/query", "/update"))
+
+
+def test_a_subscription_without_a_gateway_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lamplighter.gateway.cli.client_commands.CONNECT_S", 0.1)
+    assert main(["subscribe", "SELECT * { ?s ?p ?o }", "--url", "http://127.0.0.1:9", "--json"]) == 3
+    told = capsys.readouterr()
+    assert told.out == "" and "no answer from ws://127.0.0.1:1009/subscribe within 0.1 s" in told.err
 
 
 def test_cells_are_what_people_write() -> None:

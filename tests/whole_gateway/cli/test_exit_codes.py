@@ -45,12 +45,14 @@ def test_no_answer(tmp_path: Path) -> None:
     done = command("timers", "--config", tmp_path / "lamplighter.toml")
     assert done.returncode == ExitCode.NO_ANSWER and "no gateway answers" in done.stderr
     assert command("timers", "--url", "http://127.0.0.1:9").returncode == ExitCode.NO_ANSWER
+    assert command("devices", "discover", "nowhere.invalid").returncode == ExitCode.NO_ANSWER
 
 
 def test_damage(tmp_path: Path) -> None:
     (tmp_path / "backup.zst").write_bytes(b"damaged")
     done = command("restore", tmp_path / "backup.zst", "--yes")
     assert done.returncode == ExitCode.DAMAGED, done
+    assert command("restore", tmp_path / "none.zst", "--yes").returncode == ExitCode.WRONG_USE
 
 
 def test_an_interrupt(gateway: GatewayProcess) -> None:

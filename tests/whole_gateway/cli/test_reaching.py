@@ -16,7 +16,7 @@ from tests.support.secure_gateway import SecureGateway
 
 NO_GATEWAY = {
     ("bundle",),
-    *(("check",), ("verify",), ("explain",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
+    *(("check",), ("verify",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
     *(("run",), ("mqtt",), ("coap",), ("log",), ("sync",)),
     ("devices", "key"),
 }
@@ -26,7 +26,6 @@ NO_GATEWAY = {
 NO_JSON = {
     *(("run",), ("mqtt",), ("coap",), ("demo",), ("completion",), ("install",), ("uninstall",)),
     ("log", "export"),
-    ("log", "restore"),
     ("sync", "run"),
 }
 """Commands that run something, or print or write what has a format of its own."""
@@ -107,9 +106,16 @@ def test_a_gateway_elsewhere_that_does_not_answer_is_not_replaced_by_this_one(tm
     assert done.returncode == 3 and not (tmp_path / "b.zst").exists(), done
 
 
-def test_the_report_of_verify_is_json(gateway: SecureGateway) -> None:
+def test_what_verify_and_log_restore_did_is_json(gateway: SecureGateway, tmp_path: Path) -> None:
     done = command("verify", "--json", "--config", gateway.toml)
-    assert (done.returncode, json.loads(done.stdout)["problems"]) == (0, [])
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["problems"], found["damage"]) == (0, [], [])
+    assert "accepted" not in found
+    told(gateway, "update", "INSERT DATA { <urn:s> <urn:p> 1 }", "--json")
+    file = tmp_path / "past.nq"
+    done = command("log", "restore", "--at", "1", "-o", file, "--json", "--config", gateway.toml)
+    written = json.loads(done.stdout)
+    assert (written["wrote"], written["quads"]) == (str(file), len(file.read_text().splitlines()))
 
 
 @pytest.mark.parametrize(("option", "others"), [("--url", NO_GATEWAY), ("--json", NO_JSON)])

@@ -231,6 +231,10 @@ async def test_damage_is_accepted_while_the_gateway_runs(tmp_path: Path, damaged
         assert (done.returncode, "--yes" in done.stderr) == (2, True), done
         assert (await health(addresses))["status"] == "damaged"
 
+        done = await run(tmp_path, addresses, "verify", "--json")
+        assert json.loads(done.stdout)["damage"][0]["reason"] == "the change log was damaged: a bit", done
+        done = await run(tmp_path, addresses, "verify", "--accept", "--json")
+        assert (done.returncode, done.stdout, "--yes" in done.stderr) == (2, "", True), done
         done = await run(tmp_path, addresses, "verify", "--accept", "--yes")
         assert (done.returncode, "accepted 1 report of damage" in done.stdout) == (0, True), done
         assert "damage accepted reports=1 user=" in done.stderr
@@ -259,7 +263,7 @@ async def test_damage_is_accepted_without_a_running_gateway(tmp_path: Path) -> N
             assert "the change log was damaged: " in found["problems"][0]
     config = tmp_path / "lamplighter.toml"
     config.write_text("")
-    done = await asyncio.to_thread(command, "verify", "--accept", "--yes", "--config", config)
-    assert done.returncode == 0, done
+    done = await asyncio.to_thread(command, "verify", "--accept", "--yes", "--json", "--config", config)
+    assert (done.returncode, json.loads(done.stdout)["accepted"]) == (0, 1), done
     async with running_gateway(tmp_path) as addresses:
         assert (await health(addresses))["status"] == "ok"

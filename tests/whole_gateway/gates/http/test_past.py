@@ -17,6 +17,7 @@ from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http import gate, past
 from lamplighter.gateway.gates.http.past import PastRequests
 from lamplighter.gateway.log.snapshots import Place
+from tests.support.commands import command
 from tests.support.forks import forks
 from tests.support.running_gateway import FORM, TIMEOUT_S, Answer, http, query, rows, running_gateway, until, update
 from tests.support.secure_gateway import SecureGateway
@@ -332,6 +333,12 @@ async def test_an_actuation_is_explained_from_its_update_on(gateway: Addresses) 
         assert links == ["update", "notification", "rule", "request", "acknowledgement"]
     assert (await http(url, actuation=lamp, at=outcome["time"])).json == found.json
     assert (await http(url, actuation=lamp, at="2020-01-01T00:00:00Z")).status == 404
+    line = ("explain", "actuator/hall", "--url", gateway.query.removesuffix("/query"))
+    done = await asyncio.to_thread(command, *line, "--json", "--at", outcome["time"])
+    assert (done.returncode, json.loads(done.stdout)) == (0, found.json), done
+    done = await asyncio.to_thread(command, *line)
+    assert done.stdout.startswith(":actuator/hall") and len(done.stdout.splitlines()) == 6, done
+    assert (await asyncio.to_thread(command, *line, "--at", "2020-01-01T00:00:00Z")).returncode == 4
 
 
 async def test_explanations_have_bounded_texts(gateway: Addresses) -> None:
