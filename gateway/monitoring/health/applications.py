@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lamplighter.gateway.monitoring.health.components import Component, not_ok
+from lamplighter.gateway.monitoring.health.components import Component, not_ok, one_line
 from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.state.outcomes import ApplicationOutcomes, Outcomes
 
@@ -23,7 +23,7 @@ class ApplicationComponents:
         if reported is not None and (reported.state == "failed" or state == "ok"):
             return reported
         if state == "ok":
-            return Component(name=name)
+            return Component(name=one_line(name))
         failing = list(outcomes.failing())
         reaction, worst = failing[0]
         more = f" (and {len(failing) - 1} more)" if len(failing) > 1 else ""

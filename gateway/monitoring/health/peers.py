@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lamplighter.gateway.monitoring.brokers import Brokers
-from lamplighter.gateway.monitoring.health.components import Component, not_ok
+from lamplighter.gateway.monitoring.health.components import Component, not_ok, one_line
 
 
 class PeerComponents:
@@ -18,7 +18,7 @@ class PeerComponents:
     def _mqtt(self) -> list[Component]:
         found = []
         for one in self._brokers.seen():
-            name = f"mqtt/{one.name}"
+            name = one_line(f"mqtt/{one.name}")
             if one.state == "connected":
                 found.append(Component(name=name, since=one.since))
             elif self._brokers.lasting(one.since):
