@@ -189,7 +189,10 @@ def test_look(browser: Browser, house: Site) -> None:
     for name, table in (("device", ".device > details > .beside"), ("message", ".message")):
         browser.until(f"document.querySelector('{table} .triples').scrollIntoView(); return true")
         browser.screenshot(SCREENSHOTS / f"triples-{name}-360.png")
-    assert browser.run("return [...document.querySelectorAll('.scroll')].every(it => it.scrollWidth <= it.clientWidth)")
+    for width in (360, 1280):
+        browser.look(width, 800)
+        fits = "return [...document.querySelectorAll('.facts')].every(it => it.scrollWidth <= it.clientWidth)"
+        assert browser.run(fits), width
     browser.until("document.querySelector('.device details[open]').scrollIntoView(); return true")
     looked_at(browser, "devices-open")
     browser.until("const it = document.querySelector('.trial'); it.open = true; return true")

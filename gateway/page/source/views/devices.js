@@ -128,10 +128,10 @@ function parsed(triple) {
     return (typeof triple === "string" ? TRIPLE.exec(triple)?.slice(1) : triple.slice(0, 3)) ?? [String(triple)];
 }
 
-// On a phone, the properties of a subject are listed below it. The roles are those that a table loses by that.
+// Where there is no room for a table, the properties of a subject are listed below it. The roles are those that a table loses by that.
 function Triples({ triples, label }) {
     const rows = triples.map(parsed);
-    return html`<div class="scroll short" role="region" aria-label=${label} tabindex="0"><table class="triples" role="table"><caption class="hidden">${label}</caption>
+    return html`<div class="scroll short facts" role="region" aria-label=${label} tabindex="0"><table class="triples" role="table"><caption class="hidden">${label}</caption>
         <thead role="rowgroup"><tr role="row">${["subject", "predicate", "object"].map((name) => html`<th scope="col" role="columnheader">${name}</th>`)}</tr></thead>
         <tbody role="rowgroup">${rows.map((parts, index) => html`<tr role="row" class=${parts[0] === rows[index - 1]?.[0] ? "same" : ""}>
             ${parts.length === 3 ? parts.map((term) => html`<td role="cell"><${Written} term=${term} /></td>`) : html`<td role="cell" colspan="3">${cut(parts[0])}</td>`}</tr>`)}</tbody></table></div>`;
