@@ -36,7 +36,7 @@ class Context:
 
 def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Namespace], Context]) -> None:
     """Declares `run` and `status` below a command, each with its function as `command`."""
-    modes = parser.add_subparsers(title="subcommands", required=True, dest="mode")
+    modes = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
 
     def mode(name: str, text: str, function: Callable[[argparse.Namespace, Context], int]) -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = modes.add_parser(name, help=text, description=text)

@@ -62,10 +62,22 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     group = next((add for names, add in GROUPS if arguments and arguments[0] in names), None)
     if group is not None:
         group(command, commands)
-        options, unknown = parser.parse_known_args(arguments)
-        if not unknown:
-            return options
-    return command_parser().parse_args(arguments)
+    else:
+        parser = command_parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        _named(parser, arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options
+
+
+def _named(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of the command or subcommand that the arguments name."""
+    from lamplighter.gateway.cli.command_tree import tree
+
+    node = tree(parser)
+    for word in arguments:
+        node = next((one for one in node.subcommands if one.words[-1] == word), node)
+    return node.parser
 
 
 def command_parser() -> argparse.ArgumentParser:
@@ -93,7 +105,7 @@ def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpars
     )
     parser.add_argument("--version", action="version", version=f"lamplighter {version('lamplighter')}")
     parser.set_defaults(command_parser=command_parser)  # for what is made from all commands
-    commands = parser.add_subparsers(title="commands", required=True)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def command(name: str, text: str, function: object, *, data: bool = True) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=text, description=text)

@@ -49,7 +49,7 @@ def add_commands(command: Adder) -> None:
     checking.add_argument("--json", action="store_true", help="print the report as JSON")
     add_confirmation(checking)
     log = command("log", "show, export or replay the change log", _show)
-    modes = log.add_subparsers(title="subcommands", required=True, dest="mode")
+    modes = log.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
 
     show = add_mode(modes, "show", "print records in readable form", _show)
     _range(show)

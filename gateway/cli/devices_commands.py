@@ -34,9 +34,9 @@ from lamplighter.gateway.texts import printable
 
 def add_devices_commands(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    devices = command("devices", "list, adopt, ignore and rename devices that announce themselves over MQTT", _list)
+    devices = command("devices", "list, adopt, ignore and rename devices that announce themselves or were found", _list)
     devices.set_defaults(state=None, json=False)
-    modes = devices.add_subparsers(title="subcommands", dest="mode")
+    modes = devices.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="mode")
 
     listing = add_mode(modes, "list", "list the devices (also without a subcommand)", _list)
     listing.add_argument("--state", choices=STATES, help="only devices in this state")

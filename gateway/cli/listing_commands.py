@@ -23,7 +23,7 @@ def add_listing_commands(command: Adder) -> None:
     add_reach_options(subscriptions)
     timers = command("timers", "list or cancel the pending delayed updates of a running gateway", _timers)
     timers.set_defaults(json=False)
-    modes = timers.add_subparsers(title="subcommands", dest="mode")
+    modes = timers.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="mode")
     listed = add_mode(modes, "list", "list the pending delayed updates (also without a subcommand)", _timers)
     cancel = add_mode(modes, "cancel", "cancel delayed updates: they will not run", _cancel)
     cancel.add_argument("timer", nargs="+", metavar="ID", help="id of a delayed update, as `timers list` shows it")

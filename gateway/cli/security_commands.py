@@ -19,7 +19,7 @@ _KINDS = ("read", "write", "subscribe")
 def add_security_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
     clients = command("clients", "manage the clients of a gateway in secure mode", _list)
-    modes = clients.add_subparsers(title="subcommands", required=True, dest="mode")
+    modes = clients.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
     listed = add_mode(modes, "list", "list registered and listed clients and their permissions", _list)
     listed.add_argument("--json", action="store_true", help="print the JSON of GET /clients")
     add = add_mode(modes, "add", "add a name to the list; one client may register under it", _add)
@@ -35,7 +35,7 @@ def add_security_commands(command: Adder) -> None:
         parser.add_argument("name", help="client_identity of the client")
 
     keys = command("keys", "manage the signing keys of tokens", _rotate)
-    key_modes = keys.add_subparsers(title="subcommands", required=True, dest="mode")
+    key_modes = keys.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
     rotate = add_mode(key_modes, "rotate", "sign with a new key; existing tokens stay valid", _rotate)
     rotate.add_argument("--revoke", action="store_true", help="invalidate all existing tokens")
     for parser in (remove, rotate):

@@ -29,7 +29,14 @@ def test_good_refused_and_wrong_use(gateway: GatewayProcess) -> None:
     assert command("query", "SELEKT ?x {}", *options).returncode == ExitCode.REFUSED
     assert command("timers", "cancel", "nosuch", *options).returncode == ExitCode.REFUSED
     assert command("log", "show", "--last", "0", *options).returncode == ExitCode.WRONG_USE
-    assert command("log", "show", "--nosuch", *options).returncode == ExitCode.WRONG_USE
+    for words in (("log", "show", "--nosuch"), ("devices", "--nosuch"), ("completion", "bash", "--nosuch")):
+        done = command(*words, *options)
+        assert done.returncode == ExitCode.WRONG_USE
+        name = "lamplighter " + " ".join(words[: words.index("--nosuch")]).removesuffix(" bash")
+        assert done.stderr.startswith(f"usage: {name} [-h]")
+        assert f"{name}: error: unrecognized arguments: --nosuch" in done.stderr
+    for words, missing in (((), "COMMAND"), (("log",), "SUBCOMMAND"), (("init",), "TEMPLATE")):
+        assert command(*words).stderr.endswith(f"error: the following arguments are required: {missing}\n")
 
 
 def test_a_negative_answer(tmp_path: Path) -> None:
