@@ -67,10 +67,12 @@ class Browser:
         return self.text()
 
     def until(self, script: str, *arguments: object) -> Any:
-        """What the body of an async function returns, once that is true; as `run`."""
+        """What the body of a function returns, once that is true; as `run`, also while the window goes to another page,
+        where an async function might never end."""
+        wrapped = f"const $ = [...arguments]; try {{ {script} }} catch (error) {{ return error.name }}"
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            found = self.run(script, *arguments)
+            found = self._command("execute/sync", {"script": wrapped, "args": arguments})
             if found and found not in _ERRORS:
                 return found
             assert time.monotonic() < deadline, f"{script} {arguments}: {found!r} on {self.text()!r}"

@@ -40,7 +40,7 @@ def test_texts_of_a_data_folder_are_shown_without_control_characters(tmp_path: P
         (["log", "show"], 2, "it has no change log"),
         (["log", "export", "--format", "rdfpatch"], 2, "it has no change log"),
         (["backup", "x"], 2, "it has no change log"),
-        (["restore", "none"], 5, "none: No such file or directory"),
+        (["restore", "none"], 2, "none: there is no such file"),
     ],
 )
 async def test_a_folder_without_a_log_is_named(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
