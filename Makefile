@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 TESTS ?= tests
-# Processes of `make test`: one more than there are cores, because many tests wait.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Processes of `make test`: two more than there are cores, because many tests wait.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 
 .DEFAULT_GOAL := help
 .PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean

@@ -80,6 +80,7 @@ def run(city: tuple[Engine, ox.Store], updates: list[str]) -> list[Commit]:
     return commits
 
 
+@pytest.mark.faults  # it takes long
 def test_lamp_and_road_notify_as_often_as_in_the_paper(city: tuple[Engine, ox.Store]) -> None:
     # One test, since the second experiment begins where the first one ends.
     lamp = run(city, street.lamp_profile())

@@ -23,7 +23,7 @@ LEAST = replace(
 )
 
 
-LONG = "coap-server", "coarse", "fine", "road-filter"
+LONG = "all-hit", "coap", "coap-server", "coarse", "fine", "road-filter", "stress"
 """Parts that are run with the faults, so that `make test` takes less than ten minutes."""
 
 

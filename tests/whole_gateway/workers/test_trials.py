@@ -134,6 +134,7 @@ MET = "?a <urn:p>+ ?b . ?a <urn:p>+ ?c"
 """160,000 solutions in two stars, and 64 million when one quad has joined them."""
 
 
+@pytest.mark.faults  # it takes long
 async def test_one_quad_that_makes_an_evaluation_too_costly_ends_the_subscription_and_stands(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, limits={"evaluation_ms_max": 1000}) as gateway:
         assert await post(gateway, f"INSERT DATA {{ {STARS} }}")
