@@ -14,6 +14,7 @@ from lamplighter.adapters.devices.desired import desired_update, reported_update
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.engine.terms import literal
+from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.ontology.vocabulary import XSD
 from tests.support.announcements import announcements, zigbee_house
@@ -21,12 +22,25 @@ from tests.support.commands import command
 from tests.support.running_gateway import http, rows, running_gateway, update
 
 
-async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: Path) -> None:
-    toml = tmp_path / "lamplighter.toml"
+def settings_of(folder: Path, addresses: Addresses) -> Path:
+    """Settings by which commands reach a gateway."""
+    toml = folder / "lamplighter.toml"
+    toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+    return toml
+
+
+async def announce_house(addresses: Addresses) -> None:
+    """Proposes the devices of a house with one room."""
     registry = Registry(GatewaySettings().base_iri)
     found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(1))
+    for device in found.devices:
+        answer = await update(addresses, registry.announced(None, device, "ask") or "")
+        assert answer.status == 200, answer.body
+
+
+async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: Path) -> None:
     async with running_gateway(tmp_path) as addresses:
-        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+        toml = settings_of(tmp_path, addresses)
 
         async def devices(*arguments: str, code: int = 0) -> str:
             done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
@@ -34,9 +48,7 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
             return done.stderr if code else done.stdout
 
         assert "no devices" in await devices()
-        for device in found.devices:
-            answer = await update(addresses, registry.announced(None, device, "ask") or "")
-            assert answer.status == 200, answer.body
+        await announce_house(addresses)
         listed = await devices("list")
         assert listed.count("proposed") == 5, "four devices, and how to adopt them"
         assert "motion" in listed and "VENDOR" not in listed
@@ -74,13 +86,9 @@ async def test_devices_are_listed_adopted_renamed_ignored_and_removed(tmp_path: 
 
 
 async def test_what_was_done_is_one_json_object(tmp_path: Path) -> None:
-    toml = tmp_path / "lamplighter.toml"
-    registry = Registry(GatewaySettings().base_iri)
-    found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(1))
     async with running_gateway(tmp_path) as addresses:
-        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
-        for device in found.devices:
-            await update(addresses, registry.announced(None, device, "ask") or "")
+        toml = settings_of(tmp_path, addresses)
+        await announce_house(addresses)
 
         async def devices(*arguments: str, code: int = 0) -> Any:
             done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
@@ -112,12 +120,11 @@ async def test_what_was_done_is_one_json_object(tmp_path: Path) -> None:
 
 
 async def test_records_of_clients_are_not_shown_and_hide_no_others(tmp_path: Path) -> None:
-    toml = tmp_path / "lamplighter.toml"
     registry = Registry(GatewaySettings().base_iri)
     found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(1))
     forged = json.dumps({"id": "\x1b[2J", "source": "\x9b2J", "broker": "default", "name": "a"}).replace("\\", "\\\\")
     async with running_gateway(tmp_path) as addresses:
-        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+        toml = settings_of(tmp_path, addresses)
         for device in found.devices:
             await update(addresses, registry.announced(None, device, "ask") or "")
         text = (
@@ -134,12 +141,11 @@ async def test_records_of_clients_are_not_shown_and_hide_no_others(tmp_path: Pat
 
 
 async def test_actuators_that_report_another_state_have_a_column(tmp_path: Path) -> None:
-    toml = tmp_path / "lamplighter.toml"
     registry = Registry(GatewaySettings().base_iri)
     found = Announcements(["zigbee2mqtt"], devices_max=100).read("default", "z/bridge/devices", zigbee_house(2))
     lamps = [device for device in found.devices if device.name.endswith("lamp")]
     async with running_gateway(tmp_path) as addresses:
-        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+        toml = settings_of(tmp_path, addresses)
 
         async def listed(*arguments: str) -> str:
             done = await asyncio.to_thread(command, "devices", "list", *arguments, "--config", toml)
@@ -168,13 +174,12 @@ async def test_actuators_that_report_another_state_have_a_column(tmp_path: Path)
 
 
 async def test_a_coap_device_is_shown_adopted_and_switched(tmp_path: Path) -> None:
-    toml = tmp_path / "lamplighter.toml"
     registry = Registry(GatewaySettings().base_iri)
     links = parsed(b"</3311/0/5850>;obs,</sensors/temp>;rt=temperature-c")
     lamp = proposed(links, base="coap://192.0.2.7", place="/.well-known/core", endpoint="hall").device
     assert lamp is not None
     async with running_gateway(tmp_path) as addresses:
-        toml.write_text(f"[http]\nport = {urlsplit(addresses.query).port}\n")
+        toml = settings_of(tmp_path, addresses)
 
         async def devices(*arguments: str) -> str:
             done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
@@ -207,7 +212,6 @@ async def test_a_coap_device_is_shown_adopted_and_switched(tmp_path: Path) -> No
 
 
 async def test_adoption_names_the_topics_that_the_settings_do_not_permit(tmp_path: Path) -> None:
-    toml = tmp_path / "lamplighter.toml"
     registry = Registry(GatewaySettings().base_iri)
     announced = Announcements(["shelly"], devices_max=100)
     found = {
@@ -223,6 +227,7 @@ async def test_adoption_names_the_topics_that_the_settings_do_not_permit(tmp_pat
         assert rpc
 
         async def said(commands: str, *arguments: str) -> str:
+            toml = tmp_path / "lamplighter.toml"
             port = urlsplit(addresses.query).port
             toml.write_text(f"[http]\nport = {port}\n[mqtt]\nhost = '127.0.0.1'\n{commands}\n")
             done = await asyncio.to_thread(command, "devices", *arguments, "--config", toml)
