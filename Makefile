@@ -41,19 +41,19 @@ screenshots: $(VENV)/test.stamp $(PAGE) ## the pictures of the documents: docs/i
 run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)
 
-test: $(VENV)/test.stamp $(PAGE) ## all tests but those on Spark, the fault tier and the image; TESTS=tests/engine for a part
+test: $(VENV)/test.stamp $(PAGE) ## all tests but those of the fleet, the fault tier and the image; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
 	@sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core
-	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults and not fleet and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
 
 test-unit: $(VENV)/test.stamp $(PAGE) ## the unit tests of engine, gateway and ontology: no listeners, no components
-	@$(BIN)/python -m pytest -m "not faults and not spark and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/engine tests/gateway tests/ontology $(ARGS)
+	@$(BIN)/python -m pytest -m "not faults and not fleet and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/engine tests/gateway tests/ontology $(ARGS)
 
-test-fleet: $(VENV)/test.stamp ## tables and jobs of the fleet on Spark, against DuckDB, the store and the simulator's truth
+test-fleet: $(VENV)/test.stamp ## the fleet: collector, tables and jobs on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
-	@$(BIN)/python -m pytest -m "spark and not faults" tests/cloud_sync tests/trials $(ARGS)
+	@$(BIN)/python -m pytest -m "fleet and not faults" tests/cloud_sync tests/trials $(ARGS)
 
 test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulated radio; fetches it from npm once
 	@sh tests/install-components.sh

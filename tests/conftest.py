@@ -22,8 +22,9 @@ _ORACLE = "tests/properties/test_engine_oracle.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
 _LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", *_WORKERS, "tests/benchmarks/")
 
+_FLEET = "tests/cloud_sync/fleet/"
 _LIMIT_S = 900.0
-_TIER_LIMIT_S = {"faults": 1800.0, "spark": 1200.0, "image": 7200.0}
+_TIER_LIMIT_S = {"faults": 1800.0, "fleet": 1200.0, "image": 7200.0}
 """At least ten times what the longest tests take on an idle machine, so that a load of 12 on two cores ends none that
 works. A limit holds for the fixtures as well."""
 _STDERR = pytest.StashKey[int]()
@@ -40,8 +41,8 @@ def log_level() -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker("spark")
+        if item.nodeid.startswith(_FLEET) or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("fleet")
         if item.get_closest_marker("timeout") is None:
             limit_s = max((_TIER_LIMIT_S.get(mark.name, _LIMIT_S) for mark in item.iter_markers()), default=_LIMIT_S)
             item.add_marker(pytest.mark.timeout(limit_s))

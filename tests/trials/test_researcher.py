@@ -15,7 +15,7 @@ DEVICES, CHANGE_LOG = Page("docs/devices.md"), Page("docs/change-log.md")
 SYNC, FLEET = Page("docs/sync.md"), Page("docs/fleet.md")
 
 
-@pytest.mark.spark
+@pytest.mark.fleet
 def test_a_researcher_gets_the_history_of_a_gateway_as_a_table(reader: Reader, broker: Mosquitto) -> None:
     lake = str(reader.folder / "lake")
     reader.replaced |= {
