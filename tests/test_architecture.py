@@ -93,6 +93,7 @@ ROOMS = {
         {"__init__", "session", "subcommands"},
         {"collection", "lake"},
         {"tables"},
+        {"subscriptions"},
         {"jobs"},
         {"report"},
         {"__main__"},

@@ -49,6 +49,12 @@ FACTS = """
 """
 """Quads that describe streams, as they were added and removed: the source of `streams`."""
 
+MATCHES = """
+    subscription STRING, version INT, gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, late BOOLEAN,
+    change STRING, graph STRING, form STRING, variables ARRAY<STRING>, rows ARRAY<ARRAY<STRING>>, request STRING
+"""
+"""Solutions of fleet subscriptions, one row for each subscription and event."""
+
 SCHEMAS = {
     "bronze": BRONZE,
     "streams": STREAMS,
@@ -56,12 +62,16 @@ SCHEMAS = {
     "actuations": ACTUATIONS,
     "gateway_health": GATEWAY_HEALTH,
     "facts": FACTS,
+    "matches": MATCHES,
 }
+
+_FOLDERS = {"bronze": "bronze", "matches": "subscriptions/matches"}
+"""Tables that are not in silver."""
 
 
 def table(lake: Lake, name: str) -> Batches:
     """The batches of a table."""
-    return Batches(lake, name if name == "bronze" else f"silver/{name}", SCHEMAS[name])
+    return Batches(lake, _FOLDERS.get(name, f"silver/{name}"), SCHEMAS[name])
 
 
 def read(spark: SparkSession, lake: Lake, name: str) -> DataFrame:

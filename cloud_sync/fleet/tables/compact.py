@@ -26,10 +26,13 @@ ROWS_PER_FILE = 2_000_000
 
 
 def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
-    """Brings silver up to date, then merges each table into one batch. No other process may write or read."""
+    """Brings silver up to date, then merges each table into one batch. No other process may write or read.
+
+    Matches keep their batches, because the cursors of delivery name them.
+    """
     Silver(spark, lake, say).update()
     done: dict[str, TableBatch | None] = {"bronze": _compacted(spark, table(lake, "bronze"), None)}
-    for name in ("facts", *(name for name in SCHEMAS if name not in ("bronze", "facts"))):
+    for name in ("facts", *(name for name in SCHEMAS if name not in ("bronze", "facts", "matches"))):
         # All of the table's sources are in one batch now.
         source = done["facts" if name == "streams" else "bronze"]
         done[name] = _compacted(spark, table(lake, name), None if source is None else [source.id])
