@@ -42,7 +42,7 @@ class Registered(NamedTuple):
     broken: tuple[BrokenRecord, ...]
 
 
-class Registry:
+class SubscriptionRegistry:
     """The records in ``<lake>/subscriptions/records``. Nothing is read before the first call.
 
     Each record is written whole or not at all, so readers need no lock. Two writers:

@@ -14,7 +14,7 @@ import pytest
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions import registry as module
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, SubscriptionRecord
-from lamplighter.cloud_sync.fleet.subscriptions.registry import Registry
+from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 QUERY = "SELECT ?s WHERE { ?s <http://example.org/p> ?o }"
@@ -38,28 +38,28 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def registry(lake: Lake) -> Registry:
-    return Registry(lake, Clock())
+def registry(lake: Lake) -> SubscriptionRegistry:
+    return SubscriptionRegistry(lake, Clock())
 
 
 def file_of(lake: Lake, name: str) -> Path:
     return Path(lake.path("subscriptions", "records", f"{name}.json"))
 
 
-def ids(registry: Registry) -> list[str]:
+def ids(registry: SubscriptionRegistry) -> list[str]:
     return [record.id for record in registry.all().records]
 
 
-def test_an_added_subscription_is_read_by_another_process(lake: Lake, registry: Registry) -> None:
+def test_an_added_subscription_is_read_by_another_process(lake: Lake, registry: SubscriptionRegistry) -> None:
     sinks = (FilesSink(url="/srv/out"), FilesSink(name="second", url="s3://b/out"))
     added = registry.add("co2", QUERY, changes="both", gateways=["gw-*"], begin="all", deliver=sinks)
     assert (added.version, added.state, added.created < added.changed) == (1, "active", True)
     assert added.deliver == sinks
-    assert Registry(lake).get("co2") == added
-    assert Registry(lake).all() == ((added,), ())
+    assert SubscriptionRegistry(lake).get("co2") == added
+    assert SubscriptionRegistry(lake).all() == ((added,), ())
 
 
-def test_a_lake_without_subscriptions_has_none_and_is_not_made(lake: Lake, registry: Registry) -> None:
+def test_a_lake_without_subscriptions_has_none_and_is_not_made(lake: Lake, registry: SubscriptionRegistry) -> None:
     assert registry.all() == ((), ())
     with pytest.raises(ConfigurationError, match=r"'co2': not in lake .*lamplighter-fleet subscriptions list"):
         registry.get("co2")
@@ -67,14 +67,14 @@ def test_a_lake_without_subscriptions_has_none_and_is_not_made(lake: Lake, regis
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "a" * 65, "a\n", "x.json"])
-def test_an_id_never_leaves_the_folder(lake: Lake, registry: Registry, name: str) -> None:
+def test_an_id_never_leaves_the_folder(lake: Lake, registry: SubscriptionRegistry, name: str) -> None:
     for call in (registry.get, registry.pause, registry.resume, registry.remove, lambda one: registry.add(one, QUERY)):
         with pytest.raises(ConfigurationError, match="not an id; use up to 64 of a-z"):
             call(name)
     assert not Path(lake.url).exists()
 
 
-def test_an_id_in_use_is_refused(registry: Registry) -> None:
+def test_an_id_in_use_is_refused(registry: SubscriptionRegistry) -> None:
     first = registry.add("co2", QUERY)
     registry.pause("co2")
     with pytest.raises(ConfigurationError, match="it exists; choose another id, or use replace"):
@@ -82,7 +82,7 @@ def test_an_id_in_use_is_refused(registry: Registry) -> None:
     assert registry.get("co2").query == first.query
 
 
-def test_a_value_out_of_its_bounds_is_refused_and_writes_nothing(lake: Lake, registry: Registry) -> None:
+def test_a_value_out_of_its_bounds_is_refused_and_writes_nothing(lake: Lake, registry: SubscriptionRegistry) -> None:
     for members in (
         {"gateways": ["a\nb"]},
         {"changes": "some"},
@@ -93,7 +93,7 @@ def test_a_value_out_of_its_bounds_is_refused_and_writes_nothing(lake: Lake, reg
     assert registry.all() == ((), ())
 
 
-def test_states_change_the_record_and_not_the_version(registry: Registry) -> None:
+def test_states_change_the_record_and_not_the_version(registry: SubscriptionRegistry) -> None:
     added = registry.add("co2", QUERY)
     paused = registry.pause("co2")
     assert (paused.state, paused.version, paused.created) == ("paused", 1, added.created)
@@ -104,7 +104,7 @@ def test_states_change_the_record_and_not_the_version(registry: Registry) -> Non
     assert registry.resume("co2").state == "active"
 
 
-def test_a_removed_subscription_keeps_its_version(registry: Registry) -> None:
+def test_a_removed_subscription_keeps_its_version(registry: SubscriptionRegistry) -> None:
     registry.add("co2", QUERY)
     registry.replace("co2", query=OTHER)
     removed = registry.remove("co2")
@@ -133,7 +133,7 @@ def test_a_removed_subscription_keeps_its_version(registry: Registry) -> None:
     ],
 )
 def test_another_query_or_other_changes_make_a_version(
-    registry: Registry, members: dict[str, Any], version: int
+    registry: SubscriptionRegistry, members: dict[str, Any], version: int
 ) -> None:
     added = registry.add("co2", QUERY)
     registry.pause("co2")
@@ -144,7 +144,7 @@ def test_another_query_or_other_changes_make_a_version(
     assert registry.get("co2") == replaced
 
 
-def test_gateways_can_be_replaced_by_all(registry: Registry) -> None:
+def test_gateways_can_be_replaced_by_all(registry: SubscriptionRegistry) -> None:
     registry.add("co2", QUERY, gateways=["gw-1"])
     assert registry.replace("co2", gateways=[]).gateways == ()
 
@@ -162,7 +162,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_record_is_named_and_hides_no_other(lake: Lake, registry: Registry, name: str) -> None:
+def test_a_broken_record_is_named_and_hides_no_other(lake: Lake, registry: SubscriptionRegistry, name: str) -> None:
     added = registry.add("co2", QUERY)
     file_of(lake, name).write_bytes(BROKEN[name])
     found = registry.all()
@@ -176,7 +176,7 @@ def test_a_broken_record_is_named_and_hides_no_other(lake: Lake, registry: Regis
     assert file_of(lake, name).read_bytes() == BROKEN[name]
 
 
-def test_a_folder_in_place_of_a_record_is_named(lake: Lake, registry: Registry) -> None:
+def test_a_folder_in_place_of_a_record_is_named(lake: Lake, registry: SubscriptionRegistry) -> None:
     added = registry.add("co2", QUERY)
     file_of(lake, "folder").mkdir()
     found = registry.all()
@@ -185,7 +185,7 @@ def test_a_folder_in_place_of_a_record_is_named(lake: Lake, registry: Registry) 
 
 
 def test_a_crash_between_the_steps_of_a_write_leaves_the_old_record(
-    lake: Lake, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, registry: SubscriptionRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = registry.add("co2", QUERY)
 
@@ -198,7 +198,7 @@ def test_a_crash_between_the_steps_of_a_write_leaves_the_old_record(
             registry.replace("co2", query=OTHER)
         with pytest.raises(KeyboardInterrupt):
             registry.add("second", OTHER)
-    after = Registry(lake)
+    after = SubscriptionRegistry(lake)
     assert after.all() == ((added,), ())
     assert after.replace("co2", query=OTHER).version == 2
     assert after.add("second", OTHER).version == 1
@@ -226,30 +226,40 @@ def in_threads(*calls: Callable[[], object]) -> list[BaseException | None]:
 
 
 def test_of_two_who_add_one_id_one_is_refused(lake: Lake) -> None:
-    errors = in_threads(*(lambda: Registry(lake).add("co2", QUERY) for _ in range(4)))
+    errors = in_threads(*(lambda: SubscriptionRegistry(lake).add("co2", QUERY) for _ in range(4)))
     assert [error for error in errors if error is None] == [None]
     assert all("it exists" in str(error) for error in errors if error is not None)
 
 
 def test_changes_of_two_operators_are_both_kept(lake: Lake) -> None:
     """Between reading and writing of each, the other one gets its chance to run."""
-    Registry(lake).add("co2", QUERY)
+    SubscriptionRegistry(lake).add("co2", QUERY)
     errors = in_threads(
-        *(lambda number=number: Registry(lake).replace("co2", query=f"ASK {{ ?s ?p {number} }}") for number in range(8))
+        *(
+            lambda number=number: SubscriptionRegistry(lake).replace("co2", query=f"ASK {{ ?s ?p {number} }}")
+            for number in range(8)
+        )
     )
     assert errors == [None] * 8
-    assert Registry(lake).get("co2").version == 9
+    assert SubscriptionRegistry(lake).get("co2").version == 9
 
 
-def test_a_writer_that_does_not_end_is_said(lake: Lake, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_does_not_end_is_said(
+    lake: Lake, registry: SubscriptionRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry.add("co2", QUERY)
     monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.0)
-    with Registry(lake)._exclusive(), pytest.raises(UpstreamError, match="look for a stopped lamplighter-fleet"):
+    with (
+        SubscriptionRegistry(lake)._exclusive(),
+        pytest.raises(UpstreamError, match="look for a stopped lamplighter-fleet"),
+    ):
         registry.pause("co2")
     assert registry.pause("co2").state == "paused"
 
 
-def test_the_number_of_subscriptions_is_bounded(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_subscriptions_is_bounded(
+    registry: SubscriptionRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SUBSCRIPTIONS_MAX", 2)
     registry.add("a", QUERY)
     registry.add("b", QUERY)
@@ -261,8 +271,10 @@ def test_the_number_of_subscriptions_is_bounded(registry: Registry, monkeypatch:
         registry.add("a", QUERY)
 
 
-def test_only_changed_files_are_read_again(lake: Lake, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Registry(lake)
+def test_only_changed_files_are_read_again(
+    lake: Lake, registry: SubscriptionRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = SubscriptionRegistry(lake)
     registry.add("a", QUERY)
     registry.add("b", QUERY)
     assert ids(reader) == ["a", "b"]
@@ -283,7 +295,7 @@ def test_only_changed_files_are_read_again(lake: Lake, registry: Registry, monke
 
 
 def test_a_lake_in_memory_has_subscriptions_too() -> None:
-    registry = Registry(Lake(f"memory://{uuid4().hex}"), Clock())
+    registry = SubscriptionRegistry(Lake(f"memory://{uuid4().hex}"), Clock())
     registry.add("co2", QUERY)
     with pytest.raises(ConfigurationError, match="it exists"):
         registry.add("co2", QUERY)
@@ -306,18 +318,18 @@ def bucket(s3: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 def test_on_s3_no_change_is_lost(bucket: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another operator changes the record after each reading, until the attempts are used up."""
-    ours, theirs = Registry(bucket, Clock()), Registry(bucket, Clock())
+    ours, theirs = SubscriptionRegistry(bucket, Clock()), SubscriptionRegistry(bucket, Clock())
     ours.add("co2", QUERY)
-    whole = Registry._read
+    whole = SubscriptionRegistry._read
     others: list[Callable[[], SubscriptionRecord]] = []
 
-    def read(self: Registry, name: str) -> Any:
+    def read(self: SubscriptionRegistry, name: str) -> Any:
         found = whole(self, name)
         if self is ours and others:
             others.pop()()
         return found
 
-    monkeypatch.setattr(Registry, "_read", read)
+    monkeypatch.setattr(SubscriptionRegistry, "_read", read)
     others[:] = [lambda: theirs.replace("co2", gateways=["gw-1"]), lambda: theirs.replace("co2", query=OTHER)]
     paused = ours.pause("co2")
     assert (paused.state, paused.version, paused.query, paused.gateways) == ("paused", 2, OTHER, ("gw-1",))
@@ -336,7 +348,7 @@ def test_on_s3_no_change_is_lost(bucket: Lake, monkeypatch: pytest.MonkeyPatch) 
     assert ids(ours) == ["co2", "second"]
 
 
-def test_the_file_is_for_people_too(lake: Lake, registry: Registry) -> None:
+def test_the_file_is_for_people_too(lake: Lake, registry: SubscriptionRegistry) -> None:
     registry.add("co2", QUERY, deliver=[FilesSink(url="/srv/out")])
     text = file_of(lake, "co2").read_text()
     assert '\n  "query": "SELECT ?s WHERE' in text and text.endswith("}\n")
