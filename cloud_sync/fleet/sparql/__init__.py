@@ -1,0 +1,1 @@
+"""SPARQL compiled to columns of Spark."""
