@@ -1,1 +1,4 @@
-"""SPARQL compiled to columns of Spark."""
+"""SPARQL compiled to columns of Spark.
+
+expression_tree: tokens of an expression -> tree, without Spark.
+"""
