@@ -21,7 +21,7 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """An operator or a function with its arguments.
 
     name: the sign of an operator (``||``, ``+``, ``!``), ``negative`` or ``positive`` for a sign before an operand,
@@ -33,7 +33,7 @@ class Call:
     arguments: tuple[Tree, ...]
 
 
-Tree = Variable | Constant | Literal | Call
+Tree = Variable | Constant | Literal | FunctionCall
 
 CASTS = frozenset(("boolean", "dateTime", "decimal", "double", "float", "integer", "string"))
 """Datatypes of XML Schema with a cast function."""
@@ -83,10 +83,10 @@ def parsed(expression: Expression, constants: Sequence[Term]) -> Tree:
     constants: the terms by number, of which only the names of functions are read; they belong to the shape of a query,
     since they are part of the tree. Aggregates are variables of the algebra's Group. Raises NotCompiledError.
     """
-    return _Parser(expression, constants).tree()
+    return _ExpressionParser(expression, constants).tree()
 
 
-class _Parser:
+class _ExpressionParser:
     """Precedence climbing over the tokens. position: the index of the next token."""
 
     def __init__(self, expression: Expression, constants: Sequence[Term]) -> None:
@@ -108,10 +108,10 @@ class _Parser:
                 name = "IN" if self._take("IN") else "NOT IN"
                 if name == "NOT IN":
                     self._position += 2
-                left = Call(name, (left, *self._arguments()))
+                left = FunctionCall(name, (left, *self._arguments()))
             elif (sign := self._sign()) in _BINARY[level]:
                 self._position += 1
-                left = Call(sign, (left, self._binary(level + 1)))
+                left = FunctionCall(sign, (left, self._binary(level + 1)))
             else:
                 return left
 
@@ -123,7 +123,7 @@ class _Parser:
         if sign != "!" and self._number():
             self._position += 1
             return Literal(canonical("", sign + str(self._parts[self._position - 1])))
-        return Call({"!": "!", "+": "positive", "-": "negative"}[sign], (self._unary(),))
+        return FunctionCall({"!": "!", "+": "positive", "-": "negative"}[sign], (self._unary(),))
 
     def _primary(self) -> Tree:
         at = self._position
@@ -146,7 +146,7 @@ class _Parser:
             return Literal(canonical("", token))
         if word not in FUNCTIONS:
             raise NotCompiledError(word, at)
-        return Call(_SYNONYMS.get(word, word), self._arguments())
+        return FunctionCall(_SYNONYMS.get(word, word), self._arguments())
 
     def _cast(self, name: Term, at: int) -> Tree:
         local = name[1:-1].removeprefix(XSD)
@@ -155,7 +155,7 @@ class _Parser:
         arguments = self._arguments()
         if len(arguments) != 1:
             raise NotCompiledError(f"xsd:{local} with {len(arguments)} arguments", at)
-        return Call(f"xsd:{local}", arguments)
+        return FunctionCall(f"xsd:{local}", arguments)
 
     def _arguments(self) -> tuple[Tree, ...]:
         """The list in brackets that follows."""
