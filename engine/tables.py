@@ -25,16 +25,16 @@ def sample(values: Sequence[object]) -> str:
     return f"[{', '.join([*shown, *more])}]"
 
 
-def text_table(title: str, headings: Sequence[str], rows: Iterable[Row], count: int) -> str:
-    """A title, the headings and the first `ROWS_MAX` rows, in columns. count: how many rows there are."""
-    shown = [[_cell(cell) for cell in row[:COLUMNS_MAX]] for row in islice(rows, ROWS_MAX)]
+def text_table(title: str, headings: Sequence[str], rows: Iterable[Row], count: int, rows_max: int = ROWS_MAX) -> str:
+    """A title, the headings and the first `rows_max` rows, in columns. count: how many rows there are."""
+    shown = [[_cell(cell) for cell in row[:COLUMNS_MAX]] for row in islice(rows, rows_max)]
     if not shown:
         return title
     names = [_cell(name) for name in headings[:COLUMNS_MAX]]
     widths = [max(len(row[column]) for row in (names, *shown)) for column in range(len(names))]
     lines = [names, ["-" * width for width in widths], *shown]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([title, *table, *_rest(headings, count)])
+    return "\n".join([title, *table, *_rest(headings, count, rows_max)])
 
 
 def html_table(title: str, headings: Sequence[str], rows: Iterable[Row], count: int) -> str:
@@ -64,9 +64,9 @@ def _cell(text: str | None, most: int = CELL_CHARACTERS_MAX) -> str:
     return cut if cut.isprintable() else "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in cut)
 
 
-def _rest(headings: Sequence[str], count: int) -> list[str]:
+def _rest(headings: Sequence[str], count: int, rows_max: int = ROWS_MAX) -> list[str]:
     """What the table does not show."""
-    more = [counted(count - ROWS_MAX, "more row")] if count > ROWS_MAX else []
+    more = [counted(count - rows_max, "more row")] if count > rows_max else []
     if len(headings) > COLUMNS_MAX:
         more.append(counted(len(headings) - COLUMNS_MAX, "more column"))
     return [f"... {' and '.join(more)}"] if more else []

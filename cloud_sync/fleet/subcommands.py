@@ -25,3 +25,10 @@ def add_lake_command(
     parser.add_argument("lake", metavar="LAKE", help="the lake: a folder, or a URL")
     parser.set_defaults(run=run)
     return parser
+
+
+def add_group(commands: Any, name: str, text: str) -> Any:
+    """The subcommands of a subcommand, as `add_subparsers` returns them. Several modules may add to one group."""
+    if name in commands.choices:
+        return next(one for one in commands.choices[name]._actions if isinstance(one, argparse._SubParsersAction))
+    return add_command(commands, name, text).add_subparsers(title="commands", required=True, dest="subcommand")

@@ -45,7 +45,7 @@ class FilesSink(_SinkBase, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     name: Id = "files"
-    url: Url
+    url: Annotated[str, msgspec.Meta(min_length=1, max_length=2_048, pattern=r"\A[^\x00-\x1f\x7f]+\Z")]
     options_file: FileName = ""
 
     def __post_init__(self) -> None:
