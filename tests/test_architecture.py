@@ -94,7 +94,7 @@ ROOMS = {
         {"__init__", "session", "subcommands"},
         {"collection", "lake"},
         {"tables"},
-        {"sparql"},
+        {"sparql", "events"},
         {"subscriptions"},
         {"jobs"},
         {"report"},
