@@ -102,6 +102,19 @@ def is_literal(term: Term) -> bool:
     return term.startswith('"')
 
 
+def is_term(text: str) -> bool:
+    """Whether a text that another program made has the form of a term, so that the functions here can read it."""
+    if text.startswith("<<("):
+        try:
+            _triple_to_json(text)
+        except (ValueError, IndexError):
+            return False
+        return True
+    if is_literal(text):
+        return _LITERAL.match(text) is not None
+    return len(text) > 2 and (is_blank(text) or (is_iri(text) and text.endswith(">")))
+
+
 def _escape(found: re.Match[str]) -> str:
     sign = found.group()
     return _ESCAPES.get(sign) or f"\\u{ord(sign):04X}"

@@ -61,18 +61,22 @@ class Batches:
 
     def all(self) -> list[TableBatch]:
         """Every manifest, including those of replaced batches, sorted by name."""
-        found = []
-        for name in self.lake.names(self.name, "_batches"):
-            if not name.endswith(".json") or name.startswith("."):
-                continue
-            path = self.lake.path(self.name, "_batches", name)
-            try:
-                found.append(msgspec.json.decode(self.lake.fs.cat_file(path), type=TableBatch))
-            except msgspec.MsgspecError as error:
-                raise ConfigurationError(
-                    f"{path}: not a manifest: {error}; remove it, and write its batch again"
-                ) from error
-        return found
+        return [batch for name in self.ids() if (batch := self.find(name)) is not None]
+
+    def ids(self) -> list[str]:
+        """The ids of all batches, sorted."""
+        names = self.lake.names(self.name, "_batches")
+        return [name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")]
+
+    def find(self, id: str) -> TableBatch | None:
+        """The manifest of a batch; None if there is none."""
+        path = self.lake.path(self.name, "_batches", f"{id}.json")
+        try:
+            return msgspec.json.decode(self.lake.fs.cat_file(path), type=TableBatch)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise ConfigurationError(f"{path}: not a manifest: {error}; remove it, and write its batch again") from error
 
     def live(self) -> list[TableBatch]:
         """The batches that count."""
