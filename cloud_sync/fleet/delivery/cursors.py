@@ -1,8 +1,8 @@
 """How far each sink is in `matches`: one small file, replaced atomically.
 
-All cursors are in one file, so that hundreds of sinks cost one write for each interval. A cursor advances after the sink
-has accepted the notifications; so a crash repeats those of the last interval. If the file is lost or damaged, every
-sink begins at the first match that is kept.
+All cursors are in one file, so that hundreds of sinks cost one write for each interval. A cursor advances after the
+sink has accepted the notifications; so a crash repeats those of the last interval. If the file is lost or damaged,
+every sink begins at the first match that is kept.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cursors:
-    """The cursors of a lake's sinks. Only one process may write them. It is for one thread at a time, but `set`."""
+    """The cursors of a lake's sinks. One process at a time may write them."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: Lake, last: str = "") -> None:
+        """last: the id of the table's last batch. A cursor behind it is of another table, and is not used."""
         self._lake = lake
         content = _read(lake)
-        self._cursors = {cursor.name: cursor for cursor in content.cursors}
+        self._cursors = {cursor.name: cursor for cursor in content.cursors if not _is_beyond(cursor, last)}
         self._removed = dict(content.removed)
-        self._changed = False
+        self._changed = self._moved = False
 
     def get(self, name: SinkName) -> SinkCursor | None:
         return self._cursors.get(name)
@@ -88,9 +89,16 @@ class Cursors:
         return cursor
 
     def set(self, cursor: SinkCursor) -> None:
-        """Replaces a cursor in memory; `write` makes it durable."""
+        """Replaces a cursor in memory."""
         self._cursors[cursor.name] = cursor
         self._changed = True
+
+    def move(self, cursor: SinkCursor, position: MatchPosition) -> SinkCursor:
+        """The cursor after batches without matches for it. That need not be written soon: a crash repeats nothing."""
+        moved = msgspec.structs.replace(cursor, position=position)
+        self._cursors[moved.name] = moved
+        self._moved = True
+        return moved
 
     def remove_sinks(self, subscription: str, keep: Iterable[str] = ()) -> None:
         """Forgets the cursors of a subscription's sinks, except some."""
@@ -106,19 +114,33 @@ class Cursors:
             self._removed[subscription] = end
             self._changed = True
 
-    def write(self) -> None:
-        """Writes the file durably if anything changed. Raises OSError."""
-        if not self._changed:
-            return
-        self._changed = False
+    def changes(self, *, moved: bool) -> bytes | None:
+        """The content for `write`; None if nothing changed since the last call. moved: `move` counts as a change."""
+        if not self._changed and not (moved and self._moved):
+            return None
+        self._changed = self._moved = False
         content = msgspec.json.encode(_Content(cursors=self.all(), removed=self._removed))
+        return msgspec.json.encode(_File(crc32=zlib.crc32(content), content=msgspec.Raw(content))) + b"\n"
+
+    def write(self, changes: bytes) -> None:
+        """Replaces the file atomically and durably. Any thread may call it. Raises OSError."""
         try:
-            self._lake.write(
-                msgspec.json.encode(_File(crc32=zlib.crc32(content), content=msgspec.Raw(content))) + b"\n", *CURSORS
-            )
+            self._lake.write(changes, *CURSORS)
         except BaseException:
             self._changed = True
             raise
+
+
+def _is_beyond(cursor: SinkCursor, last: str) -> bool:
+    beyond = bool(last) and cursor.position.batch > last
+    if beyond:
+        logger.warning(
+            "cursor unusable, its matches are delivered again",
+            subscription=cursor.subscription,
+            sink=cursor.sink,
+            reason=f"it is at batch {cursor.position.batch}, and the last one is {last}",
+        )
+    return beyond
 
 
 def _read(lake: Lake) -> _Content:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lamplighter.cloud_sync.fleet.delivery.notifications import Match, MatchNotification, MatchPosition
-from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.engine.errors import UpstreamError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MATCHES = "subscriptions/matches"
-"""The folder of the table."""
 BATCH_DIGITS = 12
 DECODED_BYTES_MAX = 64 * 1024 * 1024
 """Of decoded row groups in memory. The one that is being read may be larger."""
@@ -73,7 +72,7 @@ class MatchTable:
 
     def __init__(self, lake: Lake, monotonic: Callable[[], float]) -> None:
         self._lake = lake
-        self._batches = Batches(lake, MATCHES, "")
+        self._batches = table(lake, "matches")
         self._monotonic = monotonic
         self._layouts: OrderedDict[str, _Layout] = OrderedDict()
         self._decoded: OrderedDict[tuple[str, int], pa.Table] = OrderedDict()
@@ -105,9 +104,22 @@ class MatchTable:
         """The number of matches in a batch by subscription."""
         return self._layout(batch).counts
 
-    def count(self, subscription: str, position: MatchPosition) -> int:
-        """The number of matches of a subscription in the batch of a position, after the position."""
-        return sum(len(rows) for _, rows in self._places(subscription, position))
+    def written(self, batch: str) -> float | None:
+        """When a batch was written, in seconds since 1970; None if the file system does not tell."""
+        try:
+            found = self._lake.fs.modified(self._lake.path(self._batches.name, "_batches", f"{batch}.json"))
+        except (NotImplementedError, FileNotFoundError):
+            return None
+        return float(found.timestamp())
+
+    def waiting(self, subscription: str, position: MatchPosition, until: str) -> int:
+        """The number of matches of a subscription after a position, up to the end of a batch."""
+        found, batch = 0, position.batch
+        if batch:
+            found = sum(len(rows) for _, rows in self._places(subscription, position))
+        while (following := self.after(batch)) is not None and following <= until:
+            found, batch = found + self.counts(following).get(subscription, 0), following
+        return found
 
     def chunk(self, subscription: str, position: MatchPosition, bounds: ChunkBounds) -> MatchChunk:
         """The next matches of a subscription.
@@ -179,7 +191,7 @@ class MatchTable:
         counts: Counter[str] = Counter()
         first = 0
         for name in manifest.files:
-            path = self._lake.path(MATCHES, name)
+            path = self._lake.path(self._batches.name, name)
             with _errors(path), self._lake.fs.open(path, "rb") as opened:
                 file = ParquetFile(opened)
                 for number in range(file.num_row_groups):
@@ -201,21 +213,21 @@ class MatchTable:
                 read = ParquetFile(opened).read_row_group(group.number, _COLUMNS, use_threads=False)
                 found = _with_milliseconds(read.select(_COLUMNS))
             self._decoded[key] = found
-            while len(self._decoded) > 1 and sum(table.nbytes for table in self._decoded.values()) > DECODED_BYTES_MAX:
+            while len(self._decoded) > 1 and sum(rows.nbytes for rows in self._decoded.values()) > DECODED_BYTES_MAX:
                 self._decoded.popitem(last=False)
         else:
             self._decoded.move_to_end(key)
         return found
 
 
-def _with_milliseconds(table: Any) -> Any:
+def _with_milliseconds(rows: Any) -> Any:
     """The table with ``ts`` as milliseconds since 1970."""
     import pyarrow as pa
 
-    number = table.schema.get_field_index("ts")
-    times = table.column(number)
+    number = rows.schema.get_field_index("ts")
+    times = rows.column(number)
     rounded = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
-    return table.set_column(number, "ts", rounded.cast(pa.int64()))
+    return rows.set_column(number, "ts", rounded.cast(pa.int64()))
 
 
 @contextlib.contextmanager

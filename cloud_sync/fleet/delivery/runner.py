@@ -1,0 +1,281 @@
+"""Delivers the matches of a lake to all sinks of its subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkName
+from lamplighter.cloud_sync.fleet.delivery.notifications import MatchPosition
+from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
+from lamplighter.engine.errors import GatewayError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
+
+logger = EventLogger(__name__)
+
+STATES = "subscriptions", "delivery.json"
+FLUSH_S = 1.0
+"""Interval in which cursors are written: after a crash the notifications of so long are delivered again."""
+STATES_S = 10.0
+"""Interval in which the states are written, and cursors of sinks without notifications."""
+GRACE_S = 15.0
+"""How long deliveries under way may take when the process is told to end."""
+_LOCK = "subscriptions", "delivery.lock"
+
+
+class SubscriptionsRead(NamedTuple):
+    """records: in every state, removed ones too. broken: ids whose records cannot be read; they keep their sinks."""
+
+    records: Sequence[SubscriptionRecord]
+    broken: Collection[str] = ()
+
+
+class SinkState(msgspec.Struct, frozen=True, kw_only=True):
+    """How the delivery to a sink is. Times are seconds since 1970.
+
+    state: "delivering", "retrying" after a failure until next_try, or "paused". delivered, dead: numbers of
+    notifications since the sink was added. waiting: matches that are not delivered yet.
+    """
+
+    subscription: str
+    sink: str
+    kind: str
+    state: Literal["delivering", "retrying", "paused"]
+    delivered: int
+    dead: int
+    waiting: int
+    position: MatchPosition
+    last_success: float | None = None
+    last_error: str = ""
+    last_error_at: float | None = None
+    next_try: float | None = None
+
+
+class DeliveryStates(msgspec.Struct, frozen=True, kw_only=True):
+    """`<lake>/subscriptions/delivery.json`. at: when it was written, in seconds since 1970."""
+
+    v: int = 1
+    at: float
+    sinks: list[SinkState]
+
+
+class Delivery:
+    """All workers of a lake. read: reads the subscriptions."""
+
+    def __init__(self, parts: DeliveryParts, read: Callable[[], SubscriptionsRead]) -> None:
+        self._parts = parts
+        self._read = read
+        self._workers: dict[SinkName, SinkWorker] = {}
+        self._tasks: dict[SinkName, asyncio.Task[None]] = {}
+        self._paused: dict[SinkName, Sink] = {}
+        self._last = ""
+        """The last batch that the workers were told about."""
+        self._written_at = 0.0
+
+    def stop(self) -> None:
+        """Ends `run` after the deliveries under way."""
+        self._parts.stopping.set()
+
+    async def run(self, every_s: float) -> None:
+        """Delivers until it is stopped. every_s: interval of looking for new matches and changed subscriptions."""
+        parts = self._parts
+        self._last = await parts.read(parts.table.last)
+        flushing = asyncio.ensure_future(self._keep_flushing())
+        try:
+            while not parts.stopping.is_set():
+                try:
+                    await self.look()
+                except (GatewayError, OSError) as error:
+                    logger.warning("lake not readable", lake=parts.lake.url, reason=str(error))
+                await self._pause(every_s)
+        finally:
+            parts.stopping.set()
+            flushing.cancel()
+            await self._end(list(self._tasks))
+            await self._flush(whole=True)
+
+    async def look(self) -> None:
+        """Reads the subscriptions, and tells the workers about new matches. Raises GatewayError, OSError."""
+        parts = self._parts
+        await self._follow(await parts.write(self._read))
+        while (following := await parts.read(parts.table.after, self._last)) is not None:
+            counts = await parts.read(parts.table.counts, following)
+            self._last = following
+            for name, worker in self._workers.items():
+                if counts.get(name[0]):
+                    worker.tell(counts[name[0]])
+
+    async def _pause(self, seconds: float) -> None:
+        sleeping = asyncio.ensure_future(self._parts.clock.sleep(seconds))
+        stopped = asyncio.ensure_future(self._parts.stopping.wait())
+        try:
+            await asyncio.wait([sleeping, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            stopped.cancel()
+
+    # --- subscriptions ---
+
+    async def _follow(self, found: SubscriptionsRead) -> None:
+        """Starts and ends workers as the subscriptions say."""
+        wanted: dict[SinkName, tuple[SubscriptionRecord, Sink]] = {}
+        self._paused = {}
+        for record in found.records:
+            for sink in record.deliver:
+                if record.state == "active":
+                    wanted[record.id, sink.name] = record, sink
+                elif record.state == "paused":
+                    self._paused[record.id, sink.name] = sink
+        changed = [
+            name
+            for name, worker in self._workers.items()
+            if name[0] not in found.broken and (name not in wanted or wanted[name][1] != worker.record)
+        ]
+        # A task that failed without our doing is started again.
+        failed = [name for name, task in self._tasks.items() if task.done()]
+        await self._end([*changed, *failed])
+        self._forget(found)
+        for name, (record, sink) in wanted.items():
+            if name not in self._workers:
+                self._start(record, sink)
+
+    def _forget(self, found: SubscriptionsRead) -> None:
+        """Removes the cursors of removed subscriptions, and of sinks that their subscription does not have any more."""
+        cursors = self._parts.cursors
+        for record in found.records:
+            if record.state == "removed":
+                cursors.remove_subscription(record.id, MatchPosition(self._last, 0))
+            else:
+                cursors.remove_sinks(record.id, [sink.name for sink in record.deliver])
+
+    def _start(self, record: SubscriptionRecord, sink: Sink) -> None:
+        name = record.id, sink.name
+        cursors = self._parts.cursors
+        cursor = cursors.get(name) or cursors.begin(record.id, sink.name, whole=record.begin == "all")
+        worker = SinkWorker(record.id, sink, cursor, self._parts)
+        self._workers[name] = worker
+        self._tasks[name] = asyncio.ensure_future(worker.run(self._last))
+
+    async def _end(self, names: Sequence[SinkName]) -> None:
+        """Ends workers. If all of them are stopping, deliveries under way have time to end."""
+        tasks = [self._tasks.pop(name) for name in dict.fromkeys(names)]
+        for name in names:
+            self._workers.pop(name, None)
+        if not tasks:
+            return
+        if self._parts.stopping.is_set():
+            await asyncio.wait(tasks, timeout=GRACE_S)
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                logger.error("delivery to a sink ended", exc_info=ended)
+
+    # --- files ---
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await self._parts.clock.sleep(FLUSH_S)
+            try:
+                await self._flush(whole=False)
+            except (GatewayError, OSError) as error:
+                logger.warning("cursors not written", lake=self._parts.lake.url, reason=str(error))
+
+    async def _flush(self, *, whole: bool) -> None:
+        """Writes the cursors, and from time to time the states. whole: all of them now."""
+        parts = self._parts
+        now = parts.clock.monotonic()
+        due = whole or now - self._written_at >= STATES_S
+        changes = parts.cursors.changes(moved=due)
+        if changes is not None:
+            await parts.write(parts.cursors.write, changes)
+        if due:
+            self._written_at = now
+            states = msgspec.json.encode(DeliveryStates(at=parts.clock.wall(), sinks=self.states()))
+            await parts.write(parts.lake.write, states + b"\n", *STATES)
+
+    def states(self) -> list[SinkState]:
+        """The state of each sink, sorted by name."""
+        found = [
+            SinkState(
+                subscription=name[0],
+                sink=name[1],
+                kind=kind_of(worker.record),
+                state="delivering" if worker.next_try is None else "retrying",
+                delivered=worker.cursor.delivered,
+                dead=worker.cursor.dead,
+                waiting=max(0, worker.waiting),
+                position=worker.cursor.position,
+                last_success=worker.last_success,
+                last_error=worker.last_error,
+                last_error_at=worker.last_error_at,
+                next_try=worker.next_try,
+            )
+            for name, worker in self._workers.items()
+        ]
+        for name, sink in self._paused.items():
+            cursor = self._parts.cursors.get(name)
+            if cursor is not None:
+                found.append(
+                    SinkState(
+                        subscription=name[0],
+                        sink=name[1],
+                        kind=kind_of(sink),
+                        state="paused",
+                        delivered=cursor.delivered,
+                        dead=cursor.dead,
+                        waiting=0,
+                        position=cursor.position,
+                    )
+                )
+        return sorted(found, key=lambda state: (state.subscription, state.sink))
+
+
+def kind_of(sink: Sink) -> str:
+    """The kind of a sink, as its record names it."""
+    return str(msgspec.to_builtins(sink)["kind"])
+
+
+def read_states(lake: Lake) -> DeliveryStates | None:
+    """The states that the delivering process wrote last; None if there are none. Raises OSError."""
+    try:
+        return msgspec.json.decode(lake.fs.cat_file(lake.path(*STATES)), type=DeliveryStates)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+@contextlib.contextmanager
+def alone(lake: Lake) -> Iterator[None]:
+    """Holds the lock of a lake's delivery. Raises UpstreamError if another process has it.
+
+    The lock of a lake that is no local folder is only for the processes of this machine and user.
+    """
+    if lake.local:
+        path = Path(lake.path(*_LOCK))
+    else:
+        name = hashlib.sha256(lake.url.encode()).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"lamplighter-delivery-{os.getuid()}" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UpstreamError(
+                f"{lake.url}: another process delivers the notifications of this lake; stop it, or let it work"
+            ) from error
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,255 @@
+"""One sink of one subscription: reads, delivers, retries, gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkCursor, SinkName
+from lamplighter.cloud_sync.fleet.delivery.dead_letters import write_dead_letters
+from lamplighter.cloud_sync.fleet.delivery.match_table import MatchChunk, MatchTable
+from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
+from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, MakeSink, UndeliveredError
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
+from lamplighter.engine.errors import GatewayError, PayloadError, is_fault
+from lamplighter.engine.log_events import EventLogger
+
+logger = EventLogger(__name__)
+
+RETRY_MIN_S, RETRY_MAX_S = 1.0, 300.0
+GIVE_UP_S = 24 * 3600.0
+REASON_CHARACTERS_MAX = 300
+BLOCKING_MAX = 16
+"""Sinks that may occupy a thread at the same time."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DeliveryClock:
+    """wall: seconds since 1970; monotonic: seconds; sleep: waits."""
+
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
+
+
+@dataclass(frozen=True)
+class DeliveryParts:
+    """What all workers share. reading: an executor of one thread, for the table; writing: of one, for the lake."""
+
+    lake: Lake
+    table: MatchTable
+    cursors: Cursors
+    make: MakeSink
+    reading: Executor
+    writing: Executor
+    clock: DeliveryClock = DeliveryClock()
+    chance: Random = field(default_factory=Random)
+    give_up_s: float = GIVE_UP_S
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BLOCKING_MAX))
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.reading, lambda: function(*args))
+
+    async def write(self, function: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.writing, lambda: function(*args))
+
+
+def retry_pause_s(failures: int, chance: Random) -> float:
+    """The pause after so many failures in a row: doubled each time, less up to half at random, 1 s to 5 min."""
+    return max(RETRY_MIN_S, min(RETRY_MAX_S, RETRY_MIN_S * 2.0 ** min(failures, 32)) * chance.uniform(0.5, 1))
+
+
+class SinkWorker:
+    """Delivers the matches of one subscription to one sink, in order.
+
+    waiting: matches that are not delivered yet; next_try: when it tries again after a failure, in seconds since 1970.
+    """
+
+    def __init__(self, subscription: str, sink: Sink, cursor: SinkCursor, parts: DeliveryParts) -> None:
+        self.name: SinkName = subscription, sink.name
+        self.record = sink
+        self.cursor = cursor
+        self.waiting = 0
+        self.last_error = ""
+        self.last_error_at: float | None = None
+        self.last_success: float | None = None
+        self.next_try: float | None = None
+        self._parts = parts
+        self._failures = 0
+        self._news = asyncio.Event()
+        self._sink: DeliverySink | None = None
+
+    def tell(self, matches: int) -> None:
+        """There are more matches of the subscription in the table."""
+        self.waiting += matches
+        self._news.set()
+
+    async def run(self, until: str) -> None:
+        """Delivers until the parts are stopping. until: the last batch whose matches it was not told about."""
+        parts, stopping = self._parts, self._parts.stopping
+        try:
+            self._news.set()
+            counted = False
+            while not stopping.is_set():
+                try:
+                    if not counted:
+                        self.waiting += await parts.read(parts.table.waiting, *self._place, until)
+                        counted = True
+                    if not await self._step():
+                        await self._first_of(self._news.wait())
+                except Exception as error:
+                    await self._failed(error)
+        finally:
+            if self._sink is not None:
+                await self._sink.close()
+
+    @property
+    def _place(self) -> tuple[str, Any]:
+        return self.name[0], self.cursor.position
+
+    async def _step(self) -> bool:
+        """Delivers one chunk. False if there is none."""
+        sink = self._sink = self._sink or self._parts.make(self.record)
+        # A sink that fails holds no notifications in the pauses.
+        async with self._parts.slots if sink.blocking else contextlib.nullcontext():
+            self._news.clear()
+            chunk = await self._parts.read(_prepared, self._parts.table, *self._place, sink.bounds)
+            if not chunk.notifications:
+                if chunk.position != self.cursor.position:
+                    self.cursor = self._parts.cursors.move(self.cursor, chunk.position)
+                    return True
+                self.waiting = 0
+                return False
+            await self._deliver(sink, chunk.notifications)
+        return True
+
+    async def _deliver(self, sink: DeliverySink, notifications: Sequence[MatchNotification]) -> None:
+        sound = next((number for number, one in enumerate(notifications) if not _is_sound(one)), len(notifications))
+        if not sound:
+            await self._bury(notifications[:1], _fault(notifications[0]))
+            return
+        try:
+            await sink.deliver(notifications[:sound])
+        except GatewayError as error:
+            accepted = error.accepted if isinstance(error, UndeliveredError) else 0
+            self._accept(notifications[:accepted])
+            if isinstance(error, UndeliveredError) and error.permanent:
+                await self._bury(notifications[accepted : accepted + 1], str(error))
+                return
+            if await self._is_overdue(notifications[accepted]):
+                await self._bury(notifications[accepted:sound], f"given up: {error}")
+            raise
+        else:
+            self._accept(notifications[:sound])
+
+    def _accept(self, notifications: Sequence[MatchNotification]) -> None:
+        if notifications:
+            self._failures = 0
+            self.next_try = None
+            self.last_success = self._parts.clock.wall()
+            self._advance(notifications, delivered=len(notifications))
+
+    async def _bury(self, notifications: Sequence[MatchNotification], reason: str) -> None:
+        """Puts notifications into the dead letters."""
+        parts, told = self._parts, _shown(reason)
+        await parts.write(write_dead_letters, parts.lake, self.name, notifications, told, parts.clock.wall())
+        logger.error(
+            "notifications not delivered",
+            subscription=self.name[0],
+            sink=self.name[1],
+            notifications=len(notifications),
+            first=notifications[0].id,
+            reason=told,
+        )
+        self._advance(notifications, dead=len(notifications))
+
+    def _advance(self, notifications: Sequence[MatchNotification], *, delivered: int = 0, dead: int = 0) -> None:
+        old = self.cursor
+        self.cursor = SinkCursor(
+            subscription=old.subscription,
+            sink=old.sink,
+            position=notifications[-1].next,
+            delivered=old.delivered + delivered,
+            dead=old.dead + dead,
+            failing_since=None if delivered else old.failing_since,
+        )
+        self.waiting -= len(notifications)
+        self._parts.cursors.set(self.cursor)
+
+    async def _is_overdue(self, notification: MatchNotification) -> bool:
+        """Whether the sink has failed, and the notification has been there, for longer than the time to give up."""
+        since, now = self.cursor.failing_since, self._parts.clock.wall()
+        if since is None or now - since < self._parts.give_up_s:
+            return False
+        written = await self._parts.read(self._parts.table.written, notification.next.batch)
+        return written is None or now - written >= self._parts.give_up_s
+
+    async def _failed(self, error: Exception) -> None:
+        """Notes a failure, and waits."""
+        parts = self._parts
+        now = parts.clock.wall()
+        self._failures += 1
+        pause = max(retry_pause_s(self._failures, parts.chance), getattr(error, "wait_s", 0.0))
+        self.last_error, self.last_error_at, self.next_try = _shown(str(error)), now, now + pause
+        if self.cursor.failing_since is None:
+            self.cursor = msgspec.structs.replace(self.cursor, failing_since=now)
+            parts.cursors.set(self.cursor)
+        expected = isinstance(error, GatewayError | OSError)
+        logger.warning(
+            "delivery failed",
+            exc_info=None if expected else error,
+            subscription=self.name[0],
+            sink=self.name[1],
+            failures=self._failures,
+            retry_s=round(pause),
+            reason=self.last_error or type(error).__name__,
+        )
+        await self._first_of(parts.clock.sleep(pause))
+
+    async def _first_of(self, awaited: Coroutine[Any, Any, Any]) -> None:
+        """Waits for it, or until the parts are stopping."""
+        tasks = [asyncio.ensure_future(awaited), asyncio.ensure_future(self._parts.stopping.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def _prepared(table: MatchTable, *args: Any) -> MatchChunk:
+    """The next chunk. Its bodies are made here, beside the event loop."""
+    chunk = table.chunk(*args)
+    for notification in chunk.notifications:
+        _is_sound(notification)
+    return chunk
+
+
+def _is_sound(notification: MatchNotification) -> bool:
+    return not _fault(notification)
+
+
+def _fault(notification: MatchNotification) -> str:
+    """Why a notification has no body; empty if it has one."""
+    try:
+        notification.body  # noqa: B018
+    except PayloadError as error:
+        return str(error)
+    return ""
+
+
+def _shown(reason: str) -> str:
+    """The reason as one bounded line."""
+    cut = reason if len(reason) <= REASON_CHARACTERS_MAX else reason[:REASON_CHARACTERS_MAX] + "..."
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
