@@ -96,7 +96,7 @@ ROOMS = {
         {"tables"},
         {"sparql", "events"},
         {"subscriptions"},
-        {"jobs"},
+        {"delivery", "jobs"},
         {"report"},
         {"__main__"},
     ],

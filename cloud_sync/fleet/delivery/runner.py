@@ -8,14 +8,13 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkName
+from lamplighter.cloud_sync.fleet.delivery.cursors import SinkName
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker
 from lamplighter.cloud_sync.fleet.lake import Lake
@@ -32,6 +31,7 @@ STATES_S = 10.0
 """Interval in which the states are written, and cursors of sinks without notifications."""
 GRACE_S = 15.0
 """How long deliveries under way may take when the process is told to end."""
+_ALL_ROWS = 2**62
 _LOCK = "subscriptions", "delivery.lock"
 
 
@@ -156,7 +156,7 @@ class Delivery:
         cursors = self._parts.cursors
         for record in found.records:
             if record.state == "removed":
-                cursors.remove_subscription(record.id, MatchPosition(self._last, 0))
+                cursors.remove_subscription(record.id, MatchPosition(self._last, _ALL_ROWS))
             else:
                 cursors.remove_sinks(record.id, [sink.name for sink in record.deliver])
 
@@ -169,14 +169,15 @@ class Delivery:
         self._tasks[name] = asyncio.ensure_future(worker.run(self._last))
 
     async def _end(self, names: Sequence[SinkName]) -> None:
-        """Ends workers. If all of them are stopping, deliveries under way have time to end."""
+        """Ends workers. If everything is stopping, deliveries under way have time to end, and the states are kept."""
         tasks = [self._tasks.pop(name) for name in dict.fromkeys(names)]
-        for name in names:
-            self._workers.pop(name, None)
         if not tasks:
             return
         if self._parts.stopping.is_set():
             await asyncio.wait(tasks, timeout=GRACE_S)
+        else:
+            for name in names:
+                self._workers.pop(name, None)
         for task in tasks:
             task.cancel()
         for ended in await asyncio.gather(*tasks, return_exceptions=True):

@@ -20,7 +20,7 @@ from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotificatio
 from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, MakeSink, UndeliveredError
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
-from lamplighter.engine.errors import GatewayError, PayloadError, is_fault
+from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 
 logger = EventLogger(__name__)

@@ -76,7 +76,9 @@ class Batches:
         except FileNotFoundError:
             return None
         except msgspec.MsgspecError as error:
-            raise ConfigurationError(f"{path}: not a manifest: {error}; remove it, and write its batch again") from error
+            raise ConfigurationError(
+                f"{path}: not a manifest: {error}; remove it, and write its batch again"
+            ) from error
 
     def live(self) -> list[TableBatch]:
         """The batches that count."""

@@ -19,8 +19,8 @@ ROW_DIGITS = 9
 class FileNotifications:
     """Writes a chunk as the file ``<subscription>/<batch>-<row>.ndjson``, named after its first match.
 
-    The end of a chunk depends on its begin only, so a repetition overwrites the same file with the same lines. Sorted by
-    name, the files of a subscription are in the order of delivery.
+    The end of a chunk depends on its begin only, so a repetition overwrites the same file with the same lines. Sorted
+    by name, the files of a subscription are in the order of delivery.
     """
 
     bounds = ChunkBounds(10_000, 2_000_000)
