@@ -10,7 +10,6 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from tests.cloud_sync.fleet.delivery.made_up_matches import match, write_batch
 
-pytestmark = pytest.mark.fleet
 MANY = ChunkBounds(1000, 10**9)
 
 
