@@ -8,9 +8,9 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -19,6 +19,7 @@ from lamplighter.cloud_sync.fleet.delivery.notifications import MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
+from lamplighter.cloud_sync.fleet.subscriptions.registry import Registered
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -33,13 +34,6 @@ GRACE_S = 15.0
 """How long deliveries under way may take when the process is told to end."""
 _ALL_ROWS = 2**62
 _LOCK = "subscriptions", "delivery.lock"
-
-
-class SubscriptionsRead(NamedTuple):
-    """records: in every state, removed ones too. broken: ids whose records cannot be read; they keep their sinks."""
-
-    records: Sequence[SubscriptionRecord]
-    broken: Collection[str] = ()
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +66,9 @@ class DeliveryStates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery:
-    """All workers of a lake. read: reads the subscriptions."""
+    """All workers of a lake. read: reads the records in every state, those of removed subscriptions too."""
 
-    def __init__(self, parts: DeliveryParts, read: Callable[[], SubscriptionsRead]) -> None:
+    def __init__(self, parts: DeliveryParts, read: Callable[[], Registered]) -> None:
         self._parts = parts
         self._read = read
         self._workers: dict[SinkName, SinkWorker] = {}
@@ -128,8 +122,9 @@ class Delivery:
 
     # --- subscriptions ---
 
-    async def _follow(self, found: SubscriptionsRead) -> None:
-        """Starts and ends workers as the subscriptions say."""
+    async def _follow(self, found: Registered) -> None:
+        """Starts and ends workers as the subscriptions say. A broken record keeps the sinks that it had."""
+        broken = {one.id for one in found.broken}
         wanted: dict[SinkName, tuple[SubscriptionRecord, Sink]] = {}
         self._paused = {}
         for record in found.records:
@@ -141,7 +136,7 @@ class Delivery:
         changed = [
             name
             for name, worker in self._workers.items()
-            if name[0] not in found.broken and (name not in wanted or wanted[name][1] != worker.record)
+            if name[0] not in broken and (name not in wanted or wanted[name][1] != worker.record)
         ]
         # A task that failed without our doing is started again.
         failed = [name for name, task in self._tasks.items() if task.done()]
@@ -151,7 +146,7 @@ class Delivery:
             if name not in self._workers:
                 self._start(record, sink)
 
-    def _forget(self, found: SubscriptionsRead) -> None:
+    def _forget(self, found: Registered) -> None:
         """Removes the cursors of removed subscriptions, and of sinks that their subscription does not have any more."""
         cursors = self._parts.cursors
         for record in found.records:

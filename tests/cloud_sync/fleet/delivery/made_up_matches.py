@@ -14,12 +14,13 @@ from typing import Any
 
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
-from lamplighter.cloud_sync.fleet.delivery.runner import Delivery, SubscriptionsRead
+from lamplighter.cloud_sync.fleet.delivery.runner import Delivery
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
 from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryClock, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
+from lamplighter.cloud_sync.fleet.subscriptions.registry import BrokenRecord, Registered
 
 SETTLED = 100
 """Turns of the loop in which everything happens that needs no time."""
@@ -138,8 +139,11 @@ class Rig:
             chance=Random(1),
             **parts,
         )
-        self.delivery = Delivery(self.parts, lambda: SubscriptionsRead(list(self.records), set(self.broken)))
+        self.delivery = Delivery(self.parts, self._registered)
         self._task: asyncio.Task[None] | None = None
+
+    def _registered(self) -> Registered:
+        return Registered(tuple(self.records), tuple(BrokenRecord(id, "damaged") for id in self.broken))
 
     async def __aenter__(self) -> Rig:
         self._task = asyncio.ensure_future(self.delivery.run(1.0))
