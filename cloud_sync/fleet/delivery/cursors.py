@@ -48,7 +48,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
     removed: dict[str, MatchPosition] = {}
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
+class _CursorFile(msgspec.Struct, frozen=True, kw_only=True):
     """crc32: of content as it is in the file."""
 
     v: int = 1
@@ -120,7 +120,7 @@ class Cursors:
             return None
         self._changed = self._moved = False
         content = msgspec.json.encode(_Content(cursors=self.all(), removed=self._removed))
-        return msgspec.json.encode(_File(crc32=zlib.crc32(content), content=msgspec.Raw(content))) + b"\n"
+        return msgspec.json.encode(_CursorFile(crc32=zlib.crc32(content), content=msgspec.Raw(content))) + b"\n"
 
     def write(self, changes: bytes) -> None:
         """Replaces the file atomically and durably. Any thread may call it. Raises OSError."""
@@ -146,7 +146,7 @@ def _is_beyond(cursor: SinkCursor, last: str) -> bool:
 def _read(lake: Lake) -> _Content:
     path = lake.path(*CURSORS)
     try:
-        file = msgspec.json.decode(lake.fs.cat_file(path), type=_File)
+        file = msgspec.json.decode(lake.fs.cat_file(path), type=_CursorFile)
         if zlib.crc32(bytes(file.content)) != file.crc32:
             raise ValueError("its checksum is wrong")
         return msgspec.json.decode(file.content, type=_Content)

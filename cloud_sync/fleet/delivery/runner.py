@@ -65,7 +65,7 @@ class DeliveryStates(msgspec.Struct, frozen=True, kw_only=True):
     sinks: list[SinkState]
 
 
-class Delivery:
+class FleetDelivery:
     """All workers of a lake. read: reads the records in every state, those of removed subscriptions too."""
 
     def __init__(self, parts: DeliveryParts, read: Callable[[], Registered]) -> None:

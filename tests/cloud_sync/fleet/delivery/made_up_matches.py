@@ -14,7 +14,7 @@ from typing import Any
 
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
-from lamplighter.cloud_sync.fleet.delivery.runner import Delivery
+from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
 from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryClock, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
@@ -139,7 +139,7 @@ class Rig:
             chance=Random(1),
             **parts,
         )
-        self.delivery = Delivery(self.parts, self._registered)
+        self.delivery = FleetDelivery(self.parts, self._registered)
         self._task: asyncio.Task[None] | None = None
 
     def _registered(self) -> Registered:
