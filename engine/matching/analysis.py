@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -34,9 +33,11 @@ from lamplighter.engine.sparql.algebra import (
     Values,
     Variable,
     certain,
+    rewritten,
     visible,
     walk,
 )
+from lamplighter.engine.sparql.scopes import occurrences, scope_fault
 from lamplighter.engine.terms import Term
 
 BRANCHES_MAX = 16
@@ -49,19 +50,6 @@ EXPRESSION_MAX = 200
 
 class Unsupported(Exception):
     """There is no plan for a tree, and the store evaluates it. The message is the reason."""
-
-
-def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """The tree with change applied to every variable, constant and function."""
-    if isinstance(tree, (Variable, Constant, Function)):
-        return change(tree)
-    if isinstance(tree, Pattern):
-        return Pattern._make(change(part) if isinstance(part, (Variable, Constant)) else part for part in tree)
-    if isinstance(tree, tuple):
-        return tuple(rewritten(member, change) for member in tree)
-    if hasattr(tree, "__dataclass_fields__"):
-        return replace(tree, **{field.name: rewritten(getattr(tree, field.name), change) for field in fields(tree)})
-    return tree
 
 
 def in_graph(tree: Any, graph: Term) -> Any:
@@ -113,7 +101,7 @@ def _substitutable(node: Node, variable: Variable) -> bool:
     """
     for part in walk(node):
         match part:
-            case LeftJoin(left, right) if variable in _occurrences(right) and variable not in _occurrences(left):
+            case LeftJoin(left, right) if variable in occurrences(right) and variable not in occurrences(left):
                 return False
             case Bgp() | Filter() | Join() | LeftJoin() | Expression() | Exists():
                 pass
@@ -165,7 +153,9 @@ def _join(left: Node, right: Node) -> Node:
 def check(node: Node) -> None:
     """Raises Unsupported, with the reason, for a tree that cannot be compiled."""
     patterns = 0
-    _check_scopes(node, _occurrences(node))
+    fault = scope_fault(node)
+    if fault is not None:
+        raise Unsupported(fault.reason)
     for part in walk(node):
         match part:
             case OpaquePath():
@@ -198,48 +188,6 @@ def check(node: Node) -> None:
                 patterns += 1
     if patterns > PATTERNS_MAX:
         raise Unsupported(f"more than {PATTERNS_MAX} triple patterns")
-
-
-def _check_scopes(node: Any, everywhere: Counter[Variable]) -> None:
-    """Raises Unsupported for a variable in two places that SPARQL does not connect, but the store may.
-
-    These are an OPTIONAL that is not well-designed (a variable of its right side occurs outside of it, but not in its
-    left side) and an expression with a variable of another group.
-    """
-    match node:
-        case LeftJoin(left, right, condition):
-            inside = _occurrences(node)
-            apart = set(_occurrences(right)) - set(_occurrences(left))
-            if any(everywhere[variable] > inside[variable] for variable in apart):
-                raise Unsupported("an OPTIONAL that is not well-designed")
-            for expression in condition:
-                _check_expression(expression, visible(left) | visible(right), everywhere)
-        case Filter(inner, expression) | Extend(inner, _, expression):
-            _check_expression(expression, visible(inner), everywhere)
-    if hasattr(node, "__dataclass_fields__") and not isinstance(node, Expression):
-        for member in fields(node):
-            _check_scopes(getattr(node, member.name), everywhere)
-
-
-def _check_expression(expression: Expression, seen: frozenset[Variable], everywhere: Counter[Variable]) -> None:
-    if any(variable not in seen and everywhere[variable] for variable in expression.variables):
-        raise Unsupported("an expression with a variable of another group")
-
-
-def _occurrences(tree: Any) -> Counter[Variable]:
-    """The number of patterns, paths, VALUES blocks and assignments in which each variable occurs."""
-    found: Counter[Variable] = Counter()
-    for node in walk(tree):
-        match node:
-            case Pattern():
-                found.update({part for part in node if isinstance(part, Variable)})
-            case OpaquePath(s, _, o, graph):
-                found.update({part for part in (s, o, graph) if isinstance(part, Variable)})
-            case Values(variables, _):
-                found.update(variables)
-            case Extend(_, variable, _):
-                found[variable] += 1
-    return found
 
 
 def _simple(node: Node) -> bool:

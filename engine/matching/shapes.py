@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamplighter.engine.access import Dataset
-from lamplighter.engine.matching.analysis import Unsupported, in_graph, rewritten, with_equalities
+from lamplighter.engine.matching.analysis import Unsupported, in_graph, with_equalities
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import ANY, EVERYTHING, Footprint, TriplePattern
 from lamplighter.engine.matching.plan import Plan
@@ -29,6 +29,7 @@ from lamplighter.engine.sparql.algebra import (
     Pattern,
     Select,
     Variable,
+    rewritten,
     walk,
 )
 from lamplighter.engine.terms import XSD, Binding, Term, is_iri

@@ -6,8 +6,8 @@ constant in the text. `engine.sparql.grammar` builds trees, and `engine.matching
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from lamplighter.engine.terms import Term
@@ -227,6 +227,19 @@ def walk(tree: Any) -> Iterator[Any]:
     elif hasattr(tree, "__dataclass_fields__"):
         for member in fields(tree):
             yield from walk(getattr(tree, member.name))
+
+
+def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """The tree with change applied to every variable, constant and function."""
+    if isinstance(tree, (Variable, Constant, Function)):
+        return change(tree)
+    if isinstance(tree, Pattern):
+        return Pattern._make(change(part) if isinstance(part, (Variable, Constant)) else part for part in tree)
+    if isinstance(tree, tuple):
+        return tuple(rewritten(member, change) for member in tree)
+    if hasattr(tree, "__dataclass_fields__"):
+        return replace(tree, **{field.name: rewritten(getattr(tree, field.name), change) for field in fields(tree)})
+    return tree
 
 
 def certain(node: Node) -> frozenset[Variable]:

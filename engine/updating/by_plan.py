@@ -14,7 +14,7 @@ from typing import Any
 
 from lamplighter.engine.access import EVERY, Graphs
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta, compose
-from lamplighter.engine.matching.analysis import Unsupported, check, rewritten, with_equalities
+from lamplighter.engine.matching.analysis import Unsupported, check, with_equalities
 from lamplighter.engine.matching.codegen import Writer
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.source_text import Scope, tuple_text
@@ -31,6 +31,7 @@ from lamplighter.engine.sparql.algebra import (
     Pattern,
     Variable,
     certain,
+    rewritten,
     walk,
 )
 from lamplighter.engine.sparql.clock_function import CLOCK
