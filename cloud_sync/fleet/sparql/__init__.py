@@ -1,4 +1,4 @@
 """SPARQL compiled to columns of Spark.
 
-expression_tree: tokens of an expression -> tree, without Spark.
+supported: query text -> checked query; expression_tree: tokens of an expression -> tree. Both need no Spark.
 """

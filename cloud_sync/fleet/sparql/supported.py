@@ -246,9 +246,11 @@ def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], pl
                 patterns += 1
             case OpaquePath() | Project():  # a Project is what the grammar makes of an alternative path
                 token = next(_path_signs(body), body[0])
-                what = {"|": "with alternatives (|)", "!": "with a negated step (!)"}
+                kinds = {"|": "with alternatives (|)", "!": "with a negated step (!)"}
                 cure = "use UNION" if token.text == "|" else "write the steps as triple patterns"
-                raise place.refused(token, f"a path {what.get(token.text, f'of variable length ({token.text})')}", cure)
+                raise place.refused(
+                    token, f"a path {kinds.get(token.text, f'of variable length ({token.text})')}", cure
+                )
             case Graph(name, inner) if isinstance(name, Variable) and name in _assigned(inner):
                 what = f"GRAPH ?{name.name} around an assignment of ?{name.name}"
                 raise place.refused(_variable(body, name.name), what, "assign outside of the GRAPH")
