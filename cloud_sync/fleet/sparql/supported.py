@@ -116,11 +116,11 @@ def fleet_query(text: str) -> FleetQuery:
         )
     outline = _outline(text)
     prologue, body = declarations_and_body(text)
-    place = _Place(text)
-    _check_tokens(outline.form, prologue, body, place)
+    refusals = _Refusals(text)
+    _check_tokens(outline.form, prologue, body, refusals)
     spans = constant_spans(body)
     if len(spans) > CONSTANTS_MAX:
-        raise place.limit(body[spans[CONSTANTS_MAX][0]], f"the query has more than {CONSTANTS_MAX} constants")
+        raise refusals.limit(body[spans[CONSTANTS_MAX][0]], f"the query has more than {CONSTANTS_MAX} constants")
     constants = _terms(prologue, ["".join(token.text for token in body[start:end]) for start, end in spans])
     selecting = body
     if outline.form == "ASK":
@@ -130,11 +130,11 @@ def fleet_query(text: str) -> FleetQuery:
         node = read_select(selecting, lambda raw: canonical("", raw)).node
     except UnknownSyntaxError as error:
         triple = (a for a, b in pairwise(body) if (a.text, b.text, b.start) == ("<", "<", a.end))
-        raise place.refused(next(triple, body[0]), "a triple term", "name the triple's parts") from error
+        raise refusals.refused(next(triple, body[0]), "a triple term", "name the triple's parts") from error
     if not isinstance(node, Project):
-        raise place.refused(body[0], outline.form, _ONE_EVENT)
+        raise refusals.refused(body[0], outline.form, _ONE_EVENT)
     variables = outline.columns if outline.form == "SELECT" else ()
-    _check_tree(node.node, body, constants, place)
+    _check_tree(node.node, body, constants, refusals)
     functions = {
         part.number: constants[part.number]
         for expression in walk(node.node)
@@ -157,7 +157,7 @@ def _outline(text: str) -> QueryOutline:
         for start, end in constant_spans(body):
             raw = "".join(token.text for token in body[start:end])
             if body[start].kind in ("iri", "name") and canonical(prologue, raw) == found[0]:
-                raise _Place(text).refused(body[start], f"the function {found[0]}", "use SPARQL's own") from error
+                raise _Refusals(text).refused(body[start], f"the function {found[0]}", "use SPARQL's own") from error
         raise
 
 
@@ -195,7 +195,7 @@ def _branch_count(node: Node) -> int:
     return 1
 
 
-class _Place:
+class _Refusals:
     """Errors with the place of a token in the text."""
 
     def __init__(self, text: str) -> None:
@@ -214,31 +214,31 @@ class _Place:
         return LimitExceededError(f"{self._of(token)}: {reason}; divide it into several subscriptions")
 
 
-def _check_tokens(form: str, prologue: str, body: Sequence[Token], place: _Place) -> None:
+def _check_tokens(form: str, prologue: str, body: Sequence[Token], refusals: _Refusals) -> None:
     """Refuses what keywords tell, and texts that are too large to be read."""
     if form not in ("SELECT", "ASK"):
-        raise place.refused(body[0], form, "write SELECT or ASK")
+        raise refusals.refused(body[0], form, "write SELECT or ASK")
     depth = groups = 0
     for token, after in pairwise((*body, body[-1])):
         word = token.text.upper() if token.kind == "word" else ""
         if word in _REFUSED and (word not in _CALLED or after.text == "("):
-            raise place.refused(token, word, _REFUSED[word])
+            raise refusals.refused(token, word, _REFUSED[word])
         if word == "SELECT" and token is not body[0]:
-            raise place.refused(token, "a SELECT inside of the query", _ONE_EVENT)
+            raise refusals.refused(token, "a SELECT inside of the query", _ONE_EVENT)
         if word in ("IRI", "URI") and after.text == "(" and "BASE" in prologue.upper():
-            raise place.refused(token, f"{word} with a BASE", "write the IRI in full")
+            raise refusals.refused(token, f"{word} with a BASE", "write the IRI in full")
         if token.kind == "sign":
             depth += (token.text in "({[") - (token.text in ")}]")
             groups += token.text == "{"
             if depth > NESTING_MAX:
-                raise place.limit(token, f"brackets are nested more than {NESTING_MAX} deep")
+                raise refusals.limit(token, f"brackets are nested more than {NESTING_MAX} deep")
             if groups > GROUPS_MAX:
-                raise place.limit(token, f"the query has more than {GROUPS_MAX} groups")
+                raise refusals.limit(token, f"the query has more than {GROUPS_MAX} groups")
     for position in calls(prologue, body):
-        raise place.refused(body[position], "the clock function", "the notification has the time of the commit")
+        raise refusals.refused(body[position], "the clock function", "the notification has the time of the commit")
 
 
-def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], place: _Place) -> None:
+def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], refusals: _Refusals) -> None:
     patterns = 0
     for part in walk(node):
         match part:
@@ -248,31 +248,35 @@ def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], pl
                 token = next(_path_signs(body), body[0])
                 kinds = {"|": "with alternatives (|)", "!": "with a negated step (!)"}
                 cure = "use UNION" if token.text == "|" else "write the steps as triple patterns"
-                raise place.refused(
+                raise refusals.refused(
                     token, f"a path {kinds.get(token.text, f'of variable length ({token.text})')}", cure
                 )
             case Graph(name, inner) if isinstance(name, Variable) and name in _assigned(inner):
                 what = f"GRAPH ?{name.name} around an assignment of ?{name.name}"
-                raise place.refused(_variable(body, name.name), what, "assign outside of the GRAPH")
+                raise refusals.refused(_variable(body, name.name), what, "assign outside of the GRAPH")
             case Expression():
-                _check_expression(part, body, constants, place)
+                _check_expression(part, body, constants, refusals)
     if patterns > PATTERNS_MAX:
-        raise place.limit(body[0], f"the query has {patterns} triple patterns, more than {PATTERNS_MAX}")
+        raise refusals.limit(body[0], f"the query has {patterns} triple patterns, more than {PATTERNS_MAX}")
     if not patterns:
-        raise place.refused(body[0], "a query without a triple pattern", "no event could match it")
+        raise refusals.refused(body[0], "a query without a triple pattern", "no event could match it")
     branches = _branch_count(node)
     if branches > BRANCHES_MAX:
-        raise place.limit(body[0], f"the UNIONs of the query combine to {branches} branches, more than {BRANCHES_MAX}")
+        raise refusals.limit(
+            body[0], f"the UNIONs of the query combine to {branches} branches, more than {BRANCHES_MAX}"
+        )
     fault = scope_fault(node)
     if fault is not None:
         name = fault.variable.name
         cure = "use the variable in the same group, or give it another name"
-        raise place.refused(_variable(body, name), f"{fault.reason} (?{name})", cure)
+        raise refusals.refused(_variable(body, name), f"{fault.reason} (?{name})", cure)
 
 
-def _check_expression(expression: Expression, body: Sequence[Token], constants: Sequence[Term], place: _Place) -> None:
+def _check_expression(
+    expression: Expression, body: Sequence[Token], constants: Sequence[Term], refusals: _Refusals
+) -> None:
     if len(expression.parts) > EXPRESSION_TOKENS_MAX:
-        raise place.limit(body[0], f"an expression has more than {EXPRESSION_TOKENS_MAX} tokens")
+        raise refusals.limit(body[0], f"an expression has more than {EXPRESSION_TOKENS_MAX} tokens")
     try:
         parsed(expression, constants)
     except NotCompiledError as error:
@@ -282,7 +286,7 @@ def _check_expression(expression: Expression, body: Sequence[Token], constants: 
             token = body[start]
         else:
             token = next((token for token in body if token.is_word(str(part).upper())), body[0])
-        raise place.refused(token, error.construct, error.cure) from error
+        raise refusals.refused(token, error.construct, error.cure) from error
 
 
 def _assigned(node: Node) -> set[Variable]:
