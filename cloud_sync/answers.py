@@ -14,6 +14,10 @@ LANDED = ".landed.json"
 REFUSED = ".refused.json"
 SEAL = ".json"
 SNAPSHOTS = "snapshots"
+ORDERS = "orders"
+AHEAD = "ahead"
+RESERVED = frozenset({ORDERS, AHEAD})
+"""Folders of the destination that are no gateway's: orders to gateways, and notifications ahead of the segments."""
 
 
 class CollectorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

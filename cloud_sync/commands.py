@@ -6,19 +6,19 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from lamplighter.cloud_sync.destinations import destination
+from lamplighter.cloud_sync.destinations import Destination, destination
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, clock_trusted, storage_options
-from lamplighter.cloud_sync.shipper import Shipper, alone
+from lamplighter.cloud_sync.shipper import Shipper, alone, gateway_identity
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import counted
@@ -45,8 +45,8 @@ def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Names
         one.set_defaults(command=lambda options: function(options, context(options)))
         return one
 
-    run = mode("run", "ship sealed segments, and repeat", _run)
-    run.add_argument("--once", action="store_true", help="ship what is sealed now, and exit")
+    run = mode("run", "ship sealed segments and execute orders, and repeat", _run)
+    run.add_argument("--once", action="store_true", help="ship what is sealed now, execute waiting orders, and exit")
     status = mode("status", "show the progress of shipping", _status)
     status.add_argument("--json", action="store_true", help="print sync.json with the current lag")
 
@@ -57,22 +57,67 @@ def _run(options: argparse.Namespace, context: Context) -> int:
         raise ConfigurationError("sync.destination is empty; name a folder or a URL in lamplighter.toml")
     check_owner(context.data, "`systemctl start lamplighter-sync` ships now")
     clock = PaceClock(trusted=context.trusted)
+    works = [Work(settings.interval_s, partial(_ship, context, clock, tell=options.once), vital=True)]
+    if settings.orders.key_file:
+        works.insert(0, Work(settings.orders.interval_s, partial(_orders, context, clock)))
     with alone(context.data):
         while True:
-            try:
-                # Each round opens a new connection, because one may break between rounds.
-                url = _from(context.folder, settings.destination)
-                with closing(destination(url, storage_options(settings.options_file, context.folder))) as to:
-                    status = Shipper(context.data, to, settings, clock).run()
-                if options.once:
-                    print(_summary(status))
-            except GatewayError as error:
-                if options.once or isinstance(error, ConfigurationError):
-                    raise
-                print(f"lamplighter: {error}", file=sys.stderr, flush=True)
+            failed = [work for work in works if work.left_s <= 0 and not work.succeeds()]
             if options.once:
-                return 0
-            clock.sleep(settings.interval_s)
+                return 2 if failed else 0
+            pause_s = min(work.left_s for work in works)
+            clock.sleep(pause_s)
+            for work in works:
+                work.left_s -= pause_s
+
+
+@dataclass
+class Work:
+    """What is repeated every interval_s seconds. vital: whether an error of the settings ends the process."""
+
+    interval_s: int
+    once: Callable[[], None]
+    vital: bool = False
+    left_s: int = 0
+    told: str = ""
+
+    def succeeds(self) -> bool:
+        """Does it once. Prints an error, and returns False."""
+        self.left_s = self.interval_s
+        try:
+            self.once()
+        except GatewayError as error:
+            if self.vital and isinstance(error, ConfigurationError):
+                raise
+            if self.vital or str(error) != self.told:
+                print(f"lamplighter: {error}", file=sys.stderr, flush=True)
+            self.told = str(error)
+            return False
+        self.told = ""
+        return True
+
+
+def _ship(context: Context, clock: PaceClock, *, tell: bool) -> None:
+    with _opened(context) as to:
+        status = Shipper(context.data, to, context.settings, clock).run()
+    if tell:
+        print(_summary(status))
+
+
+def _orders(context: Context, clock: PaceClock) -> None:
+    from lamplighter.cloud_sync.order_client import run_orders  # the shipper alone needs none of what it loads
+
+    with _opened(context) as to:
+        run_orders(context.data, to, gateway_identity(context.data), context.settings.orders, context.folder, clock)
+
+
+@contextmanager
+def _opened(context: Context) -> Iterator[Destination]:
+    """The destination. Each round opens a new connection, because one may break between rounds."""
+    settings = context.settings
+    url = _from(context.folder, settings.destination)
+    with closing(destination(url, storage_options(settings.options_file, context.folder))) as to:
+        yield to
 
 
 def _from(folder: Path, url: str) -> str:
@@ -94,8 +139,9 @@ def _status(options: argparse.Namespace, context: Context) -> int:
         status = with_lag(read_status(context.data), context.data)
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: {error.strerror}; set --data to the data folder") from error
+    orders = _order_rows(context)
     if options.json:
-        print(json.dumps(msgspec.to_builtins(status)))
+        print(json.dumps(msgspec.to_builtins(status) | ({"orders": dict(orders)} if orders else {})))
         return 0
     now = time.time()
     snapshot = status.snapshot
@@ -115,9 +161,25 @@ def _status(options: argparse.Namespace, context: Context) -> int:
         rows.append(("refused", f"{counted(status.refused, 'segment')} in the collector's quarantine"))
     if status.problem:
         rows.append(("problem", f"{age(now - (status.problem_at or now))} ago: {status.problem}"))
-    for name, value in rows:
+    for name, value in [*rows, *orders]:
         print(f"{name:<14}{value}")
     return 0
+
+
+def _order_rows(context: Context) -> list[tuple[str, str]]:
+    """What `orders.json` tells; [] if orders are not read."""
+    if not context.settings.orders.key_file:
+        return []
+    from lamplighter.cloud_sync.order_intake import read_order_state
+
+    state = read_order_state(context.data)
+    number = f"up to {state.number}" if state.number else "none"
+    rows = [
+        ("orders", f"{number}; {state.done} done, {state.refused} refused, {state.missing} missing"),
+        ("subscribed", f"{counted(len(state.subscriptions), 'subscription')} of the fleet"),
+    ]
+    more = [("order waits", state.waits), ("last refusal", state.last_refusal), ("order error", state.error)]
+    return rows + [(name, value) for name, value in more if value]
 
 
 def _snapshot(place: tuple[int, int], landed: bool, age_s: float) -> str:

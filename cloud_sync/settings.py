@@ -47,6 +47,23 @@ def clock_trusted(trust: Trust) -> bool:
     return bool(0 <= state != _TIME_ERROR)
 
 
+class OrderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[sync.orders]``: whether and how orders of the fleet are executed.
+
+    key_file: public keys (PEM) of those who may sign orders, relative to the configuration file; empty: orders are not
+        read. interval_s: how often `lamplighter sync run` without `--once` looks for orders.
+    url: the gateway's subscribe address. token_url, credentials_file, ca_file: in secure mode, the address of its
+        tokens, the credentials of the client whose permissions orders have, and the certificate of its authority.
+    """
+
+    key_file: str = ""
+    url: str = "ws://127.0.0.1:9000/subscribe"
+    token_url: str = ""
+    credentials_file: str = ""
+    ca_file: str = ""
+    interval_s: Positive = 10
+
+
 class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where sealed segments go, and how fast.
 
@@ -58,6 +75,7 @@ class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         window has no effect while the clock is not trusted.
     interval_s: how often `lamplighter sync run` without `--once` looks for segments.
     snapshot_s: interval between snapshots, besides those after a gap and of a new epoch.
+    orders: the table ``[sync.orders]``.
     """
 
     destination: str = ""
@@ -66,6 +84,7 @@ class SyncSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     window: Annotated[str, msgspec.Meta(pattern=r"^(([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d)?$")] = ""
     interval_s: Positive = 300
     snapshot_s: Positive = 604_800
+    orders: OrderSettings = OrderSettings()
 
     def open_at(self, now: datetime) -> bool:
         """Whether the window is open at a local time. A window with equal ends is always open."""

@@ -86,7 +86,7 @@ class Shipper:
         self._settings = settings
         self._clock = clock or PaceClock()
         self._pace = Pace(settings.bytes_per_s_max, self._clock)
-        self._gateway = _identity(data)
+        self._gateway = gateway_identity(data)
         self.status = self._known_here(read_status(data))
 
     def run(self) -> Status:
@@ -352,7 +352,8 @@ class Shipper:
         write_status(self._data, self.status)
 
 
-def _identity(data: Path) -> str:
+def gateway_identity(data: Path) -> str:
+    """The name of a data folder's gateway. Raises ConfigurationError."""
     try:
         return (data / "identity").read_text().strip()
     except OSError as error:

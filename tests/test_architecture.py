@@ -80,7 +80,9 @@ ROOMS = {
     "cloud_sync": [
         {"__init__", "answers", "files", "pace", "settings"},
         {"destinations", "status"},
-        {"shipper"},
+        {"ahead", "orders", "shipper"},
+        {"order_intake"},
+        {"order_client"},
         {"commands"},
         {"__main__", "fleet"},
     ],

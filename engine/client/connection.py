@@ -216,6 +216,8 @@ class EngineClient:
         sparql: str,
         *,
         keep: str | None = None,
+        resume: tuple[str, int] | None = None,
+        leave: bool = False,
         tell_commit: bool = False,
         default_graphs: Sequence[str] = (),
         named_graphs: Sequence[str] = (),
@@ -225,14 +227,21 @@ class EngineClient:
         tell_commit: whether notifications are to name their commits, see `Notification.commit`.
         keep: ISO 8601 duration for which the gateway retains notifications while the connection is broken. Each
         notification is then delivered once, across interruptions; sequence 0 is repeated only after an interruption
-        that was too long, or with too many notifications. Without keep it is repeated after each interruption. Raises
+        that was too long, or with too many notifications. Without keep it is repeated after each interruption.
+        resume: spuid and sequence of the last notification that an earlier client took of the same subscription, which
+        had left it; with keep. leave: `aclose` does not end the subscription; with keep. Raises
         RefusedError if the gateway refuses or ends the subscription, UpstreamError if the client is closed. A
         subscription that is refused with a retriable error is requested again.
         """
         if self._closed:
             raise UpstreamError("the client was closed")
         graphs = graph_members(default_graphs, named_graphs)
-        subscription = ClientSubscription(next(self._aliases), sparql, keep, graphs, tell_commit=tell_commit)
+        subscription = ClientSubscription(
+            next(self._aliases), sparql, keep, graphs, tell_commit=tell_commit, left=leave
+        )
+        if resume is not None:
+            subscription.spuid, subscription.sequence = resume
+            subscription.resumable = True
         self._subscriptions[subscription.alias] = subscription
         try:
             await self._send("subscribe", subscription.body)
@@ -247,6 +256,7 @@ class EngineClient:
             del self._subscriptions[subscription.alias]
             if subscription.spuid is not None:
                 self._by_spuid.pop(subscription.spuid, None)
+            if subscription.spuid is not None and not (subscription.left and subscription.resumable):
                 if self._socket is None and subscription.resumable:
                     self._given_up.append(subscription.spuid)
                 with contextlib.suppress(GatewayError):  # without a token it ends with the connection

@@ -106,7 +106,7 @@ class ClientSubscription:
 
     resumable: whether the gateway keeps it. sequence: of the last queued notification. behind: whether the queue was
     full; notifications are then ignored until the queue is empty and the subscription has been resumed. renewed:
-    whether a new token was tried after the last refusal.
+    whether a new token was tried after the last refusal. left: whether the gateway keeps it when its consumer ends.
     """
 
     alias: str
@@ -120,6 +120,7 @@ class ClientSubscription:
     sequence: int = 0
     behind: bool = False
     renewed: bool = False
+    left: bool = False
 
     @property
     def body(self) -> dict[str, Any]:

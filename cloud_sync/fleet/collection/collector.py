@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from lamplighter.cloud_sync.answers import LANDED as LANDED_ANSWER
-from lamplighter.cloud_sync.answers import REFUSED, SEAL, SNAPSHOTS, CollectorAnswer, stem_of_seal
+from lamplighter.cloud_sync.answers import REFUSED, RESERVED, SEAL, SNAPSHOTS, CollectorAnswer, stem_of_seal
 from lamplighter.cloud_sync.destinations import Destination, StoredObject, destination
 from lamplighter.cloud_sync.destinations.base import SMALL_BYTES_MAX
 from lamplighter.cloud_sync.fleet.collection.landing import Landing
@@ -183,6 +183,8 @@ class Collector:
             for path, found in self.manifest.unanswered():
                 unanswered.setdefault(path.partition("/")[0], []).append((path, found))
             for gateway in gateways:
+                if gateway in RESERVED:
+                    continue
                 if not GATEWAY.fullmatch(gateway):
                     tally["ignored"] += 1
                     continue

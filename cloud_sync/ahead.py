@@ -1,0 +1,107 @@
+"""Notifications of the fleet's subscriptions, on their way to the destination ahead of the segments.
+
+They wait in the folder ``ahead`` of the data folder, an NDJSON file for each round, and become the objects
+``ahead/<gateway>/<number>.ndjson``. They are at-least-once: subscription, version, incarnation and sequence together
+identify a notification.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lamplighter.cloud_sync.answers import AHEAD
+from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.files import open_plain, write_whole
+from lamplighter.engine.errors import UpstreamError
+
+RESULTS_BYTES_MAX = 4 * 1024 * 1024
+"""A notification with longer results is shipped without them. Its rows follow in the segments."""
+OUTBOX_BYTES_MAX = 16 * 1024 * 1024
+"""With more bytes in the folder, no further notifications are taken from the gateway, which retains them."""
+NAMES_MAX = 1000
+_FILE = re.compile(r"([0-9]{12})\.ndjson")
+
+
+class AheadNotification(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of an object: a notification of one of the fleet's subscriptions.
+
+    incarnation: differs after the gateway had to begin the subscription again, with sequence 0. sequence: 0 for the first result, which replaces all earlier ones. commit: epoch and sequence of the change-log record, if the
+    client may know it. added, removed: SPARQL 1.1 Query Results JSON. cut: whether they were too long. ended: why the
+    gateway has ended the subscription; then there is no further notification.
+    """
+
+    v: int
+    gateway: str
+    subscription: str
+    version: int
+    incarnation: str
+    sequence: int
+    commit: tuple[int, int] | None = None
+    added: dict[str, Any] = {}
+    removed: dict[str, Any] = {}
+    cut: bool = False
+    ended: str = ""
+
+
+def line(notification: AheadNotification) -> bytes:
+    """The notification as a line, without its results if they are too long."""
+    data = msgspec.json.encode(notification)
+    if len(data) > RESULTS_BYTES_MAX:
+        data = msgspec.json.encode(msgspec.structs.replace(notification, added={}, removed={}, cut=True))
+    return data + b"\n"
+
+
+class AheadOutbox:
+    """The folder ``ahead`` of a data folder."""
+
+    def __init__(self, data: Path, to: Destination, gateway: str) -> None:
+        self._folder = data / "ahead"
+        self._to = to
+        self._gateway = gateway
+
+    def waiting(self) -> list[Path]:
+        """The files that wait, oldest first. Raises OSError."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(path for path in self._folder.iterdir() if _FILE.fullmatch(path.name))
+
+    def room(self) -> int:
+        """Bytes that it takes at the moment; 0 or less if it is full. Raises OSError."""
+        return OUTBOX_BYTES_MAX - sum(path.stat().st_size for path in self.waiting())
+
+    def add(self, lines: Sequence[bytes], number: int) -> int:
+        """Writes the lines durably to a file with this number, or with a higher one. Returns the number behind it.
+
+        Raises OSError.
+        """
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        waiting = self.waiting()
+        if waiting:
+            number = max(number, int(waiting[-1].stem) + 1)
+        write_whole(self._folder / f"{number:012d}.ndjson", b"".join(lines))
+        return number + 1
+
+    def ship(self) -> int:
+        """Sends the files in order, and removes them. Returns their number. Raises UpstreamError, OSError."""
+        waiting = self.waiting()
+        for path in waiting:
+            with open_plain(path) as file:
+                self._send(int(path.stem), file.read())
+            path.unlink()
+        return len(waiting)
+
+    def _send(self, number: int, data: bytes) -> None:
+        """Under the first free name. A name is taken if the data folder was restored, or if it was sent before."""
+        for tried in range(number, number + NAMES_MAX):
+            name = f"{AHEAD}/{self._gateway}/{tried:012d}.ndjson"
+            if self._to.create(name, [data]) or b"".join(self._to.chunks(name)) == data:
+                return
+        raise UpstreamError(
+            f"{self._to.url}/{AHEAD}/{self._gateway}: {NAMES_MAX} names from {number:012d} on have other content; "
+            "check whether another gateway has the same identity, and who else writes there"
+        )

@@ -1,0 +1,236 @@
+"""Reads a gateway's orders at the destination, in the order of their numbers, and answers them.
+
+The number of the last settled order is durable in `orders.json` of the data folder. A number is settled once: an order
+that is there again, or under another number, is not executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from lamplighter.cloud_sync.answers import ORDERS
+from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.files import write_whole
+from lamplighter.cloud_sync.orders import (
+    VERSION,
+    Body,
+    Order,
+    OrderAnswer,
+    answer_name,
+    order_name,
+    order_number,
+    read_order,
+    verified,
+)
+from lamplighter.cloud_sync.pace import PaceClock
+from lamplighter.engine.errors import ChangeLogError, MalformedRequestError
+from lamplighter.engine.log_events import EventLogger
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+logger = EventLogger(__name__)
+
+STATE = "orders.json"
+ROUND_MAX = 100
+"""Orders of one round, and objects that are looked at behind a gap."""
+GAP_ROUNDS = 10
+"""Rounds in which a missing order is waited for if a later one is there."""
+TOMBSTONES_MAX = 1000
+REASON_CHARACTERS_MAX = 500
+
+
+class PushedSubscription(msgspec.Struct, frozen=True):
+    """A subscription of the fleet at this gateway. spuid, sequence: where it is resumed; None before the first
+    result."""
+
+    id: str
+    version: int
+    query: str
+    spuid: str | None = None
+    sequence: int = 0
+
+
+class OrderState(msgspec.Struct, frozen=True):
+    """`orders.json`.
+
+    number: of the last settled order; gap: rounds in which the next one was missing though a later one was there;
+    missing: orders that never came; unanswered: answers that are not at the destination yet; ended: last version of
+    each subscription that has ended, by id; ahead: number of the next file of notifications; error: of the last round;
+    waits: why the next order is not executed yet.
+    """
+
+    number: int = 0
+    gap: int = 0
+    done: int = 0
+    refused: int = 0
+    missing: int = 0
+    unanswered: tuple[OrderAnswer, ...] = ()
+    subscriptions: tuple[PushedSubscription, ...] = ()
+    ended: dict[str, int] = {}
+    ahead: int = 1
+    last_refusal: str = ""
+    waits: str = ""
+    error: str = ""
+
+    def version(self, subscription: str) -> int:
+        """The newest version of a subscription that was begun or ended; 0 for an unknown one."""
+        begun = [one.version for one in self.subscriptions if one.id == subscription]
+        return max([*begun, self.ended.get(subscription, 0)])
+
+
+def read_order_state(data: Path) -> OrderState:
+    """The content of `orders.json`; the defaults if it does not exist. Raises ChangeLogError, OSError.
+
+    A damaged file is an error: old orders would be executed again.
+    """
+    path = data / STATE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=OrderState)
+    except FileNotFoundError:
+        return OrderState()
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        hint = f'restore it, or write {{"number": N}} with the number of the last answer at {ORDERS}/<gateway>'
+        raise ChangeLogError(f"damaged: {error}", path=path, hint=hint) from error
+
+
+@dataclass(frozen=True)
+class ReceivedOrder:
+    """The next object. order, body: None if it is refused; reason: why."""
+
+    number: int
+    order: Order | None = None
+    body: Body | None = None
+    reason: str = ""
+
+
+class OrderIntake:
+    """The orders of one gateway. data: its data folder; keys: of those who may sign.
+
+    It is written to the state before the answer is at the destination, so an answer is repeated after a kill, and an
+    order is not.
+    """
+
+    def __init__(
+        self, data: Path, source: Destination, gateway: str, keys: Sequence[Ed25519PublicKey], clock: PaceClock
+    ) -> None:
+        self._data = data
+        self._source = source
+        self._gateway = gateway
+        self._keys = keys
+        self._clock = clock
+        self.state = read_order_state(data)
+
+    def next(self) -> ReceivedOrder | None:
+        """The next order, verified, or with the reason of its refusal; None if there is none to settle now.
+
+        Raises UpstreamError.
+        """
+        number = self.state.number + 1
+        data = read_order(self._source, order_name(self._gateway, number))
+        if data is None:
+            return self._behind_gap(number)
+        return self._received(data, number)
+
+    def settle(self, received: ReceivedOrder, outcome: Literal["done", "refused"], reason: str = "") -> None:
+        """Makes the outcome of an order durable; `answer` tells it. Raises OSError."""
+        trusted = self._clock.trusted()
+        answer = OrderAnswer(
+            VERSION,
+            self._gateway,
+            received.number,
+            received.order.id if received.order else "",
+            outcome,
+            reason[:REASON_CHARACTERS_MAX],
+            datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if trusted else "",
+        )
+        if outcome == "refused":
+            logger.warning("order refused", number=answer.number, id=answer.id or None, reason=answer.reason)
+            self.update(refused=self.state.refused + 1, last_refusal=f"order {answer.number}: {answer.reason}")
+        else:
+            logger.info("order done", number=answer.number, id=answer.id)
+            self.update(done=self.state.done + 1)
+        missing = received.number - self.state.number - 1
+        if missing:
+            logger.error("orders missing", first=self.state.number + 1, last=received.number - 1)
+        self.update(
+            number=received.number,
+            gap=0,
+            waits="",
+            missing=self.state.missing + missing,
+            unanswered=(*self.state.unanswered, answer),
+        )
+        self.save()
+
+    def answer(self) -> None:
+        """Writes the answers that are not at the destination yet. Raises UpstreamError, OSError."""
+        while self.state.unanswered:
+            first, *rest = self.state.unanswered
+            self._source.put(answer_name(self._gateway, first.number), msgspec.json.encode(first))
+            self.update(unanswered=tuple(rest))
+        self.save()
+
+    def update(self, **members: object) -> None:
+        self.state = msgspec.structs.replace(self.state, **members)
+
+    def save(self) -> None:
+        """Raises OSError."""
+        content = msgspec.json.encode(self.state) + b"\n"
+        path = self._data / STATE
+        with suppress(FileNotFoundError):
+            if path.read_bytes() == content:
+                return
+        write_whole(path, content)
+
+    def begun(self, subscription: PushedSubscription) -> None:
+        """Notes a subscription, in place of its earlier version. To be saved with its order."""
+        others = tuple(one for one in self.state.subscriptions if one.id != subscription.id)
+        self.update(subscriptions=(*others, subscription))
+
+    def over(self, subscription: str, version: int) -> None:
+        """Notes that a subscription has ended. To be saved."""
+        ended = {name: one for name, one in self.state.ended.items() if name != subscription}
+        ended[subscription] = max(version, self.state.version(subscription))
+        self.update(
+            subscriptions=tuple(one for one in self.state.subscriptions if one.id != subscription),
+            ended=dict(list(ended.items())[-TOMBSTONES_MAX:]),
+        )
+
+    def _received(self, data: bytes, number: int) -> ReceivedOrder | None:
+        try:
+            order = verified(data, self._gateway, number, self._keys)
+        except MalformedRequestError as error:
+            return ReceivedOrder(number, reason=str(error))
+        if not self._clock.trusted():
+            # As for delayed updates with `at`: an expired order must not be executed.
+            self.update(waits=f"order {number} waits until the clock is synchronised, because it expires")
+            return None
+        if order.expires.timestamp() <= self._clock.wall():
+            return ReceivedOrder(number, order, reason=f"it has expired at {order.expires:%Y-%m-%dT%H:%M:%SZ}")
+        try:
+            return ReceivedOrder(number, order, order.content)
+        except MalformedRequestError as error:
+            return ReceivedOrder(number, order, reason=str(error))
+
+    def _behind_gap(self, number: int) -> ReceivedOrder | None:
+        """The first signed order behind a missing one, once that has been missing for `GAP_ROUNDS` rounds."""
+        folder, _, name = order_name(self._gateway, number).rpartition("/")
+        listed = self._source.entries(folder, name, 2 * ROUND_MAX)
+        for later in [found for one in listed if (found := order_number(one.name))][:ROUND_MAX]:
+            data = read_order(self._source, order_name(self._gateway, later)) or b""
+            with suppress(MalformedRequestError):
+                verified(data, self._gateway, later, self._keys)
+                self.update(gap=self.state.gap + 1)
+                if self.state.gap < GAP_ROUNDS:
+                    self.update(waits=f"order {number} is missing, order {later} waits for it")
+                    return None
+                return self._received(data, later)
+        self.update(gap=0, waits="")
+        return None
