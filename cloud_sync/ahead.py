@@ -30,9 +30,10 @@ _FILE = re.compile(r"([0-9]{12})\.ndjson")
 class AheadNotification(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of an object: a notification of one of the fleet's subscriptions.
 
-    incarnation: differs after the gateway had to begin the subscription again, with sequence 0. sequence: 0 for the first result, which replaces all earlier ones. commit: epoch and sequence of the change-log record, if the
-    client may know it. added, removed: SPARQL 1.1 Query Results JSON. cut: whether they were too long. ended: why the
-    gateway has ended the subscription; then there is no further notification.
+    incarnation: differs after the gateway had to begin the subscription again, with sequence 0. sequence: 0 for the
+    first result, which replaces all earlier ones. commit: epoch and sequence of the change-log record, if the client
+    may know it. added, removed: SPARQL 1.1 Query Results JSON. cut: whether they were too long. ended: why the gateway
+    has ended the subscription; then there is no further notification.
     """
 
     v: int

@@ -57,9 +57,9 @@ def _run(options: argparse.Namespace, context: Context) -> int:
         raise ConfigurationError("sync.destination is empty; name a folder or a URL in lamplighter.toml")
     check_owner(context.data, "`systemctl start lamplighter-sync` ships now")
     clock = PaceClock(trusted=context.trusted)
-    works = [Work(settings.interval_s, partial(_ship, context, clock, tell=options.once), vital=True)]
+    works = [RepeatedWork(settings.interval_s, partial(_ship, context, clock, tell=options.once), vital=True)]
     if settings.orders.key_file:
-        works.insert(0, Work(settings.orders.interval_s, partial(_orders, context, clock)))
+        works.insert(0, RepeatedWork(settings.orders.interval_s, partial(_orders, context, clock)))
     with alone(context.data):
         while True:
             failed = [work for work in works if work.left_s <= 0 and not work.succeeds()]
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace, context: Context) -> int:
 
 
 @dataclass
-class Work:
+class RepeatedWork:
     """What is repeated every interval_s seconds. vital: whether an error of the settings ends the process."""
 
     interval_s: int

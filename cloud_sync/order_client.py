@@ -108,7 +108,7 @@ class OrderRound:
                 except RefusedError as error:
                     if error.retriable or error.status == 401:
                         raise
-                    self.intake.settle(received, "refused", f"{error.code}: {error}")
+                    self.intake.settle(received, "refused", str(error))
         self.intake.answer()
         shipped = self.outbox.ship()
         if self.intake.state.subscriptions and self.outbox.room() > 0:
@@ -257,7 +257,7 @@ class OrderRound:
             subscription.version,
             _incarnation(spuid or ""),
             sequence,
-            ended=f"{error.code}: {error}",
+            ended=str(error),
         )
         self.intake.update(ahead=self.outbox.add([line(told)], self.intake.state.ahead))
         self.intake.over(subscription.id, subscription.version)

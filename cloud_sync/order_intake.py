@@ -21,7 +21,7 @@ from lamplighter.cloud_sync.files import write_whole
 from lamplighter.cloud_sync.orders import (
     VERSION,
     Body,
-    Order,
+    FleetOrder,
     OrderAnswer,
     answer_name,
     order_name,
@@ -106,7 +106,7 @@ class ReceivedOrder:
     """The next object. order, body: None if it is refused; reason: why."""
 
     number: int
-    order: Order | None = None
+    order: FleetOrder | None = None
     body: Body | None = None
     reason: str = ""
 

@@ -75,7 +75,7 @@ _BODIES: dict[str, type[UpdateBody] | type[SubscribeBody] | type[UnsubscribeBody
 }
 
 
-class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FleetOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An order. id: a repetition with the same id has no second effect; body: as its kind says; issued, expires: UTC;
     signature: Base64."""
 
@@ -177,13 +177,13 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def signed(order: Order, key: Ed25519PrivateKey) -> bytes:
+def signed(order: FleetOrder, key: Ed25519PrivateKey) -> bytes:
     """The object of an order."""
     signature = base64.b64encode(key.sign(order.signed_bytes)).decode()
     return msgspec.json.encode(msgspec.structs.replace(order, signature=signature)) + b"\n"
 
 
-def verified(data: bytes, gateway: str, number: int, keys: Sequence[Ed25519PublicKey]) -> Order:
+def verified(data: bytes, gateway: str, number: int, keys: Sequence[Ed25519PublicKey]) -> FleetOrder:
     """The order in an object, for this gateway and with this number.
 
     data: of any size. Raises MalformedRequestError with the reason. The expiry is not checked.
@@ -193,7 +193,7 @@ def verified(data: bytes, gateway: str, number: int, keys: Sequence[Ed25519Publi
     if len(data) > ORDER_BYTES_MAX:
         raise MalformedRequestError(f"it has more than {ORDER_BYTES_MAX} bytes")
     try:
-        order = msgspec.json.decode(data, type=Order)
+        order = msgspec.json.decode(data, type=FleetOrder)
         signature = base64.b64decode(order.signature, validate=True)
     except (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error, ValueError, RecursionError) as error:
         raise MalformedRequestError(f"not an order: {str(error)[:200]}") from error
@@ -260,9 +260,9 @@ class Orders:
             raise MalformedRequestError(f"{gateway!r} is not the name of a gateway")
         now = int(self._clock())
         times = datetime.fromtimestamp(now, UTC), datetime.fromtimestamp(now + max(1, round(expires_s)), UTC)
-        order = Order(VERSION, gateway, 1, order_id, kind, dict(body), *times)
+        order = FleetOrder(VERSION, gateway, 1, order_id, kind, dict(body), *times)
         try:
-            msgspec.json.decode(msgspec.json.encode(order), type=Order)
+            msgspec.json.decode(msgspec.json.encode(order), type=FleetOrder)
         except (msgspec.MsgspecError, UnicodeEncodeError) as error:
             raise MalformedRequestError(f"order {order_id[:150]!r}: {error}") from error
         order.content  # noqa: B018  (raises)
@@ -297,7 +297,7 @@ class Orders:
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UpstreamError(f"{self._to.url}/{name}: not an answer: {error}; remove it") from error
 
-    def _sent(self, marker: str, order: Order) -> int | None:
+    def _sent(self, marker: str, order: FleetOrder) -> int | None:
         """The number under which an order with this id was sent. A marker counts only if it leads to that order."""
         content = self._to.get(marker)
         if content is None:

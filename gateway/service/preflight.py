@@ -62,6 +62,7 @@ def preflight(settings: Settings, config: Path | None, data: Path, show: Show = 
     service = config is not None and config.resolve().parent == SERVICE_FOLDER
     _check_brokers(settings, service, found)
     _check_shipping(settings, config, service, found)
+    _check_orders(settings, config, found)
     _check_data(settings, data, found)
     passed = _passed(show) if service else []
     for host, port in passed:
@@ -117,6 +118,26 @@ def _check_shipping(settings: Settings, config: Path | None, service: bool, foun
     except ConfigurationError as error:
         unreadable = isinstance(error.__cause__, PermissionError)
         (found.notes if unreadable else found.faults).append(f"sync.options_file: {error}")
+
+
+def _check_orders(settings: Settings, config: Path | None, found: MachineFindings) -> None:
+    orders, folder = settings.sync.orders, config.parent if config else Path()
+    if not orders.key_file:
+        return
+    from lamplighter.cloud_sync.orders import trusted_keys  # most gateways need neither
+    from lamplighter.engine.client.oauth import Credentials
+
+    checks: list[Callable[[], object]] = [lambda: trusted_keys(folder / orders.key_file)]
+    if orders.credentials_file:
+        checks.append(lambda: Credentials.load(folder / orders.credentials_file))
+    elif settings.security.enabled:
+        found.faults.append("sync.orders.credentials_file is empty; with security.enabled, orders need a client")
+    for check in checks:
+        try:
+            check()
+        except ConfigurationError as error:
+            unreadable = isinstance(error.__cause__, PermissionError)
+            (found.notes if unreadable else found.faults).append(f"sync.orders: {error}")
 
 
 # --- data folder and disk --------------------------------------------------------------------------------------

@@ -162,3 +162,11 @@ def test_too_little_free_disk_is_a_note(tmp_path: Path) -> None:
     assert result.faults == []
     [note] = result.notes
     assert note.startswith("free disk space: ") and "log.bytes_max" in note
+
+
+def test_files_that_orders_need_are_looked_at(tmp_path: Path) -> None:
+    orders = {"key_file": "fleet.pem", "credentials_file": "fleet.json"}
+    faults = found(tmp_path, settings(sync={"orders": orders})).faults
+    assert [fault.startswith("sync.orders: ") for fault in faults] == [True, True]
+    faults = found(tmp_path, settings(sync={"orders": {"key_file": "fleet.pem"}}, **SECURE)).faults
+    assert "sync.orders.credentials_file is empty" in faults[0]
