@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 
 .DEFAULT_GOAL := help
-.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
+.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ test-image-pi3: $(VENV)/test.stamp ## the same image on an emulated Pi 3: half a
 
 image-if-changed: $(VENV)/test.stamp ## for CI: image and test-image, if the base is not the one that was tested (image/tested)
 	@image/if-changed.sh
+
+fleet-package: $(VENV)/run.stamp ## the files for spark-submit: build/fleet/lamplighter.zip and lamplighter_fleet.py
+	@$(BIN)/lamplighter-fleet package build/fleet
 
 demo-fleet: $(VENV)/test.stamp ## a fleet through real S3, Spark and every job, checked against what happened
 	@sh tests/install-components.sh

@@ -94,13 +94,14 @@ ROOMS = {
     ],
     "cloud_sync/fleet": [
         {"__init__", "session", "subcommands"},
-        {"collection", "lake"},
+        {"collection", "lake", "package"},
         {"tables"},
         {"sparql", "events"},
         {"subscriptions"},
         {"delivery", "jobs"},
         {"report"},
         {"__main__"},
+        {"submit"},
     ],
 }
 """folder -> its rooms (folders and modules) by floor, the lowest first; a room imports from the floors below it."""

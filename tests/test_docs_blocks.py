@@ -27,6 +27,7 @@ import pytest
 from benchmarks.sub_engine import PARTS
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.cloud_sync.fleet.__main__ import parser as fleet_parser
+from lamplighter.cloud_sync.fleet.package import ARCHIVE, SCRIPT
 from lamplighter.engine.protocol import jsap
 from lamplighter.engine.sparql.requests import parse_query, parse_update
 from lamplighter.gateway.__main__ import command_parser
@@ -78,7 +79,7 @@ OTHER_PROGRAMS = {
     "pkill": "ends the gateway",
     "rm": "removes a file",
     "scp": "needs the image",
-    "spark-submit": "needs a Spark cluster",
+    "spark-submit": "run in tests/cloud_sync/fleet/test_cluster.py; files and arguments are checked here",
     "systemctl": "needs systemd",
     "tar": "packs files",
     "touch": "makes a file",
@@ -186,12 +187,29 @@ def check_command(words: list[str], place: str) -> None:
         assert module or (ROOT / arguments[0]).exists(), f"{place}: {arguments[0]} does not exist"
     else:
         assert program in OTHER_PROGRAMS, f"{place}: {program}: not a known program"
+        if program == "spark-submit":
+            check_spark_submit(arguments, place)
         if program == "curl":
             [url] = [word for word in arguments if re.match(r"https?://", word)]
             segments = re.sub(r"^https?://[^/]*/(?:secure/)?", "", url).partition("?")[0].split("/")
             local = "127.0.0.1" in url or "kitchen.local" in url
             documented = segments[0] in paths() or segments[0] == "room"  # a resource of devices.md
             assert not local or documented, f"{place}: {url}: the gateway has no such path"
+
+
+def check_spark_submit(arguments: list[str], place: str) -> None:
+    """Fails unless the line submits what `lamplighter-fleet package` writes, with arguments of a command."""
+    options = iter(arguments)
+    found: dict[str, str] = {}
+    for word in options:
+        if not word.startswith("--"):
+            assert Path(word).name == SCRIPT, f"{place}: {word} is not {SCRIPT}"
+            break
+        found[word] = next(options)
+    assert Path(found.get("--py-files", "")).name == ARCHIVE, f"{place}: --py-files has to name {ARCHIVE}"
+    unknown = found.keys() - {"--py-files", "--master", "--conf", "--packages"}
+    assert not unknown, f"{place}: options that no test uses: {unknown}"
+    check_command(["lamplighter-fleet", *options], place)
 
 
 def check_sparql_argument(program: str, mode: str, options: argparse.Namespace, place: str) -> None:
@@ -315,6 +333,8 @@ MISTAKES = [
     ("console", "$ lamplighter query 'SELEKT * {}'\n"),
     ("console", "$ curl http://127.0.0.1:8000/heatlh\n"),
     ("console", "$ make tset\n"),
+    ("console", "$ spark-submit --py-files lamplighter.zip fleet.py silver lake\n"),
+    ("console", "$ spark-submit --py-files lamplighter.zip lamplighter_fleet.py slver lake\n"),
     ("console", "$ no-such-program\n"),
     ("toml", "[mqtt]\nhots = 'x'\n"),
     ("toml", "[[stream]]\ntopic = 'a'\nfoo = 1\n"),

@@ -25,6 +25,7 @@ MODULES = (
     f"{_FLEET}.tables.export",
     f"{_FLEET}.tables.compact",
     f"{_FLEET}.subscriptions.commands",
+    f"{_FLEET}.package",
     "lamplighter.demo.fleet",
 )
 """Modules with an `add_commands(subparsers)`. A command's default `run` is a function that returns the exit code."""

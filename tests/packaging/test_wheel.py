@@ -10,7 +10,6 @@ A .pth file in the linked folder has no effect, so neither has the editable inst
 from __future__ import annotations
 
 import email
-import importlib.metadata
 import json
 import os
 import re
@@ -20,15 +19,14 @@ import tarfile
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tests.support.components import require_page
+from tests.support.linked_packages import link, needed
 from tests.support.places import ROOT
 
 FOREIGN = "foreign = True\n"
@@ -50,32 +48,9 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in names}
 
 
-def needed(wheel: Path, extra: str = "") -> dict[str, importlib.metadata.Distribution]:
-    """The distributions of this environment that the wheel asks for, directly or not, by name."""
+def requirements(wheel: Path) -> list[str]:
     (metadata,) = (data for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA"))
-    waiting = [(text, extra) for text in email.message_from_bytes(metadata).get_all("Requires-Dist", ())]
-    found: dict[str, importlib.metadata.Distribution] = {}
-    while waiting:
-        text, chosen = waiting.pop()
-        asked = Requirement(text)
-        name = canonicalize_name(asked.name)
-        if name in found or (asked.marker and not asked.marker.evaluate({"extra": chosen})):
-            continue
-        found[name] = importlib.metadata.distribution(name)
-        for one in found[name].requires or ():
-            waiting += [(one, inner) for inner in (asked.extras or {""})]
-    return found
-
-
-def link(distributions: Iterable[importlib.metadata.Distribution], folder: Path) -> Path:
-    """A folder with links to what the distributions have at the top of site-packages."""
-    folder.mkdir()
-    for one in distributions:
-        for top in {file.parts[0] for file in one.files or ()} - {"..", "__pycache__"}:
-            place = Path(str(one.locate_file(top)))
-            if place.suffix != ".pth" and not (folder / top).exists():
-                (folder / top).symlink_to(place)
-    return folder
+    return email.message_from_bytes(metadata).get_all("Requires-Dist", [])
 
 
 @dataclass
@@ -123,7 +98,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
          "--no-deps", "--no-index", str(wheel)],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    plain, demo = needed(wheel), needed(wheel, "demo")
+    plain, demo = needed(requirements(wheel)), needed(requirements(wheel), "demo")
     (made.packages / "dependencies.pth").write_text(f"{link(plain.values(), folder / 'dependencies')}\n")
     link((demo[name] for name in demo.keys() - plain.keys()), made.demo)
     (made.packages / "adapters").mkdir()

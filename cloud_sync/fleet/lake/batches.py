@@ -51,6 +51,13 @@ def quads_max(batches: Iterable[TableBatch]) -> int | None:
     return None if None in found else max((most for most in found if most is not None), default=0)
 
 
+def no_rows(spark: SparkSession, schema: str) -> DataFrame:
+    """An empty frame. schema: as DDL. `createDataFrame` would start Python on the executors, which may have none."""
+    from pyspark.sql import functions as F
+
+    return spark.range(0).select(F.from_json(F.lit("{}"), schema).alias("row")).select("row.*")
+
+
 class Batches:
     """A table of the lake. name: its folder, such as ``silver/streams``; schema: as DDL."""
 
@@ -118,7 +125,7 @@ class Batches:
     def open(self, spark: SparkSession, names: Iterable[str]) -> DataFrame:
         """The rows of some files of this table."""
         paths = [self.lake.spark(self.name, name) for name in names]
-        return spark.read.schema(self.schema).parquet(*paths) if paths else spark.createDataFrame([], self.schema)
+        return spark.read.schema(self.schema).parquet(*paths) if paths else no_rows(spark, self.schema)
 
     def read(self, spark: SparkSession, batches: Iterable[TableBatch] | None = None) -> DataFrame:
         """The rows of these batches; by default of all that count."""

@@ -178,8 +178,8 @@ def quad_count(name: str) -> Column:
 def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    names = frame.sparkSession.createDataFrame([(segment,) for segment in segments], "segment STRING")
-    return frame.join(F.broadcast(names), "segment", "left_anti").select(*frame.columns)
+    # A frame of the names would start Python on the executors, which may have none.
+    return frame.where(~F.col("segment").isin(*segments))
 
 
 def _wrong(segment: str, row: Any) -> str | None:

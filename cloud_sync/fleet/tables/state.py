@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake, no_rows
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.bronze import read_snapshots
@@ -167,7 +167,7 @@ class GatewayPast:
         from pyspark.sql import functions as F
 
         if base is None:
-            return self._spark.createDataFrame([], "s STRING, p STRING, o STRING, g STRING")
+            return no_rows(self._spark, "s STRING, p STRING, o STRING, g STRING")
         name = f"{self.gateway}/{base[0]}-{base[1]:012d}.ndjson.zst"
         lines = read_snapshots(self._spark, self._lake, [name])
         end = (
