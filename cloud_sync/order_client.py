@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,9 +33,6 @@ ANSWER_S = 60.0
 """How long the gateway may take for one order."""
 KEEP = "P1D"
 """How long the gateway retains notifications between two rounds, if its `resume.keep_s_max` allows it."""
-TAKEN_MAX = 10_000
-"""Notifications of one round."""
-
 Answered = TypeVar("Answered")
 
 
@@ -162,14 +159,15 @@ class OrderRound:
             first = await self._in_time(anext(told_of))
         if going is not None:
             await self._end(client, going)
-        self._note(wanted, [first])
+        taken = _Taken(self.gateway, wanted, _Budget(0))
+        taken.add(first)
+        self._note([taken])
         intake.settle(received, "done")
 
     async def _end(self, client: EngineClient, going: PushedSubscription) -> None:
         """Ends a subscription at the gateway."""
-        assert going.spuid is not None
-        told_of = client.subscribe(going.query, keep=KEEP, resume=(going.spuid, going.sequence), tell_commit=True)
-        task = asyncio.create_task(_drained(told_of, []))
+        taken = _Taken(self.gateway, going, _Budget(1))
+        task = asyncio.create_task(taken.fill(_resumed(client, going, leave=False)))
         await asyncio.sleep(0)  # it is asked for before the connection is
         with contextlib.suppress(RefusedError):
             await self._in_time(client.ask("ASK {}"))
@@ -192,14 +190,11 @@ class OrderRound:
     # --- notifications ---
 
     async def _take(self) -> None:
-        """Resumes all subscriptions, and puts what they have into the outbox."""
-        going = self.intake.state.subscriptions
-        taken: list[list[Notification]] = [[] for _ in going]
+        """Resumes all subscriptions, and puts what they have into the outbox, as far as it has room."""
+        budget = _Budget(self.outbox.room())
+        taken = [_Taken(self.gateway, one, budget) for one in self.intake.state.subscriptions]
         async with self.access.client() as client:
-            tasks = [
-                asyncio.create_task(_drained(self._resumed(client, one), found))
-                for one, found in zip(going, taken, strict=True)
-            ]
+            tasks = [asyncio.create_task(one.fill(_resumed(client, one.subscription))) for one in taken]
             # The requests are made before there is a connection, which sends them in this order. So the answer to the
             # query comes behind what the gateway had retained.
             await asyncio.sleep(0)
@@ -210,66 +205,76 @@ class OrderRound:
                 for task in tasks:
                     task.cancel()
                 ends = await asyncio.gather(*tasks, return_exceptions=True)
-        for one, found, end in zip(going, taken, ends, strict=True):
-            self._note(one, found)
+        over = {}
+        for one, end in zip(taken, ends, strict=True):
             if isinstance(end, RefusedError) and not end.retriable and end.status != 401:
-                self._ended(one, found, end)
+                logger.warning("subscription of the fleet ended", id=one.subscription.id, reason=end)
+                one.end(str(end))
+                over[one.subscription.id] = one.subscription.version
+        self._note(taken)
+        for name, version in over.items():
+            self.intake.over(name, version)
         self.intake.save()
 
-    def _resumed(self, client: EngineClient, one: PushedSubscription) -> AsyncGenerator[Notification, None]:
-        assert one.spuid is not None
-        return client.subscribe(one.query, keep=KEEP, resume=(one.spuid, one.sequence), leave=True, tell_commit=True)
-
-    def _note(self, subscription: PushedSubscription, found: Sequence[Notification]) -> None:
-        """Puts notifications into the outbox, then notes the last one as the place to resume. To be saved."""
-        if not found:
-            return
-        lines = [line(self._ahead(subscription, one)) for one in found]
-        self.intake.update(ahead=self.outbox.add(lines, self.intake.state.ahead))
-        last = found[-1]
-        self.intake.begun(
-            PushedSubscription(subscription.id, subscription.version, subscription.query, last.spuid, last.sequence)
-        )
-
-    def _ahead(self, subscription: PushedSubscription, one: Notification) -> AheadNotification:
-        return AheadNotification(
-            VERSION,
-            self.gateway,
-            subscription.id,
-            subscription.version,
-            _incarnation(one.spuid),
-            one.sequence,
-            one.commit,
-            one.added.to_json(),
-            one.removed.to_json(),
-        )
-
-    def _ended(self, subscription: PushedSubscription, found: Sequence[Notification], error: RefusedError) -> None:
-        """Notes that the gateway has ended a subscription, and tells the fleet."""
-        logger.warning("subscription of the fleet ended", id=subscription.id, reason=error)
-        spuid, sequence = (
-            (found[-1].spuid, found[-1].sequence) if found else (subscription.spuid, subscription.sequence)
-        )
-        told = AheadNotification(
-            VERSION,
-            self.gateway,
-            subscription.id,
-            subscription.version,
-            _incarnation(spuid or ""),
-            sequence,
-            ended=str(error),
-        )
-        self.intake.update(ahead=self.outbox.add([line(told)], self.intake.state.ahead))
-        self.intake.over(subscription.id, subscription.version)
+    def _note(self, taken: Sequence[_Taken]) -> None:
+        """Puts notifications into the outbox, then notes where each subscription is resumed. To be saved."""
+        lines = [one for some in taken for one in some.lines]
+        if lines:
+            self.intake.update(ahead=self.outbox.add(lines, self.intake.state.ahead))
+        for one in taken:
+            if one.lines:
+                self.intake.begun(one.subscription)
 
 
-async def _drained(told_of: AsyncGenerator[Notification, None], into: list[Notification]) -> None:
-    """Takes notifications until it is cancelled. Raises the error that ends the subscription."""
-    async with contextlib.aclosing(told_of):
-        async for notification in told_of:
-            into.append(notification)
-            if len(into) >= TAKEN_MAX:
-                return
+@dataclass
+class _Budget:
+    """Bytes that may still be taken."""
+
+    left: int
+
+
+@dataclass
+class _Taken:
+    """What was taken of a subscription in one round: lines for the outbox. subscription: with the place behind them."""
+
+    gateway: str
+    subscription: PushedSubscription
+    budget: _Budget
+    lines: list[bytes] = field(default_factory=list)
+
+    def add(self, one: Notification) -> None:
+        known = self.subscription
+        results = one.added.to_json(), one.removed.to_json()
+        self._line(AheadNotification(*self._named(one.spuid), one.sequence, one.commit, *results))
+        self.subscription = PushedSubscription(known.id, known.version, known.query, one.spuid, one.sequence)
+
+    def end(self, reason: str) -> None:
+        """Tells the fleet that the gateway has ended it."""
+        known = self.subscription
+        self._line(AheadNotification(*self._named(known.spuid or ""), known.sequence, ended=reason))
+
+    async def fill(self, told_of: AsyncGenerator[Notification, None]) -> None:
+        """Takes notifications until it is cancelled or there is no room. Raises the error that ends them."""
+        async with contextlib.aclosing(told_of):
+            async for notification in told_of:
+                self.add(notification)
+                if self.budget.left <= 0:
+                    return
+
+    def _named(self, spuid: str) -> tuple[int, str, str, int, str]:
+        return VERSION, self.gateway, self.subscription.id, self.subscription.version, _incarnation(spuid)
+
+    def _line(self, notification: AheadNotification) -> None:
+        self.lines.append(line(notification))
+        self.budget.left -= len(self.lines[-1])
+
+
+def _resumed(
+    client: EngineClient, one: PushedSubscription, *, leave: bool = True
+) -> AsyncGenerator[Notification, None]:
+    assert one.spuid is not None
+    place = one.spuid, one.sequence
+    return client.subscribe(one.query, keep=KEEP, resume=place, leave=leave, tell_commit=True)
 
 
 def _incarnation(spuid: str) -> str:

@@ -298,3 +298,17 @@ async def test_the_command_executes_orders_and_tells_their_state(
         told_of = capsys.readouterr()
         assert "chmod go-w" in told_of.err
         assert told_of.out.startswith("sent up to ")
+
+
+async def test_a_round_takes_no_more_than_the_outbox_has_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path) as here:
+        here.send("subscribe", subscription="lamps", version=1, query=LAMPS)
+        await here.round().run()
+        for lamp in "ab":
+            await update(here.addresses, ON % lamp)
+        monkeypatch.setattr("lamplighter.cloud_sync.ahead.OUTBOX_BYTES_MAX", 1)
+        for count in (2, 3, 3):
+            await here.round().run()
+            assert [one["sequence"] for one in here.ahead()] == list(range(count))

@@ -102,6 +102,14 @@ def test_good_segments_land_under_their_names_and_are_confirmed(fleet: Fleet) ->
         assert fleet.answer(f"gw-1/{one.stem}.landed.json") == {"sha256": one.seal.sha256, "at": "2023-11-14T22:13:20Z"}
 
 
+def test_orders_and_notifications_are_no_gateways(fleet: Fleet) -> None:
+    LOG[0].put(fleet.source / "gw-1")
+    for folder in ("orders/gw-1", "ahead/gw-1"):
+        (fleet.source / folder).mkdir(parents=True)
+        (fleet.source / folder / "000000000001.json").write_text("{}")
+    assert fleet.collect() == Tally(gateways=1, landed=1, bytes=len(LOG[0].data))
+
+
 def test_a_round_in_which_nothing_has_come_reads_nothing(fleet: Fleet) -> None:
     LOG[0].put(fleet.source / "gw-1")
     fleet.collect()
