@@ -26,6 +26,7 @@
     ├── BrokenEngineError             engine                       500  no   (rebuild it from the change log)
     ├── ChangeLogError                change_log                   507  yes  (path, sequence, hint)
     ├── UpstreamError                 upstream                     503  yes  (a peer is unreachable)
+    │   └── BusyError                 busy                         503  yes  (another process is writing)
     └── ConfigurationError            configuration                500  no   (the message names place and cure)
 
 ``code`` and ``status`` are sent over the wire (SEPA protocol 1.4 and 2.6: the members ``error``, ``status_code`` and
@@ -258,6 +259,12 @@ class UpstreamError(GatewayError):
     code = "upstream"
     status = 503
     retriable = True
+
+
+class BusyError(UpstreamError):
+    """Another process writes what this one would write. The message names it."""
+
+    code = "busy"
 
 
 class ConfigurationError(GatewayError):

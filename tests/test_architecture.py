@@ -95,6 +95,7 @@ ROOMS = {
     "cloud_sync/fleet": [
         {"__init__", "session", "subcommands"},
         {"collection", "lake", "package"},
+        {"metrics"},
         {"tables"},
         {"sparql", "events"},
         {"subscriptions"},

@@ -6,12 +6,15 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from lamplighter.engine.errors import GatewayError
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.metrics import write_metrics
+from lamplighter.engine.errors import BusyError, GatewayError
 
 _FLEET = "lamplighter.cloud_sync.fleet"
 MODULES = (
@@ -31,7 +34,19 @@ MODULES = (
 """Modules with an `add_commands(subparsers)`. A command's default `run` is a function that returns the exit code."""
 _DEMO = "lamplighter.demo"
 _CLOUD = frozenset(
-    ("deltalake", "fsspec", "jinja2", "matplotlib", "numpy", "paramiko", "py4j", "pyarrow", "pyspark", "s3fs")
+    (
+        "deltalake",
+        "fsspec",
+        "jinja2",
+        "matplotlib",
+        "numpy",
+        "paramiko",
+        "prometheus_client",
+        "py4j",
+        "pyarrow",
+        "pyspark",
+        "s3fs",
+    )
 )
 """Packages of the extra `cloud`."""
 
@@ -54,11 +69,30 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command. Exit code 2: failure; stderr has the reason and the remedy."""
+    """Runs one command. Exit codes: 0, done; 1, done, but something was left out; 2, failure; 75, another process is
+    writing the same tables; 130, interrupted. stderr has the reason and the remedy."""
     arguments = parser().parse_args(argv)
     run: Callable[[Any], int] = arguments.run
+    began = time.monotonic()
+    code = _code(arguments, lambda: run(arguments))
+    if getattr(arguments, "metrics", None) is None:
+        return code
+    return _code(arguments, lambda: _written(arguments, code, time.monotonic() - began))
+
+
+def _written(arguments: argparse.Namespace, code: int, seconds: float) -> int:
+    """Writes the metrics of a run, and returns its exit code."""
+    write_metrics(arguments.metrics, arguments.command, Lake(arguments.lake), code, seconds)
+    return code
+
+
+def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
+    """The exit code of a function. Errors of the commands are printed; others are raised."""
     try:
-        return run(arguments)
+        return run()
+    except BusyError as error:
+        print(f"lamplighter-fleet {arguments.command}: {error}", file=sys.stderr)
+        return os.EX_TEMPFAIL
     except GatewayError as error:
         said = str(error)
     except OSError as error:

@@ -65,6 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a Spark setting, such as spark.driver.memory=4g",
     )
 
+    schedulers = parser.add_argument_group("for schedulers")
+    schedulers.add_argument(
+        "--metrics",
+        type=Path,
+        metavar="FILE",
+        help="write the outcome for Prometheus (node_exporter's textfile collector)",
+    )
+
 
 def of_arguments(arguments: argparse.Namespace, name: str) -> SparkSession:
     """The session that a command's arguments ask for."""

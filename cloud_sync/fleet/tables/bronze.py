@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch, locks
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
@@ -277,6 +277,11 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"lake {lake.url!r}: nothing has landed there; run lamplighter-fleet collect SOURCE {lake.url}"
         )
+    with locks.writing(lake, "ingest", locks.BRONZE):
+        return _ingest(arguments, lake)
+
+
+def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     spark = session.of_arguments(arguments, "ingest")
 
     def say(line: str) -> None:

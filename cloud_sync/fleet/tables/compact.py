@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, quads_max
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.silver import Silver, name_of
@@ -78,6 +78,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    spark = session.of_arguments(arguments, "compact")
-    compact(spark, Lake(arguments.lake), lambda line: print(line, file=sys.stderr, flush=True))
+    lake = Lake(arguments.lake)
+    with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER):
+        spark = session.of_arguments(arguments, "compact")
+        compact(spark, lake, lambda line: print(line, file=sys.stderr, flush=True))
     return 0

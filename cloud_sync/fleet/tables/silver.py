@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, quads_max
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
@@ -300,6 +300,7 @@ def _run(arguments: argparse.Namespace) -> int:
     lake = Lake(arguments.lake)
     if not table(lake, "bronze").live():
         raise ConfigurationError(f"lake {lake.url!r}: bronze is empty; run lamplighter-fleet ingest {lake.url}")
-    spark = session.of_arguments(arguments, "silver")
-    Silver(spark, lake, lambda line: print(line, file=sys.stderr, flush=True)).update()
+    with locks.writing(lake, "silver", locks.SILVER):
+        spark = session.of_arguments(arguments, "silver")
+        Silver(spark, lake, lambda line: print(line, file=sys.stderr, flush=True)).update()
     return 0

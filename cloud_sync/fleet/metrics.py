@@ -1,0 +1,58 @@
+"""`--metrics FILE`: the outcome of a command in Prometheus' text format, for node_exporter's textfile collector."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
+from lamplighter.engine.errors import ConfigurationError, GatewayError
+
+PREFIX = "lamplighter_fleet"
+_SUCCESS = f"{PREFIX}_last_success_timestamp_seconds"
+
+
+def write_metrics(path: Path, command: str, lake: Lake, code: int, seconds: float) -> None:
+    """Replaces the file atomically. The time of the last success is kept while the command fails.
+
+    code: the command's exit code; 0 and 1 are successes. Raises ConfigurationError if the file cannot be written.
+    """
+    from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+    registry = CollectorRegistry()
+
+    def gauge(name: str, text: str, value: float | None) -> None:
+        if value is not None:
+            Gauge(f"{PREFIX}_{name}", text, ["command", "lake"], registry=registry).labels(command, lake.url).set(value)
+
+    now = time.time()
+    gauge("last_run_timestamp_seconds", "End of the last run.", now)
+    gauge("last_success_timestamp_seconds", "End of the last run that succeeded.", now if code < 2 else _before(path))
+    gauge("duration_seconds", "Duration of the last run.", seconds)
+    gauge("exit_code", "Exit code of the last run.", code)
+    labels = ["command", "lake", "table"]
+    rows = Gauge(f"{PREFIX}_table_rows", "Rows of a table.", labels, registry=registry)
+    batches = Gauge(f"{PREFIX}_table_batches", "Batches of a table that count.", labels, registry=registry)
+    try:
+        for name in SCHEMAS:
+            live = table(lake, name).live()
+            rows.labels(command, lake.url, name).set(sum(batch.rows for batch in live))
+            batches.labels(command, lake.url, name).set(len(live))
+    except (GatewayError, OSError):
+        # The command has reported that the lake cannot be read.
+        rows.clear()
+        batches.clear()
+    try:
+        write_to_textfile(str(path), registry)
+    except OSError as error:
+        raise ConfigurationError(f"--metrics {path}: {error.strerror}; use a file in a folder that exists") from error
+
+
+def _before(path: Path) -> float | None:
+    """The time of the last success in the file that is there."""
+    try:
+        lines = path.read_text().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{_SUCCESS}{{")), None)
+    except (OSError, ValueError):
+        return None
