@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, required_patterns
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
@@ -26,14 +26,6 @@ ANY_NAMED = "*"
 """`graph` of a branch that has to be in a named graph, whichever."""
 
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
-_BRANCH = (
-    "STRUCT<kind: STRING, one: STRING, two: STRING, graph: STRING,"
-    " subjects: ARRAY<STRING>, predicates: ARRAY<STRING>, objects: ARRAY<STRING>>"
-)
-_ENTRY = f"""
-    branch {_BRANCH}, earlier ARRAY<{_BRANCH}>, subscription STRING, version INT, shape STRING,
-    constants ARRAY<STRING>, changes STRING, gateways STRING
-"""
 _ADDED = ("subscription", "version", "shape", "constants")
 
 
@@ -154,7 +146,9 @@ def _indexed(patterns: Sequence[_Terms], used: Counter[BranchKey]) -> IndexedBra
         return (2 if common else ("po", "sp", "", "p").index(key.kind), used[key])
 
     key = min(_keys(patterns), key=cost, default=BranchKey("*"))
-    known = {"po": ("", key.one, key.two), "sp": (key.one, key.two, ""), "p": ("", key.one, "")}.get(key.kind, ("",) * 3)
+    known = {"po": ("", key.one, key.two), "sp": (key.one, key.two, ""), "p": ("", key.one, "")}.get(
+        key.kind, ("",) * 3
+    )
     graphs = {one.graph for one in patterns if one.graph is not None}
     # Patterns in two different graphs match no event; comparing one of them leaves that to the plan.
     graph = min(graphs - {ANY_NAMED}, default=ANY_NAMED) if graphs else None
@@ -239,7 +233,7 @@ def candidates(events: DataFrame, rows: Sequence[BranchEntry]) -> DataFrame:
     wanted = (_first(branch) == F.col("_place") + 1) & _has_needed(branch)
     wanted &= (F.col("changes") == "both") | (F.col("changes") == F.col("change"))
     if any(row.gateways is not None for row in rows):
-        wanted &= F.col("gateways").isNull() | F.col("gw").rlike(F.col("gateways"))
+        wanted &= F.col("gateways").isNull() | F.rlike("gw", F.col("gateways"))
     if any(row.earlier for row in rows):  # lambdas have no code generation
         wanted &= ~F.exists("earlier", lambda one: (_first(one) > 0) & _has_needed(one))
     joined = by_key.join(F.broadcast(index), F.col("_key") == F.col("_index_key"))
@@ -249,9 +243,25 @@ def candidates(events: DataFrame, rows: Sequence[BranchEntry]) -> DataFrame:
 def _frame(events: DataFrame, rows: Sequence[BranchEntry]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    frame = events.sparkSession.createDataFrame(list(rows), _ENTRY, verifySchema=False)
+    # Of an Arrow table Spark makes a local relation. A list of rows would start Python workers.
+    frame = events.sparkSession.createDataFrame(_arrow_table(rows))
     # Null parts do not change the hash.
     return frame.withColumn("_index_key", F.xxhash64("branch.kind", "branch.one", "branch.two"))
+
+
+def _arrow_table(rows: Sequence[BranchEntry]) -> Any:
+    import pyarrow as pa
+
+    text, texts = pa.string(), pa.list_(pa.string())
+    several = ("subjects", "predicates", "objects")
+    branch = pa.struct([(name, texts if name in several else text) for name in IndexedBranch._fields])
+    columns = {"branch": branch, "earlier": pa.list_(branch), "version": pa.int32(), "constants": texts}
+    schema = pa.schema([(name, columns.get(name, text)) for name in BranchEntry._fields])
+    members = [
+        {**row._asdict(), "branch": row.branch._asdict(), "earlier": [one._asdict() for one in row.earlier]}
+        for row in rows
+    ]
+    return pa.Table.from_pylist(members, schema)
 
 
 def _first(branch: Column) -> Column:

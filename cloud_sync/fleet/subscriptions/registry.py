@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.subscriptions.records import Begin, Changes, Sink, State, SubscriptionRecord
+from lamplighter.cloud_sync.fleet.subscriptions.records import (
+    Begin,
+    Changes,
+    Sink,
+    State,
+    SubscriptionRecord,
+    UpdateSink,
+)
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 SUBSCRIPTIONS_MAX = 10_000
@@ -105,8 +112,10 @@ class SubscriptionRegistry:
     ) -> SubscriptionRecord:
         """A new active subscription. The versions of a removed one of this id are continued.
 
-        Raises ConfigurationError for an id that is in use, a value out of its bounds, and too many subscriptions.
+        Raises ConfigurationError for an id that is in use, a value out of its bounds, and too many subscriptions;
+        RequestError for a query or an update that is not SPARQL or not supported.
         """
+        _check_texts(query, deliver)
 
         def change(found: SubscriptionRecord | None) -> SubscriptionRecord:
             if found is not None and found.state != "removed":
@@ -155,8 +164,9 @@ class SubscriptionRegistry:
     ) -> SubscriptionRecord:
         """The subscription with other members; None keeps one. Another query or other changes make a new version.
 
-        Nothing is written if nothing is different. The state stays.
+        Nothing is written if nothing is different. The state stays. Raises as `add`.
         """
+        _check_texts(query, deliver or ())
 
         def change(found: SubscriptionRecord | None) -> SubscriptionRecord:
             record = self._living(name, found)
@@ -320,6 +330,18 @@ def _checked(name: str) -> str:
             f"subscription {name!r}: not an id; use up to 64 of a-z, 0-9 and -, beginning with a letter or digit"
         )
     return name
+
+
+def _check_texts(query: str | None, deliver: Sequence[Sink]) -> None:
+    """Raises RequestError for a query or an update that cannot be executed."""
+    from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
+    from lamplighter.engine.sparql.requests import parse_update
+
+    if query is not None:
+        fleet_query(query)
+    for sink in deliver:
+        if isinstance(sink, UpdateSink):
+            parse_update(sink.update)
 
 
 def _refused_by_condition(error: OSError) -> bool:

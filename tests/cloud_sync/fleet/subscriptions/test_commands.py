@@ -172,6 +172,13 @@ def test_what_is_not_given_stays(run: Commands) -> None:
     assert "both" in run("replace", "co2", "--no-sinks", "--to", "files:/a", code=2)
 
 
+def test_a_query_that_is_not_supported_is_refused_with_its_place(run: Commands) -> None:
+    said = run("add", "co2", "--query", "ASK { ?s ?p ?o }\nLIMIT 1", code=2)
+    assert "line 2, column 1: LIMIT is not available in fleet subscriptions" in said
+    assert run("add", "co2", "--query", "ASK {", code=2).startswith("lamplighter-fleet subscriptions: ")
+    assert run.records() == []
+
+
 def test_unknown_and_known_ids_are_said(run: Commands) -> None:
     run("add", "co2", "--query", QUERY)
     assert "it exists" in run("add", "co2", "--query", QUERY, code=2)

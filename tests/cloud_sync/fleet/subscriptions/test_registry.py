@@ -13,9 +13,9 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions import registry as module
-from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, SubscriptionRecord
+from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, SubscriptionRecord, UpdateSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, RequestSyntaxError, UnsupportedRequestError, UpstreamError
 
 QUERY = "SELECT ?s WHERE { ?s <http://example.org/p> ?o }"
 OTHER = "ASK { ?s <http://example.org/p> 1 }"
@@ -91,6 +91,23 @@ def test_a_value_out_of_its_bounds_is_refused_and_writes_nothing(lake: Lake, reg
         with pytest.raises(ConfigurationError, match="subscription 'co2': "):
             registry.add("co2", QUERY, **members)  # type: ignore[arg-type]
     assert registry.all() == ((), ())
+
+
+def test_a_text_that_cannot_be_executed_is_refused_and_writes_nothing(registry: SubscriptionRegistry) -> None:
+    broken = UpdateSink(gateways=("*",), update="INSERT DATE { }")
+    with pytest.raises(RequestSyntaxError):
+        registry.add("co2", "SELEKT ?s { ?s ?p ?o }")
+    with pytest.raises(UnsupportedRequestError, match="line 1, column 26: LIMIT"):
+        registry.add("co2", "SELECT ?s { ?s ?p ?o }   LIMIT 1")
+    with pytest.raises(RequestSyntaxError):
+        registry.add("co2", QUERY, deliver=[broken])
+    assert registry.all() == ((), ())
+    added = registry.add("co2", QUERY)
+    with pytest.raises(RequestSyntaxError):
+        registry.replace("co2", query="SELEKT")
+    with pytest.raises(RequestSyntaxError):
+        registry.replace("co2", deliver=[broken])
+    assert registry.get("co2") == added
 
 
 def test_states_change_the_record_and_not_the_version(registry: SubscriptionRegistry) -> None:
