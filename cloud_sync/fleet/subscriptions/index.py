@@ -29,7 +29,7 @@ _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _ADDED = ("subscription", "version", "shape", "constants")
 
 
-class Followed(Protocol):
+class IndexedSubscription(Protocol):
     """A subscription with its compiled query."""
 
     @property
@@ -91,7 +91,7 @@ class _Terms(NamedTuple):
     graph: str | None
 
 
-def entries(subscriptions: Iterable[Followed]) -> list[BranchEntry]:
+def entries(subscriptions: Iterable[IndexedSubscription]) -> list[BranchEntry]:
     """The rows of the index: one for each branch of each subscription. Needs no Spark."""
     found = [(one, [_terms(branch, one.query) for branch in required_patterns(one.query)]) for one in subscriptions]
     used = Counter(key for _, branches in found for patterns in branches for key in set(_keys(patterns)))
