@@ -13,13 +13,13 @@ import ipaddress
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from pathlib import Path
 
 from lamplighter.engine.errors import PayloadError, UpstreamError
-
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from lamplighter.engine.networks import Address as Address
+from lamplighter.engine.networks import Network as Network
+from lamplighter.engine.networks import refusal as refusal
 
 PRIVATE = "private"
 """In a list of networks: the private networks of the machine."""
@@ -27,17 +27,6 @@ CACHED_S = 10.0
 """How long the machine's networks are cached; DHCP may change them."""
 
 _PRIVATE = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
-_METADATA = frozenset(
-    map(
-        ipaddress.ip_address,
-        (
-            *("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192"),
-            *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42"),
-        ),
-    )
-)
-"""Metadata services of clouds, which give out credentials; some are in private networks."""
-_BROADCAST = ipaddress.ip_address("255.255.255.255")
 _UP_ROUTE = 0x1
 
 
@@ -59,28 +48,6 @@ def parsed(entries: Sequence[str]) -> tuple[Network, ...]:
             raise ValueError(f"networks: {entry} has IPv4-mapped addresses; write the IPv4 network")
         found.append(network)
     return tuple(found)
-
-
-def refusal(address: Address, networks: Iterable[Network]) -> str:
-    """The reason why an address is refused; "" if it is allowed. Pure.
-
-    Multicast, broadcast and unspecified addresses and the metadata services of clouds are always refused. An
-    IPv4-mapped IPv6 address counts as its IPv4 address.
-    """
-    meant = (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
-    if meant.is_multicast or meant == _BROADCAST:
-        return f"{meant} is an address of several machines"
-    if meant.is_unspecified:
-        return f"{meant} is the address of no machine"
-    plain = ipaddress.ip_address(int(meant)) if meant.version == 4 else IPv6Address(int(meant))  # without its zone
-    if plain in _METADATA:
-        return f"{meant} is the address of a metadata service"
-    within = [network for network in networks if network.version == plain.version and plain in network]
-    if not within:
-        return f"{meant} is in none of the networks"
-    if any(isinstance(one, IPv4Network) and one.prefixlen < 31 and plain == one.broadcast_address for one in within):
-        return f"{meant} is the broadcast address of a network"
-    return ""
 
 
 def private_networks(routes: str, addresses: str) -> tuple[Network, ...]:

@@ -20,6 +20,7 @@ ALLOWED = {
         "engine.client",
         "engine.errors",
         "engine.log_events",
+        "engine.networks",
         "engine.tables",
         "engine.terms",
     },
@@ -45,7 +46,7 @@ STARTS_THE_DEMO = {"gateway/__main__.py"}
 ROOMS = {
     "engine": [
         {"tables"},
-        {"errors", "log_events", "slices", "terms"},
+        {"errors", "log_events", "networks", "slices", "terms"},
         {"access", "delta", "term_bounds", "work"},
         {"store", "change_log"},
         {"sparql"},

@@ -1,15 +1,15 @@
 """Where notifications go.
 
-base: the interface, and what sinks share; files: lines of files.
+base: the interface, and what sinks share; files: lines of files; webhook: POST; mqtt: messages of a broker.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from lamplighter.cloud_sync.fleet.delivery.sinks.base import DeliverySink, SinkThreads, UndeliveredError
-from lamplighter.cloud_sync.fleet.delivery.sinks.files import FileNotifications
-from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, Sink
+from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, MqttSink, Sink, WebhookSink
 from lamplighter.engine.errors import ConfigurationError
 
 __all__ = ["DeliverySink", "MakeSink", "SinkThreads", "UndeliveredError", "opener"]
@@ -17,12 +17,24 @@ __all__ = ["DeliverySink", "MakeSink", "SinkThreads", "UndeliveredError", "opene
 MakeSink = Callable[[Sink], DeliverySink]
 
 
-def opener(threads: SinkThreads) -> MakeSink:
-    """Opens sinks by their records. The sinks share the threads. Raises ConfigurationError."""
+def opener(threads: SinkThreads, *, allow_private: bool = False, wall: Callable[[], float] = time.time) -> MakeSink:
+    """Opens sinks by their records. The sinks share the threads, and connections to brokers.
+
+    allow_private: whether webhooks may have addresses that are not public. The function raises ConfigurationError.
+    """
+    from lamplighter.cloud_sync.fleet.delivery.sinks.files import FileNotifications
+    from lamplighter.cloud_sync.fleet.delivery.sinks.mqtt import BrokerLinks, MqttNotifications
+    from lamplighter.cloud_sync.fleet.delivery.sinks.webhook import WebhookNotifications
+
+    links = BrokerLinks(threads)
 
     def make(sink: Sink) -> DeliverySink:
         if isinstance(sink, FilesSink):
             return FileNotifications(sink, threads)
-        raise ConfigurationError(f"sink {sink.name}: this version does not deliver to {type(sink).__name__}")
+        if isinstance(sink, WebhookSink):
+            return WebhookNotifications(sink, allow_private=allow_private, wall=wall)
+        if isinstance(sink, MqttSink):
+            return MqttNotifications(sink, links)
+        raise ConfigurationError(f"sink {sink.name}: this process does not deliver updates")
 
     return make
