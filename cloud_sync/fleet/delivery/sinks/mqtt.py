@@ -107,7 +107,7 @@ class BrokerLink:
         self._client, self._accepted = client, loop.create_future()
         client.on_connect = self._on_connect
         client.on_publish = self._on_publish
-        client.on_disconnect = lambda *_: self._gone(client)
+        client.on_disconnect = lambda *_: self._drop_soon(client, "the broker closed the connection")
         client.on_socket_close = lambda _client, _userdata, closing: self._forget(closing)
         client.on_socket_register_write = lambda _client, _userdata, full: loop.add_writer(full, client.loop_write)
         client.on_socket_unregister_write = self._on_unregister_write
@@ -147,7 +147,7 @@ class BrokerLink:
 
     def _on_connect(self, client: mqtt.Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         if reason.is_failure:
-            self.drop(f"the broker refuses the connection: {reason}; check user name and password")
+            self._drop_soon(client, f"the broker refuses the connection: {reason}; check user name and password")
         elif self._accepted is not None and not self._accepted.done():
             self._accepted.set_result(None)
 
@@ -169,9 +169,14 @@ class BrokerLink:
         while client.socket() is sock and isinstance(sock, ssl.SSLSocket) and sock.pending():
             client.loop_read()
 
-    def _gone(self, client: mqtt.Client) -> None:
-        if client is self._client:
-            self.drop("the broker closed the connection")
+    def _drop_soon(self, client: mqtt.Client, reason: str) -> None:
+        """Drops a connection from a callback, in which paho holds a lock."""
+
+        def drop() -> None:
+            if client is self._client:
+                self.drop(reason)
+
+        asyncio.get_running_loop().call_soon(drop)
 
     def _forget(self, sock: Any) -> None:
         loop = asyncio.get_running_loop()

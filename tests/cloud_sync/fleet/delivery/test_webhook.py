@@ -5,7 +5,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -117,23 +116,12 @@ async def test_without_a_key_nothing_is_signed() -> None:
     assert "webhook-signature" not in peer.requests[0][1]
 
 
+FOR_GOOD = 400, 401, 404, 410, 422, 499
+AGAIN = 408, 425, 429, 500, 503, 302, 304
+
+
 @pytest.mark.parametrize(
-    ("status", "permanent"),
-    [
-        (400, True),
-        (401, True),
-        (404, True),
-        (410, True),
-        (422, True),
-        (499, True),
-        (408, False),
-        (425, False),
-        (429, False),
-        (500, False),
-        (503, False),
-        (302, False),
-        (304, False),
-    ],
+    ("status", "permanent"), [*((status, True) for status in FOR_GOOD), *((status, False) for status in AGAIN)]
 )
 async def test_which_answers_are_for_good(status: int, permanent: bool) -> None:
     async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -256,37 +244,14 @@ async def test_a_name_is_resolved_once_and_pinned(monkeypatch: pytest.MonkeyPatc
     assert asked == ["hooks.example.org"] * 2
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1",
-        "10.1.2.3",
-        "172.16.0.1",
-        "192.168.1.1",
-        "169.254.169.254",
-        "100.64.0.1",
-        "100.100.100.200",
-        "0.0.0.0",
-        "224.0.0.1",
-        "255.255.255.255",
-        "168.63.129.16",
-        "192.0.2.1",
-        "240.0.0.1",
-        "::1",
-        "::",
-        "fe80::1",
-        "fc00::1",
-        "fec0::1",
-        "ff02::1",
-        "::ffff:127.0.0.1",
-        "::ffff:10.0.0.1",
-        "2002:7f00:1::",
-        "2002:a00:1::1",
-        "64:ff9b::7f00:1",
-        "64:ff9b::a9fe:a9fe",
-        "2001:db8::1",
-    ],
-)
+NOT_PUBLIC = """
+    127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100.100.100.200 0.0.0.0 224.0.0.1
+    255.255.255.255 168.63.129.16 192.0.2.1 240.0.0.1 ::1 :: fe80::1 fc00::1 fec0::1 ff02::1 ::ffff:127.0.0.1
+    ::ffff:10.0.0.1 2002:7f00:1:: 2002:a00:1::1 64:ff9b::7f00:1 64:ff9b::a9fe:a9fe 2001:db8::1
+"""
+
+
+@pytest.mark.parametrize("address", NOT_PUBLIC.split())
 def test_addresses_that_are_not_public(address: str) -> None:
     assert public_refusal(ip_address(address))
 
@@ -352,7 +317,3 @@ def test_retry_after() -> None:
     assert retry_after_s("Wed, 01 Jul 2020 12:01:00 GMT", NOW) == 0
     for text in ("", "soon", "-5", "1e9", "١٢"):
         assert retry_after_s(text, NOW) == 0
-
-
-def test_the_check_in_the_document_is_right() -> None:
-    assert re.fullmatch(r"v1,.+", "v1,x")
