@@ -2,5 +2,5 @@
 
 notifications: a match as JSON; match_table: the matches in the order of their batches; cursors: how far each sink is;
 sinks/: where notifications go; dead_letters: notifications that were not accepted; worker: one sink of one
-subscription; runner: all of them.
+subscription; runner: all of them; commands: `lamplighter-fleet subscriptions deliver`.
 """

@@ -1,0 +1,126 @@
+"""`lamplighter-fleet subscriptions deliver` and `status`. No Spark."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
+from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
+from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery, alone, read_states
+from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
+from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
+from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
+from lamplighter.cloud_sync.status import age
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.tables import counted, text_table
+
+EVERY_S = 1.0
+GIVE_UP_H = 24.0
+_HOUR_S = 3600.0
+
+
+def add_commands(commands: Any) -> None:
+    """Declares the subcommands of `subscriptions` that deliver."""
+    group = add_group(commands, "subscriptions", "SPARQL queries over the events of all gateways")
+    deliver = add_lake_command(group, "deliver", "deliver notifications to the sinks until it is stopped", _deliver)
+    deliver.add_argument(
+        "--every", type=float, default=EVERY_S, metavar="S", help="look for new matches every S seconds (default: 1)"
+    )
+    deliver.add_argument(
+        "--give-up",
+        type=float,
+        default=GIVE_UP_H,
+        metavar="H",
+        help="hours after which a notification goes to the dead letters (default: 24)",
+    )
+    deliver.add_argument(
+        "--allow-private", action="store_true", help="webhooks may have private and loopback addresses"
+    )
+    status = add_lake_command(group, "status", "show how far each sink is", _status)
+    status.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+async def deliver(
+    lake: Lake, *, every_s: float = EVERY_S, give_up_s: float = GIVE_UP_H * _HOUR_S, allow_private: bool = False
+) -> None:
+    """Delivers the notifications of a lake until SIGTERM or SIGINT. Raises UpstreamError if another process does."""
+    registry = SubscriptionRegistry(lake)
+    with ExitStack() as stack:
+        stack.enter_context(alone(lake))
+        reading, writing = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(2))
+        threads = SinkThreads(BLOCKING_MAX)
+        stack.callback(threads.close)
+        table = MatchTable(lake, time.monotonic)
+        parts = DeliveryParts(
+            lake=lake,
+            table=table,
+            cursors=Cursors(lake, table.last()),
+            make=opener(threads, allow_private=allow_private),
+            reading=reading,
+            writing=writing,
+            give_up_s=give_up_s,
+        )
+        delivery = FleetDelivery(parts, lambda: registry.all("active", "paused", "removed"))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, delivery.stop)
+            stack.callback(loop.remove_signal_handler, number)
+        await delivery.run(every_s)
+
+
+def _deliver(arguments: argparse.Namespace) -> int:
+    for name, value in (("--every", arguments.every), ("--give-up", arguments.give_up)):
+        if not value > 0:
+            raise ConfigurationError(f"{name}: takes a number greater than 0")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(
+        deliver(
+            Lake(arguments.lake),
+            every_s=arguments.every,
+            give_up_s=arguments.give_up * _HOUR_S,
+            allow_private=arguments.allow_private,
+        )
+    )
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    states = read_states(Lake(arguments.lake))
+    if states is None:
+        raise ConfigurationError(
+            f"lake {arguments.lake!r}: nothing was delivered yet; run `lamplighter-fleet subscriptions deliver "
+            f"{arguments.lake}`"
+        )
+    if arguments.json:
+        for one in states.sinks:
+            print(json.dumps({**msgspec.to_builtins(one), "at": states.at}))
+        return 0
+    now = time.time()
+    rows = [
+        (
+            f"{one.subscription}/{one.sink}",
+            one.kind,
+            one.state,
+            *map(str, (one.delivered, one.waiting, one.dead)),
+            "-" if one.last_success is None else f"{age(now - one.last_success)} ago",
+            one.last_error if one.state == "retrying" else "",
+        )
+        for one in states.sinks
+    ]
+    names = ("sink", "kind", "state", "delivered", "waiting", "dead", "last success", "error")
+    title = f"{counted(len(rows), 'sink')}, as of {age(now - states.at)} ago"
+    print(text_table(title, names, rows, len(rows), len(rows)))
+    return 0
