@@ -16,7 +16,8 @@ from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
-from lamplighter.cloud_sync.fleet.tables.silver import Silver, name_of
+from lamplighter.cloud_sync.fleet.tables.facts import name_of
+from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.engine.tables import counted
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ other batches stay.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
@@ -18,7 +17,8 @@ from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
-from lamplighter.cloud_sync.fleet.tables.bronze import quad_count, read_snapshots, records
+from lamplighter.cloud_sync.fleet.tables.bronze import quad_count
+from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, name_of, snapshots_of
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted
@@ -185,17 +185,10 @@ class Silver:
         self._add("facts", lambda bronze, most: streams.facts(bronze))
         facts = table(self._lake, "facts")
         had = {name for batch in facts.all() for name in batch.segments}
-        new = [
-            f"{gateway}/{name}"
-            for gateway in self._lake.names("snapshots")
-            for name in self._lake.names("snapshots", gateway)
-            if segment_name(name) is not None and f"{gateway}/{name}" not in had
-        ]
+        new = [name for name in snapshots_of(self._lake, self._lake.names("snapshots")) if name not in had]
         if new:
             # Snapshots have the descriptions that were lost with missing segments.
-            lines = records(read_snapshots(self._spark, self._lake, new)).where("gw IS NOT NULL")
-            frame = streams.facts(lines, default_graph_only=True)
-            facts.write(frame, TableBatch(id=f"snapshots-{name_of(new)}", files=[], rows=0, segments=new), files=1)
+            add_snapshots(self._spark, self._lake, new, "snapshots")
 
     def _streams(self) -> tuple[TableBatch | None, dict[str, Place]]:
         """(a staged batch with all versions of streams, the first changed record of each gateway).
@@ -279,11 +272,6 @@ def _first_differences(old: DataFrame, new: DataFrame) -> dict[str, Place]:
     place = F.when(F.col("sides") == 2, F.col("end")).otherwise(F.struct("epoch", "seq"))
     rows = ends.groupBy("gw").agg(F.min(place).alias("place")).collect()
     return {row["gw"]: (row["place"]["epoch"], row["place"]["seq"]) for row in rows}
-
-
-def name_of(sources: Iterable[str]) -> str:
-    """A batch name that depends only on its sources, so that a repeated run replaces what a crash left."""
-    return hashlib.sha256("\n".join(sorted(sources)).encode()).hexdigest()[:16]
 
 
 # --- the command --------------------------------------------------------------------------------------------

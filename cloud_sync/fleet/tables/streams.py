@@ -32,6 +32,8 @@ _OWN = ("sensor", "property", "feature", "unit", "observation", "topic", "label"
 _ATTRIBUTES = (*_OWN, *(name for name, _ in _OF_OTHERS.values()))
 _NUMBERS = ("latitude", "longitude")
 _DESCRIBING = (*_OF_STREAM, *_OF_OTHERS)
+_CLASSES = (v.STREAM, v.OBSERVATION)
+"""An observation in the default graph is the live one of a stream."""
 _KEY = ("gw", "stream")
 _PLACE = ("epoch", "seq")
 
@@ -48,7 +50,8 @@ def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
     wanted = [*map(term, _DESCRIBING)]
 
     def describes(quad: Column) -> Column:
-        return quad["p"].isin(*wanted) | ((quad["p"] == term(v.RDF_TYPE)) & (quad["o"] == term(v.STREAM)))
+        classes = quad["o"].isin(*map(term, _CLASSES))
+        return quad["p"].isin(*wanted) | ((quad["p"] == term(v.RDF_TYPE)) & classes)
 
     def of_reading(name: str) -> Column:
         """The graph of the first reading among the quads; an empty text without one."""
