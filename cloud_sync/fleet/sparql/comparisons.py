@@ -1,0 +1,139 @@
+"""The relations of SPARQL between terms (SPARQL 1.1 Query, section 17.3), as Oxigraph defines them.
+
+Comparisons of numbers and times that differ clearly, and of texts, are ordinary code. All others go through `let`.
+Two different durations, times of day, calendar values (xsd:gYear, ...) or triple terms are an error, and so is each of
+them beside a literal of another kind: whether such a text is valid is not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lamplighter.cloud_sync.fleet.sparql import moments, numbers
+from lamplighter.cloud_sync.fleet.sparql.values import (
+    BOOLEAN_TERMS,
+    NUMBER,
+    TERM,
+    TypedColumn,
+    datatype_suffix,
+    inside,
+    let,
+    suffix,
+)
+from lamplighter.cloud_sync.fleet.tables.terms import plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+RESOURCE, LANGUAGE, STRINGS, NUMBERS, BOOLEANS, DATE_TIMES, DATES, UNKNOWN = range(8)
+
+_FAST = tuple(datatype_suffix(name) for name in ("integer", "decimal", "double"))
+
+
+def parts(term: Column) -> Column:
+    """All that a relation has to know of a term: a number, a moment, and `sort`, one of the constants above.
+
+    struct<sort INT, rank INT, scaled DECIMAL, double DOUBLE, kind STRING, seconds DECIMAL, zoned BOOLEAN>. term: cheap.
+    """
+    from pyspark.sql import functions as F
+
+    tail = suffix(term)
+    moment = F.when(F.contains(tail, F.lit("#date")), moments.moment(term))
+
+    def body(n: Column, m: Column) -> Column:
+        sort = F.when(is_resource(term), RESOURCE).when(~F.startswith(term, F.lit('"')), UNKNOWN)
+        sort = sort.when(tail == "", STRINGS).when(F.startswith(tail, F.lit("@")), LANGUAGE)
+        sort = sort.when(term.isin(*BOOLEAN_TERMS), BOOLEANS).when(numbers.is_number(n), NUMBERS)
+        sort = sort.when(m["kind"] == "date", DATES).when(m["kind"] == "dateTime", DATE_TIMES).otherwise(UNKNOWN)
+        fields = [n[name].alias(name) for name in ("rank", "scaled", "double")]
+        fields += [m[name].alias(name) for name in ("kind", "seconds", "zoned")]
+        return F.struct(sort.alias("sort"), *fields)
+
+    return let((TypedColumn(NUMBER, numbers.number(term)), TypedColumn(TERM, moment)), body)
+
+
+def fast_number(term: Column) -> Column:
+    """The double nearest to an integer, decimal or finite double; null for other terms. term: cheap.
+
+    Spark reads numbers more leniently than XML Schema does. The exponent that is appended makes what is no plain number
+    unreadable, such as ``1d`` and ``INF``, and so does the check for a space.
+    """
+    from pyspark.sql import functions as F
+
+    plain_number = suffix(term).isin(*_FAST) & ~F.startswith(term, F.lit('" '))
+    return F.when(plain_number, F.concat(inside(term), F.lit("e0")).try_cast("double"))
+
+
+def _later(left: Column, right: Column) -> Column:
+    """Whether a number is greater; null if it is equal or not known. Each operand occurs once."""
+    from pyspark.sql import functions as F
+
+    return F.try_divide(F.lit(1.0), left * 0.5 - right * 0.5) > 0
+
+
+def greater(left: Column, right: Column) -> Column:
+    """Whether left > right for clearly different numbers or times; null for other terms. left, right: cheap."""
+    from pyspark.sql import functions as F
+
+    as_numbers = _later(fast_number(left), fast_number(right))
+    as_times = _later(moments.microseconds(left).cast("double"), moments.microseconds(right).cast("double"))
+    return F.coalesce(as_numbers, as_times)
+
+
+def ordering(left: Column, right: Column) -> Column:
+    """-1, 0 or 1 for ``<``, ``<=``, ``>`` and ``>=``; null for an error. left, right: cheap terms."""
+    from pyspark.sql import functions as F
+
+    tail = suffix(left)
+    text = F.startswith(left, F.lit('"')) & (suffix(right) == tail) & ((tail == "") | F.startswith(tail, F.lit("@")))
+
+    def body(x: Column, y: Column) -> Column:
+        both_numbers = (x["sort"] == NUMBERS) & (y["sort"] == NUMBERS)
+        return F.when(both_numbers, numbers.ordering(x, y)).otherwise(moments.ordering(x, y))
+
+    values = let((TypedColumn(TERM, parts(left)), TypedColumn(TERM, parts(right))), body)
+    return F.when(left == right, 0).when(text, numbers.three_way(plain(left), plain(right))).otherwise(values)
+
+
+def equality(left: Column, right: Column) -> Column:
+    """Whether left ``=`` right; null for an error. left, right: cheap terms."""
+    from pyspark.sql import functions as F
+
+    def body(x: Column, y: Column) -> Column:
+        same = F.when(left == right, ~F.startswith(left, F.lit('"NaN"^^')) | (x["sort"] != NUMBERS))
+        same = same.when((x["sort"] == RESOURCE) | (y["sort"] == RESOURCE), False)
+        same = same.when((x["sort"] == LANGUAGE) | (y["sort"] == LANGUAGE), False)
+        same = same.when((x["sort"] == UNKNOWN) | (y["sort"] == UNKNOWN), None)
+        same = same.when(x["sort"] != y["sort"], False)
+        same = same.when(x["sort"] == NUMBERS, F.coalesce(numbers.ordering(x, y) == 0, F.lit(False)))
+        return same.when(x["sort"].isin(DATE_TIMES, DATES), moments.same(x, y)).otherwise(False)
+
+    return let((TypedColumn(TERM, parts(left)), TypedColumn(TERM, parts(right))), body)
+
+
+def comparable(left: Column, right: Column) -> Column:
+    """Whether `ordering` may find an order: datatypes are equal, or both numeric. left, right: cheap terms."""
+    numeric = tuple(datatype_suffix(name) for name in numbers.RANKS)
+    tails = suffix(left), suffix(right)
+    return (tails[0] == tails[1]) | (tails[0].isin(*numeric) & tails[1].isin(*numeric))
+
+
+def clearly_equal(left: Column, right: Column) -> Column:
+    """Whether left ``=`` right for IRIs, blank nodes, strings and equal integers; else null. left, right: cheap."""
+    from pyspark.sql import functions as F
+
+    tail = suffix(right)
+    text = (tail == "") | F.startswith(tail, F.lit("@"))
+    equal = F.when(text | is_resource(right) | (tail == datatype_suffix("integer")), True)
+    return (
+        F.when(left == right, equal)
+        .when(is_resource(left) | is_resource(right), False)
+        .when(text & (suffix(left) == tail), False)
+    )
+
+
+def is_resource(term: Column) -> Column:
+    """Whether a term is an IRI or a blank node."""
+    from pyspark.sql import functions as F
+
+    return ~F.startswith(term, F.lit('"')) & ~F.startswith(term, F.lit("<<"))

@@ -1,0 +1,72 @@
+"""Expressions have the terms and the effective boolean values that the gateway's store gives them."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lamplighter.cloud_sync.fleet.sparql.expression_tree import NotCompiledError
+from tests.cloud_sync.fleet.sparql.expression_oracle import (
+    by_spark,
+    by_store,
+    condition_by_store,
+    corpus,
+    differences,
+    in_store,
+    random_rows,
+    tree_and_constants,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 60
+
+NAMED = {
+    "logic": "!?a | ?a && ?b | ?a || ?b | if(?a, ?b, ?c) | coalesce(?a + 1, ?b) | bound(?a)",
+    "relations": "?a = ?b | ?a != ?b | ?a < ?b | ?a >= ?b | ?a in (?b, ?c, 1) | ?a not in (?b, 'a') | sameTerm(?a, ?b)",
+    "constants": "?a = 1 | ?a = 'a' | ?a = <urn:x> | ?a > 1000 | ?a < 'b' | ?a >= 1.5 "
+    "| ?a > '2026-01-01T00:00:00Z'^^xsd:dateTime | ?a + ?b > 10",
+    "numbers": "-?a | +?a | ?a + ?b | ?a * ?b | ?a / ?b | abs(?a) | ceil(?a) | floor(?a) | round(?a) | isNumeric(?a)",
+    "terms": "isIRI(?a) | isBlank(?a) | isLiteral(?a) | str(?a) | lang(?a) | datatype(?a) | iri(?a) "
+    "| strlang(str(?a), ?b) | strdt(str(?a), xsd:double) | langMatches(lang(?a), 'en')",
+    "strings": "strlen(?a) | substr(?a, ?b) | substr(?a, 0, 2) | ucase(?a) | lcase(?a) | encode_for_uri(?a) "
+    "| contains(?a, ?b) | strstarts(?a, 'a') | strends(str(?a), 'c')",
+    "parts": "strbefore(?a, ?b) | strafter(?a, 'b') | concat(?a, ?b) | concat(?a, str(?b), 'x') | md5(?a) | sha256(?a)",
+    "times": "year(?a) | month(?a) | day(?a) | hours(?a) | minutes(?a) | seconds(?a) | timezone(?a) | tz(?a)",
+    "casts": "xsd:integer(?a) | xsd:decimal(?a) | xsd:double(?a) | xsd:float(?a) | xsd:boolean(?a) | xsd:string(?a) "
+    "| xsd:dateTime(?a)",
+}
+"""Expressions by subject; each is evaluated for every term of the corpus."""
+
+
+@pytest.mark.parametrize("subject", NAMED)
+def test_store_and_spark_agree(spark: SparkSession, subject: str) -> None:
+    terms = corpus()
+    source = random.Random(subject)
+    rows = [(term, source.choice(terms), source.choice(terms)) for term in terms] + random_rows(source, terms, ROWS)
+    store, texts = in_store(rows)
+    expressions = NAMED[subject].split(" | ")
+    terms_found, truths = by_spark(spark, texts, expressions)
+    wrong = []
+    for expression, found, truth in zip(expressions, terms_found, truths, strict=True):
+        wrong += differences(texts, expression, by_store(store, expression, len(texts)), found)
+        wrong += differences(texts, expression, condition_by_store(store, expression, len(texts)), truth)
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "construct", "token"),
+    [
+        ("regex(?a, 'x')", "REGEX", 1),
+        ("1 + rand()", "RAND", 3),
+        ("<urn:f>(?a)", "the function <urn:f>", 1),
+        ("?a || NOT EXISTS { ?a ?b ?c }", "NOT EXISTS", 3),
+    ],
+)
+def test_what_is_not_compiled_is_named(expression: str, construct: str, token: int) -> None:
+    with pytest.raises(NotCompiledError) as caught:
+        tree_and_constants(expression)
+    assert (caught.value.construct, caught.value.token) == (construct, token)
