@@ -45,6 +45,7 @@ EXECUTED = {
     "docs/concepts.md": ("tests/examples/test_concepts_document.py",),
     "docs/devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
     "docs/first-steps.md": ("tests/test_docs.py",),
+    "docs/fleet-subscriptions.md": ("tests/cloud_sync/fleet/subscriptions/test_commands.py",),
     "docs/fleet.md": ("tests/cloud_sync/fleet/tables/test_tables.py", "tests/trials/test_researcher.py"),
     "docs/library.md": ("tests/examples/test_library_document.py",),
     "docs/operations.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),

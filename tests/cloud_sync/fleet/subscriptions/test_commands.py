@@ -1,6 +1,8 @@
 """`lamplighter-fleet subscriptions`, by its command line."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +179,21 @@ def test_a_query_that_is_not_supported_is_refused_with_its_place(run: Commands) 
     assert "line 2, column 1: LIMIT is not available in fleet subscriptions" in said
     assert run("add", "co2", "--query", "ASK {", code=2).startswith("lamplighter-fleet subscriptions: ")
     assert run.records() == []
+
+
+def test_the_example_of_the_document_runs(
+    run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "fleet-subscriptions.md").read_text()
+    [query] = re.findall(r"^```sparql\n(.*?)^```$", text, re.M | re.S)
+    [block] = re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S)
+    (tmp_path / "co2.rq").write_text(query)
+    monkeypatch.chdir(tmp_path)
+    for line in block.splitlines():
+        program, *words = shlex.split(line.removeprefix("$ "), comments=True)
+        assert (program, main(words)) == ("lamplighter-fleet", 0)
+    capsys.readouterr()
+    assert [record["state"] for record in run.records("--removed")] == ["removed"]
 
 
 def test_unknown_and_known_ids_are_said(run: Commands) -> None:
