@@ -31,6 +31,7 @@ ALLOWED = {
         "engine.client",
         "engine.errors",
         "engine.log_events",
+        "engine.networks",
         "engine.sparql",
         "engine.tables",
         "engine.terms",
