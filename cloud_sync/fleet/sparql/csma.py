@@ -1,0 +1,270 @@
+"""The plan with one join for each triple pattern, over quads in rows of their own.
+
+It serves to compare with `osma`, and for queries over history, where the triples of a solution may come from different
+events. Source: Pellegrino 2013, 4.1, where a subscription is matched in as many steps as it has patterns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from lamplighter.cloud_sync.fleet.sparql.expression_tree import Tree, parsed
+from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
+from lamplighter.cloud_sync.fleet.sparql.nested import all_of, compatible, next_pattern
+from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.sparql.algebra import (
+    Bgp,
+    Constant,
+    Expression,
+    Extend,
+    Filter,
+    Graph,
+    Join,
+    LeftJoin,
+    Node,
+    Part,
+    Pattern,
+    Union,
+    Values,
+    Variable,
+    certain,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
+
+EVENT_KEY = ("gw", "epoch", "seq", "graph", "change")
+"""The columns that all triples of an event share."""
+
+
+def solutions(quads: DataFrame, query: FleetQuery, key: Sequence[str] = EVENT_KEY) -> DataFrame:
+    """The solutions of a query that use a new triple.
+
+    quads: a row for each triple, with the columns of key, ``graph`` (null for the default graph), ``s``, ``p``, ``o``
+        and ``new``; without a column ``new``, all are.
+    key: columns that are equal in all triples of a solution. An empty key joins on terms only.
+    Result: the columns of key, and ``row ARRAY<STRING>`` as of `osma.solutions`, without its bounds.
+    Raises UnsupportedRequestError for a GRAPH without triple patterns if the key has no graph.
+    """
+    from pyspark.sql import functions as F
+
+    found = _Joins(quads, query, key).relation(query.tree, frozenset())
+    null = F.lit(None).cast("string")
+    terms = [found.terms.get(Variable(name), null) for name in query.variables]
+    row = F.array(*terms).cast("array<string>").alias("row")
+    keys = [column.alias(name) for name, column in found.keys.items()]
+    return found.frame.where(found.new).select(*keys, row)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The solutions of a node. keys, terms, new: columns of the frame; certain: variables that are always bound."""
+
+    frame: DataFrame
+    keys: Mapping[str, Column]
+    terms: Mapping[Variable, Column]
+    certain: frozenset[Variable]
+    new: Column
+
+
+class _Joins:
+    """Compiles a tree from its leaves up, as SPARQL defines its meaning."""
+
+    def __init__(self, quads: DataFrame, query: FleetQuery, key: Sequence[str]) -> None:
+        self._quads = quads
+        self._query = query
+        self._key = tuple(key)
+        self._numbers: Iterator[int] = count()
+
+    def relation(self, node: Node, graphs: frozenset[Variable]) -> Relation:
+        """graphs: the variables of the GRAPHs around."""
+        match node:
+            case Bgp(patterns):
+                return self._patterns(patterns)
+            case Join(left, right):
+                return self._joined(self.relation(left, graphs), self.relation(right, graphs))
+            case LeftJoin(left, right, conditions):
+                return self._joined(self.relation(left, graphs), self.relation(right, graphs), conditions, graphs)
+            case Union(left, right):
+                return self._union(self.relation(left, graphs), self.relation(right, graphs))
+            case Filter(inner, expression):
+                found = self.relation(inner, graphs)
+                return replace(
+                    found, frame=found.frame.where(self._expressions(found, graphs).condition(self._tree(expression)))
+                )
+            case Extend(inner, variable, expression):
+                found = self.relation(inner, graphs)
+                value = self._expressions(found, graphs).term(self._tree(expression))
+                return self._named(replace(found, terms={**found.terms, variable: value}))
+            case Values():
+                return self._values(node)
+            case Graph(name, inner):
+                return self._in_graph(name, inner, graphs)
+        raise AssertionError(node)
+
+    def _tree(self, expression: Expression) -> Tree:
+        return parsed(expression, self._query.constants)
+
+    def _constant(self, part: Part) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.lit(self._query.constants[part.number] if isinstance(part, Constant) else part)
+
+    def _expressions(self, found: Relation, graphs: frozenset[Variable]) -> Expressions:
+        from pyspark.sql import functions as F
+
+        null = F.lit(None).cast("string")
+
+        def term(part: Variable | Constant) -> Column:
+            if isinstance(part, Constant):
+                return self._constant(part)
+            if part in graphs and part not in found.terms:
+                return self._graph(found)
+            return found.terms.get(part, null)
+
+        return Expressions(term)
+
+    def _graph(self, found: Relation) -> Column:
+        if "graph" not in found.keys:
+            raise UnsupportedRequestError("GRAPH without triple patterns is not available over history; add a pattern")
+        return found.keys["graph"]
+
+    def _named(self, found: Relation) -> Relation:
+        """The relation with column names that no other one has."""
+        from pyspark.sql import functions as F
+
+        number = next(self._numbers)
+        keys = {name: f"k{number}_{name}" for name in found.keys}
+        terms = {variable: f"v{number}_{place}" for place, variable in enumerate(found.terms)}
+        frame = found.frame.select(
+            *(found.keys[name].alias(column) for name, column in keys.items()),
+            *(found.terms[variable].alias(column) for variable, column in terms.items()),
+            found.new.alias(f"new{number}"),
+        )
+        return Relation(
+            frame,
+            {name: F.col(column) for name, column in keys.items()},
+            {variable: F.col(column) for variable, column in terms.items()},
+            found.certain,
+            F.col(f"new{number}"),
+        )
+
+    def _events(self) -> Relation:
+        """The empty solution of each event."""
+        from pyspark.sql import functions as F
+
+        frame = self._quads.select(*self._key).distinct() if self._key else self._quads.sparkSession.range(1)
+        keys = {name: F.col(name) for name in self._key}
+        return self._named(Relation(frame, keys, {}, frozenset(), F.lit(False)))
+
+    def _patterns(self, patterns: Sequence[Pattern]) -> Relation:
+        if not patterns:
+            return self._events()
+        left, found = list(patterns), None
+        while left:
+            following = next_pattern(left, found.certain if found is not None else frozenset())
+            left.remove(following)
+            one = self._pattern(following)
+            found = one if found is None else self._joined(found, one)
+        assert found is not None
+        return found
+
+    def _pattern(self, pattern: Pattern) -> Relation:
+        from pyspark.sql import functions as F
+
+        frame = self._quads
+        terms: dict[Variable, Column] = {}
+        for name, part in zip(("s", "p", "o", "graph"), pattern, strict=True):
+            if part is None:
+                continue
+            column = F.col(name)
+            if not isinstance(part, Variable):
+                frame = frame.where(column == self._constant(part))
+            elif part in terms:
+                frame = frame.where(column == terms[part])
+            else:
+                terms[part] = column
+                frame = frame.where(column.isNotNull())
+        new = F.col("new") if "new" in self._quads.columns else F.lit(True)
+        keys = {name: F.col(name) for name in self._key}
+        return self._named(Relation(frame, keys, terms, frozenset(terms), new))
+
+    def _joined(
+        self,
+        left: Relation,
+        right: Relation,
+        conditions: Sequence[Expression] | None = None,
+        graphs: frozenset[Variable] = frozenset(),
+    ) -> Relation:
+        """The join, or with conditions the left join."""
+        from pyspark.sql import functions as F
+
+        shared = [name for name in right.terms if name in left.terms]
+        tests = [left.keys[name].eqNullSafe(right.keys[name]) for name in self._key]
+        for name in shared:
+            sure = name in left.certain and name in right.certain
+            one, other = left.terms[name], right.terms[name]
+            tests.append(one == other if sure else compatible(one, other))
+        terms = {**left.terms, **right.terms}
+        terms |= {
+            name: left.terms[name] if name in left.certain else F.coalesce(left.terms[name], right.terms[name])
+            for name in shared
+        }
+        both = Relation(left.frame, left.keys, terms, left.certain | right.certain, left.new | right.new)
+        if conditions is None:
+            frame = left.frame.join(right.frame, all_of(tests)) if tests else left.frame.crossJoin(right.frame)
+            return self._named(replace(both, frame=frame))
+        expressions = self._expressions(both, graphs)
+        tests += [F.coalesce(expressions.condition(self._tree(one)), F.lit(False)) for one in conditions]
+        frame = left.frame.join(right.frame, all_of(tests or [F.lit(True)]), "left")
+        new = left.new | F.coalesce(right.new, F.lit(False))
+        return self._named(replace(both, frame=frame, certain=left.certain, new=new))
+
+    def _union(self, left: Relation, right: Relation) -> Relation:
+        from pyspark.sql import functions as F
+
+        null = F.lit(None).cast("string")
+        variables = list(dict.fromkeys((*left.terms, *right.terms)))
+        frames = [
+            one.frame.select(
+                *(one.keys[name].alias(name) for name in self._key),
+                *(one.terms.get(variable, null).alias(f"v{place}") for place, variable in enumerate(variables)),
+                one.new.alias("new"),
+            )
+            for one in (left, right)
+        ]
+        keys = {name: F.col(name) for name in self._key}
+        terms = {variable: F.col(f"v{place}") for place, variable in enumerate(variables)}
+        sure = left.certain & right.certain
+        return self._named(Relation(frames[0].unionAll(frames[1]), keys, terms, sure, F.col("new")))
+
+    def _values(self, node: Values) -> Relation:
+        from pyspark.sql import functions as F
+
+        null = F.lit(None).cast("string")
+        events = self._events()
+        kind = f"array<struct<{', '.join(f'v{place}: string' for place in range(len(node.variables)))}>>"
+        rows = [F.struct(*(null if part is None else self._constant(part) for part in row)) for row in node.rows]
+        if not node.variables:
+            kind, rows = "array<string>", [null] * len(node.rows)
+        frame = events.frame.select("*", F.explode(F.array(*rows).cast(kind)).alias("given"))
+        terms = {variable: F.col("given")[f"v{place}"] for place, variable in enumerate(node.variables)}
+        return self._named(replace(events, frame=frame, terms=terms, certain=certain(node)))
+
+    def _in_graph(self, name: Part, node: Node, graphs: frozenset[Variable]) -> Relation:
+        if not isinstance(name, Variable):
+            found = self.relation(node, graphs)
+            return replace(found, frame=found.frame.where(self._graph(found) == self._constant(name)))
+        found = self.relation(node, graphs | {name})
+        graph = self._graph(found)
+        frame = found.frame.where(graph.isNotNull())
+        if name in found.terms:
+            frame = frame.where(compatible(found.terms[name], graph))
+        return self._named(
+            replace(found, frame=frame, terms={**found.terms, name: graph}, certain=found.certain | {name})
+        )

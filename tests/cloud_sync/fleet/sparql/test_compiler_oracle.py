@@ -1,0 +1,87 @@
+"""Both plans of random queries have the solutions that Oxigraph has, event by event."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+from lamplighter.cloud_sync.fleet.sparql import csma, osma
+from tests.cloud_sync.fleet.sparql.made_up_queries import (
+    EventOracle,
+    MadeUpEvent,
+    MadeUpQuery,
+    made_up_event,
+    made_up_queries,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VARIANTS = 3
+SIZE = os.environ.get("FLEET_ORACLE", "24x150")
+"""Queries x events."""
+
+Solutions = dict[tuple[int, int], Counter[tuple[str | None, ...]]]
+"""(number of the event, number of the query) -> its rows."""
+
+EVENTS = (
+    "event INT, variant INT, graph STRING, triples ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, new: BOOLEAN>>, "
+    "constants ARRAY<STRING>"
+)
+
+
+def test_both_plans_have_the_solutions_of_oxigraph(spark: SparkSession) -> None:
+    seed = int(os.environ.get("FLEET_SEED", SystemRandom().randrange(10**6)))
+    print(f"FLEET_SEED={seed}")
+    random = Random(seed)
+    count, size = map(int, SIZE.split("x"))
+    events = [made_up_event(random) for _ in range(size)]
+    oracles = [EventOracle(event) for event in events]
+    refused: Counter[str] = Counter()
+    matched = compared = 0
+    for _ in range(0, count, VARIANTS):
+        queries = made_up_queries(random, VARIANTS, refused)
+        expected = {
+            (number, variant): rows
+            for number, oracle in enumerate(oracles)
+            for variant, query in enumerate(queries)
+            if (rows := oracle.rows(query))
+        }
+        frame = _frame(spark, events, queries)
+        _compare("osma", _rows(osma.solutions(frame, queries[0].query)), expected, queries, events)
+        variant = random.randrange(VARIANTS)
+        quads = frame.where(f"variant = {variant}").selectExpr("event", "variant", "graph", "inline(triples)")
+        joined = csma.solutions(quads, queries[variant].query, ["event", "variant", "graph"])
+        one = {key: rows for key, rows in expected.items() if key[1] == variant}
+        _compare("csma", _rows(joined), one, queries, events)
+        compared += len(queries) * len(events)
+        matched += len(expected)
+    print(f"{compared} pairs of query and event, {matched} matches, refused: {dict(refused)}")
+    assert matched > compared / 50
+
+
+def _compare(
+    plan: str, found: Solutions, expected: Solutions, queries: list[MadeUpQuery], events: list[MadeUpEvent]
+) -> None:
+    for key in {*expected, *found}:
+        number, variant = key
+        text = queries[variant].query.text
+        assert found.get(key) == expected.get(key), f"{plan}, {text}, {events[number]}"
+
+
+def _frame(spark: SparkSession, events: list[MadeUpEvent], queries: list[MadeUpQuery]) -> DataFrame:
+    rows = [
+        (number, variant, event.graph, list(event.triples), list(query.query.constants))
+        for number, event in enumerate(events)
+        for variant, query in enumerate(queries)
+    ]
+    return spark.createDataFrame(rows, EVENTS)
+
+
+def _rows(frame: DataFrame) -> Solutions:
+    found: Solutions = defaultdict(Counter)
+    for row in frame.select("event", "variant", "row").collect():
+        found[row.event, row.variant][tuple(row.row)] += 1
+    return found
