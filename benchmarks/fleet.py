@@ -7,13 +7,12 @@ measured: that costs the same for one gateway and for thousands, and is printed 
 
 import argparse
 import os
-import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import report
 from benchmarks.fleet_peer import MEMORY, peer_costs
 from benchmarks.measuring import Cost, machine, target
+from benchmarks.spark_cost import SparkProcesses, line_fit, say
 from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
 from lamplighter.cloud_sync.fleet.jobs.commands import write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
@@ -43,7 +43,6 @@ EVENT_SHARE = 0.5
 FLEET = 100_000
 SILVER = ("streams", "observations", "actuations", "gateway_health")
 _QUADS_PER_GATEWAY_DAY = 50_000
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -59,30 +58,6 @@ class Run:
 
     def cpu(self, *stages: str) -> float:
         return sum(self.costs[name].cpu for name in stages or self.costs)
-
-
-class Machine:
-    """The JVM and this process."""
-
-    def __init__(self, spark: "SparkSession") -> None:
-        jvm: Any = spark._jvm  # type: ignore[attr-defined]
-        self._folder = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}")
-
-    def cpu_s(self) -> float:
-        fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS + time.process_time()
-
-    def memory_mb_max(self) -> float:
-        found = re.search(r"VmHWM:\s*(\d+) kB", (self._folder / "status").read_text())
-        assert found is not None
-        return int(found[1]) * 1024 / 1e6
-
-    @contextmanager
-    def measured(self, run: Run, stage: str) -> Iterator[None]:
-        wall, cpu = time.perf_counter(), self.cpu_s()
-        yield
-        run.costs[stage] = Cost(self.cpu_s() - cpu, time.perf_counter() - wall)
-        _say(f"  {stage}: {run.costs[stage].cpu:.1f} s CPU, {run.costs[stage].wall:.1f} s")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +76,7 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
     base = max(1, round(options.quads / _QUADS_PER_GATEWAY_DAY))
     most = base * max(options.sizes)
     plan = FleetPlan(1.0, event_share=options.events, states=1)
-    _say(f"simulating {most} gateways, one day each")
+    say(f"simulating {most} gateways, one day each")
     orders = [Order(number, 1, plan, folder / "fleet", records=10_000) for number in range(1, most + 1)]
     truths = {}
     for truth in fleet(orders, os.cpu_count() or 1):
@@ -109,7 +84,7 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
     began = time.perf_counter()
     spark = session("benchmark", f"local[{min(2, os.cpu_count() or 1)}]", {"spark.driver.memory": HEAP})
     try:
-        jvm = Machine(spark)
+        jvm = SparkProcesses(spark)
         started = Cost(jvm.cpu_s(), time.perf_counter() - began)
         names = sorted(truths)
         warm_up = _one(spark, jvm, folder, names[: max(1, round(base * WARM_UP))], truths, peer=False)
@@ -127,7 +102,7 @@ def _run(folder: Path, options: argparse.Namespace) -> int:
 
 def _one(
     spark: "SparkSession",
-    jvm: Machine,
+    jvm: SparkProcesses,
     folder: Path,
     gateways: Sequence[str],
     truths: dict[str, tuple[int, int]],
@@ -136,7 +111,7 @@ def _one(
 ) -> Run:
     """Everything, from landed segments to results, for some of the gateways."""
     run = Run(len(gateways), sum(truths[gw][0] for gw in gateways), sum(truths[gw][1] for gw in gateways))
-    _say(f"{run.gateways} gateways, {run.quads:,} quads")
+    say(f"{run.gateways} gateways, {run.quads:,} quads")
     lake = Lake(str(folder / "lake"))
     segments = []
     for gateway in gateways:
@@ -146,12 +121,12 @@ def _one(
             (landed / path.name).hardlink_to(path)
             segments.append(landed / path.name)
     run.segment_bytes = sum(path.stat().st_size for path in segments)
-    with jvm.measured(run, "bronze"):
+    with jvm.measured(run.costs, "bronze"):
         await_end(ingest(spark, lake))
-    with jvm.measured(run, "silver"):
+    with jvm.measured(run.costs, "silver"):
         Silver(spark, lake).update()
     with (
-        jvm.measured(run, "jobs"),
+        jvm.measured(run.costs, "jobs"),
         Path(os.devnull).open("w") as nowhere,
         redirect_stderr(nowhere),
         Analysis(*(tables.read(spark, lake, name) for name in SILVER)) as found,
@@ -160,7 +135,7 @@ def _one(
     if peer:
         run.peer = peer_costs(segments, [Path(path) for path in _files(lake, "streams")])
         for stage, cost in run.peer.items():
-            _say(f"  DuckDB, {stage}: {cost.cpu:.1f} s CPU, {cost.wall:.1f} s")
+            say(f"  DuckDB, {stage}: {cost.cpu:.1f} s CPU, {cost.wall:.1f} s")
     shutil.rmtree(lake.path())
     return run
 
@@ -168,16 +143,6 @@ def _one(
 def _files(lake: Lake, name: str) -> list[str]:
     table = tables.table(lake, name)
     return [lake.path(table.name, file) for batch in table.live() for file in batch.files]
-
-
-def line_fit(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """Least squares through (x, y): intercept, slope, and the largest distance from the line as a share of y."""
-    count = len(points)
-    mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else mean_y / mean_x
-    intercept = mean_y - slope * mean_x
-    return intercept, slope, max(abs(y - intercept - slope * x) / y for x, y in points)
 
 
 def _summary(runs: Sequence[Run], warm_up: Run, started: Cost, memory: float) -> tuple[str, list[dict[str, Any]]]:
@@ -247,10 +212,6 @@ def _targets(last: Run, bronze_slope: float, off: float) -> list[dict[str, Any]]
         target("furthest from a straight line", off * 100, 15, " %"),
         target("most quads with a heap of 4 GB, M", last.quads / 1e6, 10, at_least=True),
     ]
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.fleet import line_fit
+from benchmarks.spark_cost import line_fit
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.demo.fleet.checks import Check, gaps, missing, same, silent_sensors, table
 from lamplighter.demo.fleet.truth import SegmentTruth, StreamTruth, Truth
