@@ -118,6 +118,7 @@ def fleet_query(text: str) -> FleetQuery:
     prologue, body = declarations_and_body(text)
     refusals = _Refusals(text)
     _check_tokens(outline.form, prologue, body, refusals)
+    body = _with_signs_apart(body)
     spans = constant_spans(body)
     if len(spans) > CONSTANTS_MAX:
         raise refusals.limit(body[spans[CONSTANTS_MAX][0]], f"the query has more than {CONSTANTS_MAX} constants")
@@ -301,18 +302,34 @@ def _variable(body: Sequence[Token], name: str) -> Token:
 
 def _path_signs(body: Sequence[Token]) -> Iterator[Token]:
     """The signs that make a path longer than its steps: those outside of expressions."""
+    for token, inside in _placed(body):
+        if inside is False and token.text in _PATH_SIGNS:
+            yield token
+
+
+def _with_signs_apart(body: Sequence[Token]) -> list[Token]:
+    """The tokens, each sign of an expression apart from its number: numbers are constants, also negative ones."""
+    return [
+        token._replace(end=token.start) if inside and token.text in "+-" else token for token, inside in _placed(body)
+    ]
+
+
+def _placed(body: Sequence[Token]) -> Iterator[tuple[Token, bool | None]]:
+    """Each token; for a sign that is no bracket also whether it is in an expression, None outside of all brackets."""
     opened: list[bool] = []  # for each bracket, whether it is in an expression
     for before, token in pairwise((body[0], *body)):
+        inside = opened[-1] if opened else None
         if token.kind != "sign":
+            yield token, None
             continue
-        inside = bool(opened) and opened[-1]
         if token.text in ("(", "{", "["):
             called = before.kind == "word" and before.text != "a" and not before.is_word("VALUES")
-            opened.append(token.text == "(" and (inside or called))
+            opened.append(token.text == "(" and (bool(inside) or called))
+            inside = None
         elif token.text in (")", "}", "]"):
             opened.pop()
-        elif opened and not inside and token.text in _PATH_SIGNS:
-            yield token
+            inside = None
+        yield token, inside
 
 
 def _terms(prologue: str, raws: Sequence[str]) -> tuple[Term, ...]:

@@ -5,7 +5,7 @@ import pytest
 from lamplighter.cloud_sync.fleet.sparql import supported
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query, required_patterns
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
-from lamplighter.engine.sparql.algebra import Constant, Pattern, Variable
+from lamplighter.engine.sparql.algebra import Constant, Pattern, Values, Variable, walk
 
 REFUSED = {
     "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }": "line 1, column 1: CONSTRUCT",
@@ -93,6 +93,23 @@ def test_queries_that_differ_in_constants_only_have_one_shape() -> None:
     assert other.constants == ("<urn:q>", '"yy"@en', "<urn:b>")
     assert fleet_query('SELECT ?s { ?s <urn:p> "x" FILTER(?s = <urn:a>) }').shape != one.shape
     assert fleet_query('ASK { ?s <urn:p> "x" FILTER(?s != <urn:a>) }').shape != one.shape
+
+
+@pytest.mark.parametrize(
+    "condition", ["?v < {}", "?v * {} > 1", "?v {} > 1", "?v IN (1, {})", "ABS({}) < ?v", "IF(?v > {}, {}, 1) = 1"]
+)
+def test_queries_that_differ_in_negative_numbers_have_one_shape(condition: str) -> None:
+    one, other = (fleet_query(f"ASK {{ ?s <urn:p> ?v FILTER({condition.format(n, n)}) }}") for n in ("-5", "-6.5"))
+    assert one.shape == other.shape
+    assert one.constants != other.constants
+
+
+def test_negative_number_of_a_pattern_is_one_term() -> None:
+    tree = fleet_query("ASK { ?s <urn:p> -5 . (1 -6) <urn:q> ?v VALUES ?v { -7 } }").tree
+    terms = {str(part) for pattern in walk(tree) if isinstance(pattern, Pattern) for part in pattern}
+    values = next(part for part in walk(tree) if isinstance(part, Values))
+    assert {f'"-{n}"^^<http://www.w3.org/2001/XMLSchema#integer>' for n in (5, 6)} <= terms
+    assert values.rows == (('"-7"^^<http://www.w3.org/2001/XMLSchema#integer>',),)
 
 
 def test_the_function_of_a_cast_belongs_to_the_shape() -> None:
