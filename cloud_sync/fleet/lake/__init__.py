@@ -4,7 +4,7 @@ folder: places in the lake, for fsspec and for Spark; batches: a table as batche
 manifest; locks: one writer of a table at a time; tables: the columns of the tables, and how to read them.
 """
 
-from lamplighter.cloud_sync.fleet.lake.batches import Batches, Refused, TableBatch, no_rows, quads_max
+from lamplighter.cloud_sync.fleet.lake.batches import Batches, Refused, TableBatch, live_of, no_rows, quads_max
 from lamplighter.cloud_sync.fleet.lake.folder import Lake
 
-__all__ = ["Batches", "Lake", "Refused", "TableBatch", "no_rows", "quads_max"]
+__all__ = ["Batches", "Lake", "Refused", "TableBatch", "live_of", "no_rows", "quads_max"]

@@ -7,7 +7,7 @@ writing a batch again replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +31,8 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     replaces: batches whose rows are in this one, and which no longer count. segments: sources of a bronze batch;
     sources: the bronze batches of a silver batch; refused: segments that were left out; quads_max: the largest number
-    of quads that a bronze record asserts.
+    of quads that a bronze record asserts; caught_up: `<id>/<version>` of subscriptions whose matches in earlier segments
+    are in a batch of `matches`.
     """
 
     v: int = 1
@@ -43,6 +44,14 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[str] = []
     refused: list[Refused] = []
     quads_max: int | None = None
+    caught_up: list[str] = []
+
+
+def live_of(batches: Iterable[TableBatch]) -> list[TableBatch]:
+    """Those that no other one replaces."""
+    found = list(batches)
+    replaced = {name for batch in found for name in batch.replaces}
+    return [batch for batch in found if batch.id not in replaced]
 
 
 def quads_max(batches: Iterable[TableBatch]) -> int | None:
@@ -66,9 +75,9 @@ class Batches:
         self.name = name
         self.schema = schema
 
-    def all(self) -> list[TableBatch]:
-        """Every manifest, including those of replaced batches, sorted by name."""
-        return [batch for name in self.ids() if (batch := self.find(name)) is not None]
+    def all(self, known: Container[str] = ()) -> list[TableBatch]:
+        """Every manifest, including those of replaced batches, sorted by name. known: ids of those to leave out."""
+        return [batch for name in self.ids() if name not in known and (batch := self.find(name)) is not None]
 
     def ids(self) -> list[str]:
         """The ids of all batches, sorted."""
@@ -89,9 +98,7 @@ class Batches:
 
     def live(self) -> list[TableBatch]:
         """The batches that count."""
-        found = self.all()
-        replaced = {name for batch in found for name in batch.replaces}
-        return [batch for batch in found if batch.id not in replaced]
+        return live_of(self.all())
 
     def write(self, frame: DataFrame, batch: TableBatch, *, files: int | None = None) -> TableBatch:
         """Writes a batch and replaces one of the same name. files: their number; by default one for each partition.
@@ -131,6 +138,10 @@ class Batches:
         """The rows of these batches; by default of all that count."""
         chosen = self.live() if batches is None else batches
         return self.open(spark, [name for batch in chosen for name in batch.files])
+
+    def forget(self, batch: TableBatch) -> None:
+        """Removes the manifest of a replaced batch without files."""
+        self.lake.fs.rm_file(self.lake.path(self.name, "_batches", f"{batch.id}.json"))
 
     def sweep(self) -> int:
         """Removes folders and manifests that no longer count. Returns the number of manifests.

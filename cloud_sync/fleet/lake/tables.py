@@ -51,9 +51,11 @@ FACTS = """
 
 MATCHES = """
     subscription STRING, version INT, gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, late BOOLEAN,
-    change STRING, graph STRING, form STRING, variables ARRAY<STRING>, rows ARRAY<ARRAY<STRING>>, request STRING
+    change STRING, graph STRING, form STRING, variables ARRAY<STRING>, rows ARRAY<ARRAY<STRING>>,
+    incomplete BOOLEAN, request STRING
 """
-"""Solutions of fleet subscriptions, one row for each subscription and event."""
+"""Solutions of fleet subscriptions, one row for each subscription and event. incomplete: the event exceeds a bound of
+matching, so rows may be missing."""
 
 SCHEMAS = {
     "bronze": BRONZE,

@@ -1,0 +1,100 @@
+"""`lamplighter-fleet subscriptions run`: ingests what lands, matches it, and delivers the notifications."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lamplighter.cloud_sync.fleet import session
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
+from lamplighter.cloud_sync.fleet.subscriptions.matcher import ORDER_WAIT_S, Matcher
+from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.engine.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVERY_S = 1.0
+
+
+def add_commands(commands: Any) -> None:
+    """Declares `subscriptions run`."""
+    group = add_group(commands, "subscriptions", "SPARQL queries over the events of all gateways")
+    parser = add_lake_command(group, "run", "ingest and match what lands, and deliver the notifications", _run)
+    parser.add_argument(
+        "--every", type=float, metavar="S", help="repeat every S seconds until interrupted (default: once)"
+    )
+    parser.add_argument(
+        "--order-wait",
+        type=float,
+        default=ORDER_WAIT_S,
+        metavar="S",
+        help="how long a segment waits for missing ones before it (default: %(default).0f)",
+    )
+    session.add_arguments(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    for name in ("every", "order_wait"):
+        value = getattr(arguments, name)
+        if value is not None and not 0 <= value < float("inf"):
+            raise ConfigurationError(f"--{name.replace('_', '-')} {value}: use seconds from 0 on")
+    lake = Lake(arguments.lake)
+    spark = session.of_arguments(arguments, "subscriptions")
+    with _stopped() as stopping:
+        if arguments.every is None:
+            once(spark, lake, arguments.order_wait)
+        else:
+            keep_matching(spark, lake, arguments.every, arguments.order_wait, stopping)
+    return 0
+
+
+def once(spark: SparkSession, lake: Lake, order_wait_s: float) -> None:
+    """Ingests and matches everything that has landed."""
+    await_end(ingest(spark, lake, say=_say))
+    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say)
+    while matcher.advance() is not None:
+        pass
+    if matcher.waiting:
+        _say(f"{matcher.waiting} segments wait for missing ones before them, {order_wait_s:g} s at most")
+
+
+def keep_matching(
+    spark: SparkSession, lake: Lake, every_s: float, order_wait_s: float, stopping: threading.Event
+) -> None:
+    """Ingests and matches until it is told to stop.
+
+    The stream ingests one batch while the one before is matched. Raises UpstreamError if the stream ends by itself.
+    """
+    query = ingest(spark, lake, continuous_s=every_s, say=_say)
+    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say)
+    try:
+        while not stopping.is_set() and query.isActive:
+            if matcher.advance() is None:
+                stopping.wait(every_s / 4)
+    finally:
+        if query.isActive:
+            query.stop()
+    await_end(query)
+
+
+@contextmanager
+def _stopped() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set."""
+    event = threading.Event()
+    before = {number: signal.signal(number, lambda *_: event.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

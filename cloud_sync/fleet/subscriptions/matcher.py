@@ -1,0 +1,193 @@
+"""The matcher: new records of bronze -> the table `matches`, exactly once.
+
+A batch of the table is named by an ascending number, and its manifest names the segments whose events are matched in
+it. A batch counts when its manifest is there, so after a crash the same segments are matched again and the batch is
+replaced. Subscriptions are read at the beginning of each batch: one that is registered before a segment lands is
+honoured for all events in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lamplighter.cloud_sync.fleet.events.completion import Descriptions
+from lamplighter.cloud_sync.fleet.events.events import events
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
+from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, in_order, matches
+from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
+from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ChosenSegment, SegmentOrder
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.tables import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDER_WAIT_S = 60.0
+SEGMENTS_MAX = 2000
+"""Segments of one batch."""
+_SEGMENTS_OF_EMPTY_MAX = 10_000
+
+
+class Matcher:
+    """Only one process may match the events of a lake at a time.
+
+    order_wait_s: how long a segment waits for missing ones before it. say: receives progress lines. wall: seconds since
+    1970, by the clock of the lake's files.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        *,
+        order_wait_s: float = ORDER_WAIT_S,
+        segments_max: int = SEGMENTS_MAX,
+        say: Callable[[str], None] = lambda line: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._order_wait_s = order_wait_s
+        self._segments_max = segments_max
+        self._say = say
+        self._wall = wall
+        self._bronze = table(lake, "bronze")
+        self._matches = table(lake, "matches")
+        self._registry = SubscriptionRegistry(lake)
+        self._descriptions = Descriptions(spark, lake)
+        self._order = SegmentOrder()
+        self._ingested: dict[str, TableBatch] = {}
+        self._written: dict[str, TableBatch] = {}
+        self._compiled: dict[str, FleetQuery | None] = {}
+        self._told: set[str] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Ingested segments that are not matched yet, as of the last `advance`."""
+        return len(self._order)
+
+    def advance(self) -> TableBatch | None:
+        """Matches what can be matched now, as one batch. None if there is nothing."""
+        self._read_manifests()
+        followed = self._followed()
+        self._catch_up(followed)
+        chosen = self._order.following(self._age_s, self._order_wait_s, self._segments_max)
+        if not chosen:
+            return None
+        began = time.monotonic()
+        batch = self._batch(segments=sorted(one.segment for one in chosen))
+        if followed:
+            with matches(self._events(chosen, followed), followed) as found:
+                batch = self._matches.stage(in_order(found), batch)
+        self._commit(batch)
+        self._say(
+            f"matches {batch.id}: {counted(batch.rows, 'match', ',')} in {counted(len(chosen), 'segment', ',')}, "
+            f"{counted(len(followed), 'subscription', ',')}, {time.monotonic() - began:.1f} s"
+        )
+        return batch
+
+    def _read_manifests(self) -> None:
+        """Reads the manifests that are new since the last time."""
+        for batch in self._matches.all(known=self._written):
+            self._written[batch.id] = batch
+            self._order.matched(batch.segments)
+        for batch in self._bronze.all(known=self._ingested):
+            self._ingested[batch.id] = batch
+            self._order.ingested(batch.segments)
+
+    def _followed(self) -> list[FollowedSubscription]:
+        """The active subscriptions. A broken record or query is told of once, and the others go on."""
+        registered = self._registry.all("active")
+        for one in registered.broken:
+            self._tell_once(one.reason)
+        compiled = ((record, self._query(record)) for record in registered.records)
+        return [FollowedSubscription(record, query) for record, query in compiled if query is not None]
+
+    def _query(self, record: SubscriptionRecord) -> FleetQuery | None:
+        key = _version(record)
+        if key not in self._compiled:
+            try:
+                self._compiled[key] = fleet_query(record.query)
+            except GatewayError as error:
+                self._compiled[key] = None
+                self._say(f"subscription {record.id}: {error}; replace its query")
+        return self._compiled[key]
+
+    def _tell_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._say(line)
+
+    def _catch_up(self, followed: Sequence[FollowedSubscription]) -> None:
+        """Matches subscriptions that begin with the whole history in all segments that are matched already."""
+        had = {version for batch in self._written.values() for version in batch.caught_up}
+        new = [one for one in followed if one.record.begin == "all" and _version(one.record) not in had]
+        if not new:
+            return
+        batch = self._batch(caught_up=[_version(one.record) for one in new])
+        earlier = [ChosenSegment(segment, False) for segment in self._order.done]
+        if earlier:
+            with matches(self._events(earlier, new), new) as found:
+                batch = self._matches.stage(in_order(found), batch)
+        self._commit(batch)
+        self._say(f"matches {batch.id}: {counted(batch.rows, 'match', ',')} in earlier segments")
+
+    def _events(self, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]) -> DataFrame:
+        """EVENT of some segments, with `late`."""
+        from pyspark.sql import functions as F
+
+        deleted = any(one.record.changes != "added" for one in followed)
+        frames = []
+        for late in sorted({one.late for one in chosen}):
+            records = self._records({one.segment for one in chosen if one.late == late})
+            found = self._descriptions.complete(events(records, deleted=deleted))
+            frames.append(found.withColumn("late", F.lit(late)))
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _records(self, segments: set[str]) -> DataFrame:
+        """BRONZE of some segments."""
+        from pyspark.sql import functions as F
+
+        live = [batch for batch in live_of(self._ingested.values()) if not segments.isdisjoint(batch.segments)]
+        records = self._bronze.read(self._spark, live)
+        if segments.issuperset(segment for batch in live for segment in batch.segments):
+            return records
+        return records.where(F.array_contains(F.lit(sorted(segments)), F.col("segment")))
+
+    def _age_s(self, segment: str) -> float:
+        """Seconds since a segment landed."""
+        landed = self._lake.fs.modified(self._lake.path("segments", *segment.split("/")))
+        return self._wall() - float(landed.timestamp())
+
+    def _batch(self, *, segments: list[str] | None = None, caught_up: list[str] | None = None) -> TableBatch:
+        """The next batch, without rows yet. The numbers of batches ascend, also after some were merged."""
+        number = 1 + max((int(name) for name in self._written), default=0)
+        return TableBatch(id=f"{number:012d}", files=[], rows=0, segments=segments or [], caught_up=caught_up or [])
+
+    def _commit(self, batch: TableBatch) -> None:
+        """A batch without rows takes the place of one before it, so that an idle matcher does not pile up manifests."""
+        last = self._written[max(self._written)] if self._written else None
+        if last is not None and not batch.rows and not last.rows and len(last.segments) < _SEGMENTS_OF_EMPTY_MAX:
+            batch = msgspec.structs.replace(
+                batch,
+                segments=sorted({*last.segments, *batch.segments}),
+                caught_up=[*last.caught_up, *batch.caught_up],
+                replaces=[last.id],
+            )
+        self._written[batch.id] = self._matches.commit(batch)
+        self._order.matched(batch.segments)
+        if last is not None and batch.replaces:
+            self._matches.forget(last)
+            del self._written[last.id]
+
+
+def _version(record: SubscriptionRecord) -> str:
+    return f"{record.id}/{record.version}"

@@ -1,0 +1,103 @@
+"""Which ingested segments are matched next: those of each gateway in the order of its log.
+
+A subscriber receives the matches of one gateway in the order in which the gateway committed them (causal order for
+a client, Pellegrino 2013, 3.2). Segments may arrive out of order, so a segment behind a hole waits for the
+missing ones, but not for ever: a gateway may have lost them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from lamplighter.engine.change_log import SegmentName, segment_name
+
+Place = tuple[int, int]
+"""Epoch and sequence."""
+
+_BEFORE_ALL: Place = (0, 0)
+
+
+class ChosenSegment(NamedTuple):
+    """A segment, `<gateway>/<name>`. late: later records of its gateway have been matched already."""
+
+    segment: str
+    late: bool
+
+
+class SegmentOrder:
+    """The segments that were ingested and not matched yet.
+
+    Its memory grows with the number of segments of the lake, as the lists of segments in the manifests do.
+    """
+
+    def __init__(self) -> None:
+        self._matched: set[str] = set()
+        self._waiting: dict[str, dict[str, SegmentName]] = {}
+        self._cursors: dict[str, Place] = {}
+
+    def matched(self, segments: Iterable[str]) -> None:
+        """Segments whose matches are in the table."""
+        for segment in segments:
+            gateway, name = _parts(segment)
+            if name is None or segment in self._matched:
+                continue
+            self._matched.add(segment)
+            self._waiting.get(gateway, {}).pop(segment, None)
+            self._cursors[gateway] = max(self._cursors.get(gateway, _BEFORE_ALL), _end(name))
+
+    def ingested(self, segments: Iterable[str]) -> None:
+        """Segments whose records are in bronze."""
+        for segment in segments:
+            gateway, name = _parts(segment)
+            if name is not None and segment not in self._matched:
+                self._waiting.setdefault(gateway, {})[segment] = name
+
+    @property
+    def done(self) -> list[str]:
+        """The matched segments, sorted."""
+        return sorted(self._matched)
+
+    def __len__(self) -> int:
+        """The number of segments that are not matched yet."""
+        return sum(map(len, self._waiting.values()))
+
+    def following(self, age_s: Callable[[str], float], wait_s: float, limit: int) -> list[ChosenSegment]:
+        """The segments to match next, for each gateway in order.
+
+        age_s: seconds since a segment landed. It is asked only for segments behind a hole.
+        wait_s: how long such a segment waits for the missing ones.
+        limit: upper bound for their number, shared fairly by the gateways.
+        """
+        ready = [self._of_gateway(gateway, age_s, wait_s, limit) for gateway in sorted(self._waiting)]
+        share = max(1, limit // max(1, sum(map(bool, ready))))
+        chosen = [one for of_gateway in ready for one in of_gateway[:share]]
+        return chosen[:limit]
+
+    def _of_gateway(self, gateway: str, age_s: Callable[[str], float], wait_s: float, limit: int) -> list[ChosenSegment]:
+        found: list[ChosenSegment] = []
+        cursor = self._cursors.get(gateway, _BEFORE_ALL)
+        for segment, name in sorted(self._waiting[gateway].items(), key=lambda item: item[1]):
+            if len(found) >= limit:
+                break
+            late = (name.epoch, name.first) <= cursor
+            if not late and not _follows(name, cursor) and age_s(segment) < wait_s:
+                break
+            found.append(ChosenSegment(segment, late))
+            cursor = max(cursor, _end(name))
+        return found
+
+
+def _parts(segment: str) -> tuple[str, SegmentName | None]:
+    gateway, _, text = segment.rpartition("/")
+    return gateway, segment_name(text)
+
+
+def _end(name: SegmentName) -> Place:
+    return name.epoch, name.first if name.last is None else name.last
+
+
+def _follows(name: SegmentName, cursor: Place) -> bool:
+    """Whether no record can be missing between a place and a segment. Epochs and sequences begin at 1."""
+    epoch, sequence = cursor
+    return (name.epoch, name.first) in ((epoch, sequence + 1), (epoch + 1, 1))

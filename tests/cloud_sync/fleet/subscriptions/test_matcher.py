@@ -1,0 +1,265 @@
+"""The properties of fleet subscriptions (Pellegrino 2013, 3.2), over arrivals in any order, crashes and restarts."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
+from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
+from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
+from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.engine.change_log import Record
+from tests.support.fleet_events import commit, plain_events
+from tests.support.fleet_matches import Row, rows_of_event
+from tests.support.small_lake import write_segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EX = "PREFIX : <http://example.org/> "
+NEVER_OLD_ENOUGH, AT_ONCE = 1e12, 0.0
+QUERIES = {
+    "warm": EX + "SELECT ?s ?v { ?s :value ?v FILTER(?v > 50) }",
+    "hot": EX + "SELECT ?s ?v { ?s :value ?v FILTER(?v > 90) }",
+    "placed": EX + "SELECT ?s ?v ?p { ?s :value ?v OPTIONAL { ?s :place ?p } }",
+    "graphs": EX + "SELECT ?g ?s { GRAPH ?g { ?s :value 7 } }",
+    "told": EX + "ASK { ?s :place :cellar ; :value ?v FILTER(?v < 20) }",
+    "everything": EX + "SELECT ?p ?o { ?s ?p ?o }",
+}
+EVERYTHING = {name: text if "SELECT" in text else text.replace("ASK", "SELECT *") for name, text in QUERIES.items()}
+EVERYTHING |= {name: text.replace(text[len(EX) : text.index("{")], "SELECT * ") for name, text in EVERYTHING.items()}
+DELETED = EX + "SELECT ?s ?v { ?s :value ?v }"
+
+
+def _records(draw: random.Random, gateway: str, number: int) -> list[Record]:
+    """Commits that replace values, in several graphs, some of them repeated."""
+    found, before = [], ""
+    for seq in range(1, number + 1):
+        graph = draw.choice(["", "", ":g1", ":g2"])
+        sensor, place = draw.choice([":s1", ":s2"]), draw.choice([":cellar", ":roof"])
+        text = f"{sensor} :value {draw.randrange(100) if draw.random() < 0.8 else 7} . "
+        text += f"{sensor} :place {place} . " if draw.random() < 0.5 else ""
+        added = f"{graph} {{ {text} }}" if graph else text
+        kept = f"{sensor} :label 'a \"quoted\" one' ." if draw.random() < 0.3 else ""
+        found.append(commit(seq, a=added, d=before if draw.random() < 0.5 else "", k=kept, gw=gateway))
+        before = added
+    return found
+
+
+def _segments(draw: random.Random, records: list[Record]) -> list[list[Record]]:
+    found, at = [], 0
+    while at < len(records):
+        size = draw.randrange(1, 5)
+        found.append(records[at : at + size])
+        at += size
+    return found
+
+
+class _Site:
+    """A lake whose segments land as the test says."""
+
+    def __init__(self, spark: "SparkSession", folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.lake = Lake(str(folder))
+        self.registry = SubscriptionRegistry(self.lake)
+        self.said: list[str] = []
+
+    def matcher(self, order_wait_s: float = NEVER_OLD_ENOUGH) -> Matcher:
+        return Matcher(self.spark, self.lake, order_wait_s=order_wait_s, say=self.said.append)
+
+    def land(self, *segments: list[Record]) -> None:
+        for records in segments:
+            write_segment(self.folder / "segments" / records[0].gw, records)
+        await_end(ingest(self.spark, self.lake))
+
+    def matches(self) -> list[Any]:
+        """Rows in the order of the table."""
+        matches = table(self.lake, "matches")
+        return [row for batch in matches.live() for row in matches.read(self.spark, [batch]).collect()]
+
+
+def _expected(records: list[Record], names: Any = QUERIES) -> Counter[tuple[Any, ...]]:
+    """(subscription, gateway, epoch, sequence, change, graph, rows) of each match, by the store."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for name in names:
+        query = fleet_query(QUERIES[name])
+        for key, triples in plain_events(records, deleted=False).items():
+            rows = rows_of_event(query, EVERYTHING[name], key, triples)
+            if rows is not None:
+                found[name, *key, tuple(rows)] += 1
+    return found
+
+
+def _found(rows: list[Any]) -> Counter[tuple[Any, ...]]:
+    return Counter(
+        (row["subscription"], *(row[name] for name in ("gw", "epoch", "seq", "change", "graph")), _rows_of(row))
+        for row in rows
+    )
+
+
+def _rows_of(row: Any) -> tuple[Row, ...]:
+    return tuple(map(tuple, row["rows"]))
+
+
+@pytest.fixture
+def site(spark: "SparkSession", tmp_path: Path) -> _Site:
+    return _Site(spark, tmp_path)
+
+
+def test_every_matching_event_is_matched_once_in_order_and_nothing_else(site: _Site) -> None:
+    """Segments of three gateways arrive in any order; the matcher starts again in between."""
+    draw = random.Random(11)
+    records = {gateway: _records(draw, gateway, 24) for gateway in ("gw-1", "gw-2", "gw-3")}
+    arriving = [segment for of_gateway in records.values() for segment in _segments(draw, of_gateway)]
+    draw.shuffle(arriving)
+    for name, query in QUERIES.items():
+        site.registry.add(name, query)
+    matcher = site.matcher()
+    for begin in range(0, len(arriving), 9):
+        site.land(*arriving[begin : begin + 9])
+        matcher.advance()
+        if draw.random() < 0.5:
+            matcher = site.matcher()
+    while matcher.advance():
+        pass
+    found = site.matches()
+    assert _found(found) == _expected([record for of_gateway in records.values() for record in of_gateway])
+    for gateway in records:
+        places = [(row["epoch"], row["seq"]) for row in found if row["gw"] == gateway]
+        assert places == sorted(places), "the order of the gateway's log"
+    assert not any(row["late"] for row in found)
+
+
+def test_a_crash_before_or_behind_a_write_neither_loses_nor_repeats_a_match(
+    site: _Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = _records(random.Random(12), "gw-1", 12)
+    for name in ("warm", "placed"):
+        site.registry.add(name, QUERIES[name])
+    crashes: Iterator[str | None] = iter(["before", "behind", None, "before", "before", "behind"])
+    commit_batch = Batches.commit
+
+    def crashing(self: Batches, batch: TableBatch) -> TableBatch:
+        crash = next(crashes, None) if self.name.endswith("matches") else None
+        if crash == "before":
+            raise KeyboardInterrupt
+        done = commit_batch(self, batch)
+        if crash == "behind":
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(Batches, "commit", crashing)
+    stopped = 0
+    for segment in _segments(random.Random(13), records):
+        site.land(segment)
+        done = False
+        while not done:
+            try:
+                done = site.matcher().advance() is None
+            except KeyboardInterrupt:
+                stopped += 1
+    assert stopped == 5 and next(crashes, "all were tried") == "all were tried"
+    assert _found(site.matches()) == _expected(records, ("warm", "placed"))
+
+
+def test_a_subscription_is_honoured_for_all_that_lands_after_it(site: _Site) -> None:
+    """Pellegrino 2013, 3.2: issued before a matching event by the same client."""
+    first, second, third = (_records(random.Random(seed), "gw-1", 30)[10 * seed : 10 * seed + 10] for seed in range(3))
+    matcher = site.matcher()
+    site.land(first)
+    matcher.advance()
+    site.registry.add("warm", QUERIES["warm"])
+    site.registry.add("everything", QUERIES["everything"], begin="all")
+    site.land(second)
+    matcher.advance()
+    site.registry.pause("warm")
+    site.registry.replace("everything", query=QUERIES["placed"])
+    site.land(third)
+    matcher.advance()
+    found = site.matches()
+    versions = {(row["subscription"], row["version"]) for row in found}
+    assert versions == {("warm", 1), ("everything", 1), ("everything", 2)}
+    assert _of(found, "warm", 1) == _expected(second, ["warm"])
+    assert _of(found, "everything", 1) == _expected([*first, *second], ["everything"])
+    again = _expected([*first, *second, *third], ["placed"])
+    assert _of(found, "everything", 2, "placed") == again, "a new query begins with all, as its subscription does"
+
+
+def _of(found: list[Any], name: str, version: int, called: str | None = None) -> Counter[tuple[Any, ...]]:
+    own = _found([row for row in found if (row["subscription"], row["version"]) == (name, version)])
+    return Counter({(called or name, *key[1:]): count for key, count in own.items()})
+
+
+def test_what_comes_after_later_records_were_matched_is_late(site: _Site) -> None:
+    records = _records(random.Random(14), "gw-1", 15)
+    site.registry.add("everything", QUERIES["everything"])
+    site.land(records[:5], records[10:])
+    waiting = site.matcher()
+    waiting.advance()
+    assert waiting.advance() is None and waiting.waiting == 1
+    site.matcher(AT_ONCE).advance()
+    site.land(records[5:10])
+    site.matcher().advance()
+    found = site.matches()
+    assert {row["seq"] for row in found if row["late"]} == set(range(6, 11))
+    assert _found(found) == _expected(records, ["everything"])
+
+
+def test_deleted_quads_gateways_and_requests(site: _Site) -> None:
+    records = [
+        commit(1, a=":s1 :value 1 . :g1 { :s2 :value 2 }", request="r-1", gw="gw-a"),
+        commit(2, a=":s1 :value 3", d=":s1 :value 1 . :g1 { :s2 :value 2 }", gw="gw-a"),
+    ]
+    other = [commit(1, a=":s1 :value 9", gw="gw-b")]
+    site.registry.add("gone", DELETED, changes="deleted")
+    site.registry.add("both", DELETED, changes="both", gateways=["gw-[a]"])
+    site.land(records, other)
+    site.matcher().advance()
+    found = site.matches()
+    told = [(row["subscription"], row["seq"], row["change"], row["graph"]) for row in found]
+    graph = "<http://example.org/g1>"
+    assert told == [
+        ("both", 1, "added", None),
+        ("both", 1, "added", graph),
+        ("both", 2, "deleted", None),
+        ("gone", 2, "deleted", None),
+        ("both", 2, "added", None),
+        ("both", 2, "deleted", graph),
+        ("gone", 2, "deleted", graph),
+    ]
+    assert {row["request"] for row in found if row["seq"] == 1} == {"r-1"}
+    assert {(row["form"], tuple(row["variables"])) for row in found} == {("SELECT", ("s", "v"))}
+
+
+def test_a_broken_record_is_told_of_once_and_the_others_go_on(site: _Site) -> None:
+    site.registry.add("warm", QUERIES["warm"])
+    site.registry.add("older", "SELECT * { ?s ?p ?o } GROUP BY ?s")
+    broken = site.folder / "subscriptions" / "records" / "broken.json"
+    broken.write_text("{")
+    matcher = site.matcher()
+    records = _records(random.Random(15), "gw-1", 6)
+    for begin in (0, 3):
+        site.land(records[begin : begin + 3])
+        matcher.advance()
+    assert sum(str(broken) in line for line in site.said) == 1
+    assert sum("subscription older" in line for line in site.said) == 1
+    assert _found(site.matches()) == _expected(records, ["warm"])
+
+
+def test_an_idle_matcher_does_not_pile_up_manifests(site: _Site) -> None:
+    site.registry.add("hot", EX + "SELECT * { ?s :nothing ?v }")
+    matcher = site.matcher()
+    records = _records(random.Random(16), "gw-1", 6)
+    for record in records:
+        site.land([record])
+        matcher.advance()
+    (only,) = table(site.lake, "matches").all()
+    assert len(only.segments) == 6 and only.id == "000000000006"
+    assert site.matcher().advance() is None, "all of them are matched, also for a matcher that starts again"

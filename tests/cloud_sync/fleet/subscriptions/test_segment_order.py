@@ -1,0 +1,108 @@
+"""The order in which segments are matched, against every order of arrival."""
+
+import itertools
+import random
+
+import pytest
+
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ChosenSegment, SegmentOrder
+
+ALL = 1000
+
+
+def _segment(gateway: str, epoch: int, first: int, last: int) -> str:
+    return f"{gateway}/{epoch}-{first:012d}-{last:012d}.ndjson.zst"
+
+
+def _never(segment: str) -> float:
+    return 0.0
+
+
+FIRST, SECOND, THIRD = (_segment("gw-1", 1, first, first + 9) for first in (1, 11, 21))
+NEXT_EPOCH = _segment("gw-1", 2, 1, 5)
+
+
+def _drained(order: SegmentOrder, limit: int = ALL) -> list[ChosenSegment]:
+    found: list[ChosenSegment] = []
+    while chosen := order.following(_never, 60, limit):
+        found += chosen
+        order.matched(one.segment for one in chosen)
+    return found
+
+
+@pytest.mark.parametrize("arrival", list(itertools.permutations([FIRST, SECOND, THIRD, NEXT_EPOCH])))
+def test_each_order_of_arrival_is_matched_in_the_order_of_the_log(arrival: tuple[str, ...]) -> None:
+    order, found = SegmentOrder(), []
+    for segment in arrival:
+        order.ingested([segment])
+        found += _drained(order)
+    # The epoch that follows at once does not wait for more of the one before, whose end nobody knows.
+    if arrival.index(NEXT_EPOCH) > max(map(arrival.index, (FIRST, SECOND, THIRD))):
+        assert found == [ChosenSegment(one, False) for one in (FIRST, SECOND, THIRD, NEXT_EPOCH)]
+    assert sorted(one.segment for one in found) == sorted(arrival)
+    kept = [one.segment for one in found if not one.late]
+    assert kept == sorted(kept)
+
+
+def test_a_segment_waits_for_the_ones_before_it_until_it_is_old_enough() -> None:
+    order = SegmentOrder()
+    order.ingested([FIRST, THIRD])
+    assert order.following(lambda segment: 59.9, 60, ALL) == [ChosenSegment(FIRST, False)]
+    order.matched([FIRST])
+    assert order.following(lambda segment: 59.9, 60, ALL) == []
+    assert order.following(lambda segment: 60.0, 60, ALL) == [ChosenSegment(THIRD, False)]
+    order.matched([THIRD])
+    order.ingested([SECOND])
+    assert order.following(_never, 60, ALL) == [ChosenSegment(SECOND, True)]
+
+
+def test_segments_behind_an_old_one_are_not_held_by_the_hole_before_it() -> None:
+    order = SegmentOrder()
+    fourth = _segment("gw-1", 1, 31, 40)
+    order.ingested([THIRD, fourth])
+    asked: list[str] = []
+
+    def age(segment: str) -> float:
+        asked.append(segment)
+        return 61.0
+
+    assert [one.segment for one in order.following(age, 60, ALL)] == [THIRD, fourth]
+    assert asked == [THIRD], "only a segment behind a hole is asked for its age"
+
+
+def test_after_a_restart_the_manifests_tell_what_was_matched() -> None:
+    order = SegmentOrder()
+    order.ingested([FIRST, SECOND, THIRD])
+    order.matched([FIRST, SECOND])
+    order.ingested([FIRST, SECOND, THIRD])
+    assert len(order) == 1
+    assert order.following(_never, 60, ALL) == [ChosenSegment(THIRD, False)]
+
+
+def test_a_gateway_with_a_hole_does_not_hold_others() -> None:
+    order = SegmentOrder()
+    other = _segment("gw-2", 1, 1, 3)
+    order.ingested([SECOND, other])
+    assert order.following(_never, 60, ALL) == [ChosenSegment(other, False)]
+
+
+def test_the_limit_is_shared_by_the_gateways_and_keeps_their_order() -> None:
+    draw = random.Random(5)
+    segments = [_segment(f"gw-{gateway}", 1, first, first + 9) for gateway in range(7) for first in range(1, 200, 10)]
+    order = SegmentOrder()
+    draw.shuffle(segments)
+    order.ingested(segments)
+    once = order.following(_never, 60, 14)
+    assert len(once) == 14 and len({one.segment.partition("/")[0] for one in once}) == 7
+    found = [one.segment for one in _drained(order, limit=5)]
+    assert sorted(found) == sorted(segments)
+    for gateway in range(7):
+        own = [one for one in found if one.startswith(f"gw-{gateway}/")]
+        assert own == sorted(own)
+
+
+def test_other_files_are_left_alone() -> None:
+    order = SegmentOrder()
+    order.ingested(["gw-1/notes.txt"])
+    order.matched(["gw-1/notes.txt"])
+    assert len(order) == 0 and order.following(_never, 60, ALL) == []
