@@ -85,8 +85,7 @@ class Matcher:
         began = time.monotonic()
         batch = self._batch(segments=sorted(one.segment for one in chosen))
         if followed:
-            with matches(self._events(chosen, followed), followed) as found:
-                batch = self._matches.stage(in_order(found), batch)
+            batch = self._staged(batch, chosen, followed)
         self._commit(batch)
         self._say(
             f"matches {batch.id}: {counted(batch.rows, 'match', ',')} in {counted(len(chosen), 'segment', ',')}, "
@@ -102,6 +101,7 @@ class Matcher:
         for batch in self._bronze.all(known=self._ingested):
             self._ingested[batch.id] = batch
             self._order.ingested(batch.segments)
+        self._descriptions.advance(live_of(self._ingested.values()))
 
     def _followed(self) -> list[FollowedSubscription]:
         """The active subscriptions. A broken record or query is told of once, and the others go on."""
@@ -135,22 +135,27 @@ class Matcher:
         batch = self._batch(caught_up=[_version(one.record) for one in new])
         earlier = [ChosenSegment(segment, False) for segment in self._order.done]
         if earlier:
-            with matches(self._events(earlier, new), new) as found:
-                batch = self._matches.stage(in_order(found), batch)
+            batch = self._staged(batch, earlier, new)
         self._commit(batch)
         self._say(f"matches {batch.id}: {counted(batch.rows, 'match', ',')} in earlier segments")
 
-    def _events(self, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]) -> DataFrame:
-        """EVENT of some segments, with `late`."""
+    def _staged(
+        self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
+    ) -> TableBatch:
+        """Writes the matches in some segments; the batch does not count yet."""
         from pyspark.sql import functions as F
 
         deleted = any(one.record.changes != "added" for one in followed)
         frames = []
         for late in sorted({one.late for one in chosen}):
             records = self._records({one.segment for one in chosen if one.late == late})
-            found = self._descriptions.complete(events(records, deleted=deleted))
-            frames.append(found.withColumn("late", F.lit(late)))
-        return reduce(lambda one, other: one.unionByName(other), frames)
+            frames.append(events(records, deleted=deleted).withColumn("late", F.lit(late)))
+        found = reduce(lambda one, other: one.unionByName(other), frames).persist()
+        try:
+            with matches(self._descriptions.complete(found), followed) as rows:
+                return self._matches.stage(in_order(rows), batch)
+        finally:
+            found.unpersist()
 
     def _records(self, segments: set[str]) -> DataFrame:
         """BRONZE of some segments."""

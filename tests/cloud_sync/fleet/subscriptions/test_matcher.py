@@ -215,9 +215,9 @@ def test_what_comes_after_later_records_were_matched_is_late(site: _Site) -> Non
 def test_deleted_quads_gateways_and_requests(site: _Site) -> None:
     records = [
         commit(1, a=":s1 :value 1 . :g1 { :s2 :value 2 }", request="r-1", gw="gw-a"),
-        commit(2, a=":s1 :value 3", d=":s1 :value 1 . :g1 { :s2 :value 2 }", gw="gw-a"),
+        commit(2, a=":s1 :value 3 .", d=":s1 :value 1 . :g1 { :s2 :value 2 }", gw="gw-a"),
     ]
-    other = [commit(1, a=":s1 :value 9", gw="gw-b")]
+    other = [commit(1, a=":s1 :value 9 .", gw="gw-b")]
     site.registry.add("gone", DELETED, changes="deleted")
     site.registry.add("both", DELETED, changes="both", gateways=["gw-[a]"])
     site.land(records, other)
