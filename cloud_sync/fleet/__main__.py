@@ -29,6 +29,7 @@ MODULES = (
     f"{_FLEET}.tables.compact",
     f"{_FLEET}.subscriptions.commands",
     f"{_FLEET}.delivery.commands",
+    f"{_FLEET}.subscriptions.match_command",
     f"{_FLEET}.package",
     "lamplighter.demo.fleet",
 )

@@ -31,8 +31,8 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
 
     replaces: batches whose rows are in this one, and which no longer count. segments: sources of a bronze batch;
     sources: the bronze batches of a silver batch; refused: segments that were left out; quads_max: the largest number
-    of quads that a bronze record asserts; caught_up: `<id>/<version>` of subscriptions whose matches in earlier segments
-    are in a batch of `matches`.
+    of quads that a bronze record asserts; caught_up: `<id>/<version>` of subscriptions whose matches in the segments
+    before are in a batch of `matches`.
     """
 
     v: int = 1

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 EVENT_KEY = ("gw", "epoch", "seq", "change", "graph")
+_SAME = ("ts", "trusted", "late", "request")
 _ONE_A_MATCH = ("subscription", "version", *EVENT_KEY)
 
 
@@ -57,7 +58,7 @@ def _rows(found: DataFrame, query: FleetQuery) -> DataFrame:
     rows = F.sort_array(F.collect_list("row")) if query.form == "SELECT" else F.array().cast("ARRAY<ARRAY<STRING>>")
     return (
         solutions.groupBy(*_ONE_A_MATCH)
-        .agg(*(F.first(name).alias(name) for name in ("ts", "trusted", "late", "request")), incomplete, rows.alias("rows"))
+        .agg(*(F.first(name).alias(name) for name in _SAME), incomplete, rows.alias("rows"))
         .withColumns({"form": F.lit(query.form), "variables": variables})
         .select(*(name.strip().partition(" ")[0] for name in MATCHES.split(",")))
     )

@@ -74,7 +74,9 @@ class SegmentOrder:
         chosen = [one for of_gateway in ready for one in of_gateway[:share]]
         return chosen[:limit]
 
-    def _of_gateway(self, gateway: str, age_s: Callable[[str], float], wait_s: float, limit: int) -> list[ChosenSegment]:
+    def _of_gateway(
+        self, gateway: str, age_s: Callable[[str], float], wait_s: float, limit: int
+    ) -> list[ChosenSegment]:
         found: list[ChosenSegment] = []
         cursor = self._cursors.get(gateway, _BEFORE_ALL)
         for segment, name in sorted(self._waiting[gateway].items(), key=lambda item: item[1]):

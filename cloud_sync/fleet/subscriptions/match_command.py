@@ -1,4 +1,4 @@
-"""`lamplighter-fleet subscriptions run`: ingests what lands, matches it, and delivers the notifications."""
+"""`lamplighter-fleet subscriptions match`: ingests what lands, and matches it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
-from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake import Lake, locks
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import ORDER_WAIT_S, Matcher
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
@@ -20,13 +20,11 @@ from lamplighter.engine.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EVERY_S = 1.0
-
 
 def add_commands(commands: Any) -> None:
-    """Declares `subscriptions run`."""
+    """Declares `subscriptions match`."""
     group = add_group(commands, "subscriptions", "SPARQL queries over the events of all gateways")
-    parser = add_lake_command(group, "run", "ingest and match what lands, and deliver the notifications", _run)
+    parser = add_lake_command(group, "match", "ingest what lands, and match its events with all subscriptions", _run)
     parser.add_argument(
         "--every", type=float, metavar="S", help="repeat every S seconds until interrupted (default: once)"
     )
@@ -46,8 +44,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if value is not None and not 0 <= value < float("inf"):
             raise ConfigurationError(f"--{name.replace('_', '-')} {value}: use seconds from 0 on")
     lake = Lake(arguments.lake)
-    spark = session.of_arguments(arguments, "subscriptions")
-    with _stopped() as stopping:
+    spark = session.of_arguments(arguments, "match")
+    with locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES), _stopped() as stopping:
         if arguments.every is None:
             once(spark, lake, arguments.order_wait)
         else:
