@@ -84,7 +84,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for package in ("pyspark", "s3fs", "jinja2", "matplotlib"):  # a missing one is reported before anything starts
         import_module(package)
     arguments.master = arguments.master or "local[2]"
-    story = NumberedSteps(9)
+    story = NumberedSteps(10)
     story.tell(f"everything is in {folder}", indent=0)
     with contextlib.ExitStack() as open_:
         # Spark takes seconds to start. The other steps run meanwhile.
@@ -235,9 +235,12 @@ def _tables(
     from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
     from lamplighter.cloud_sync.fleet.tables.silver import Silver
     from lamplighter.demo.fleet.checks import Checks, gaps, same, table
+    from lamplighter.demo.fleet.subscriptions import WarmPlaces
 
-    with story.step("Spark: segments into bronze, bronze into silver"):
+    with story.step("Spark: segments into bronze, bronze into silver, events matched with a fleet subscription"):
+        warm = WarmPlaces(lake, story.tell)
         await_end(ingest(spark, lake, say=story.tell))
+        warm.match(spark, late=False)
         Silver(spark, lake, story.tell).update()
     with story.step("late segments, and good copies of the damaged ones, arrive and are ingested"):
         damaged = frozenset(
@@ -249,7 +252,10 @@ def _tables(
         _put(bucket, simulated / "late", damaged)
         _collect_round(story, bucket, Path(lake.path()))
         await_end(ingest(spark, lake, say=story.tell))
+        warm.match(spark, late=True)
         Silver(spark, lake, story.tell).update()
+    with story.step("the subscription fires: notifications of the whole fleet, in the order of each gateway"):
+        warm.deliver()
     out = Lake(lake.path("results"))
     names = ("streams", "observations", "actuations", "gateway_health")
     with story.step("all jobs, and the report"), Analysis(*(read(spark, lake, name) for name in names)) as found:
@@ -265,6 +271,7 @@ def _tables(
             reported,
             same("real gateways: all confirmed", len(real), confirmed),
             *Checks(spark, lake, truths, real, results).all(),
+            *warm.checks(spark, real),
         ]
     print(f"\n{table(checks)}")
     return checks
