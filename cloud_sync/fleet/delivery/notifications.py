@@ -45,6 +45,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     form: str
     variables: list[str]
     rows: list[list[Term | None]]
+    incomplete: bool | None
     request: str | None
 
 
@@ -93,6 +94,7 @@ def document(match: Match, id: str) -> dict[str, Any]:
         "time": None if match.ts is None else time_text(match.ts),
         "trusted": match.trusted,
         "late": match.late,
+        **({"incomplete": True} if match.incomplete else {}),
         "change": match.change,
         "request": match.request,
         "results": {"head": {}, "boolean": True} if match.form == "ASK" else _results(match),

@@ -43,6 +43,7 @@ def match(subscription: str = "hot", gw: str = "gw-1", seq: int = 1, **members: 
         "form": "SELECT",
         "variables": ["s"],
         "rows": [[f"<http://x/{seq}>"]],
+        "incomplete": False,
         "request": None,
         **members,
     }
@@ -55,7 +56,13 @@ def write_batch(lake: Lake, number: int, rows: Sequence[dict[str, Any]], *, file
 
     texts = pa.list_(pa.string())
     kinds = {"version": pa.int32(), "epoch": pa.int32(), "seq": pa.int64(), "ts": pa.timestamp("us", "UTC")}
-    kinds |= {"trusted": pa.bool_(), "late": pa.bool_(), "variables": texts, "rows": pa.list_(texts)}
+    kinds |= {
+        "trusted": pa.bool_(),
+        "late": pa.bool_(),
+        "incomplete": pa.bool_(),
+        "variables": texts,
+        "rows": pa.list_(texts),
+    }
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in match()])
     id = f"{number:012d}"
     matches = table(lake, "matches")

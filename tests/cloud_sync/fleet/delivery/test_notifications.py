@@ -17,6 +17,11 @@ def body(**members) -> dict:
     return json.loads(MatchNotification(Match(**row), START).body)
 
 
+def test_a_match_of_an_event_that_exceeds_a_bound_says_so() -> None:
+    assert body(incomplete=True)["incomplete"] is True
+    assert "incomplete" not in body(incomplete=False)
+
+
 def test_a_notification_has_all_that_the_document_says() -> None:
     rows = [
         ["<http://x/s>", '"20.5"^^<http://www.w3.org/2001/XMLSchema#decimal>', '"lampe \\"A\\""@fr'],
