@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
+from lamplighter.cloud_sync.fleet.lake import no_rows
 from lamplighter.cloud_sync.fleet.lake.tables import MATCHES
 from lamplighter.cloud_sync.fleet.sparql import osma
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
@@ -41,8 +42,8 @@ def matches(events: DataFrame, followed: Sequence[FollowedSubscription]) -> Iter
         # A plan costs the driver more than a look at which shapes have candidates.
         shapes = [row["shape"] for row in found.select("shape").distinct().collect()]
         rows = [_rows(found, queries[shape]) for shape in sorted(shapes)]
-        spark = events.sparkSession
-        yield reduce(lambda one, other: one.unionByName(other), rows) if rows else spark.createDataFrame([], MATCHES)
+        none = no_rows(events.sparkSession, MATCHES)
+        yield reduce(lambda one, other: one.unionByName(other), rows) if rows else none
     finally:
         found.unpersist()
 
