@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
 from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery, alone, read_states
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
+from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
+from lamplighter.cloud_sync.orders import Orders, signing_key
+from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted, text_table
@@ -48,26 +53,35 @@ def add_commands(commands: Any) -> None:
     deliver.add_argument(
         "--allow-private", action="store_true", help="webhooks may have private and loopback addresses"
     )
+    deliver.add_argument("--orders", metavar="URL", help="destination of sync where updates for gateways go")
+    deliver.add_argument("--orders-key", type=Path, metavar="FILE", help="private key that signs these updates")
+    deliver.add_argument("--orders-options", metavar="FILE", default="", help="options file of that destination")
     status = add_lake_command(group, "status", "show how far each sink is", _status)
     status.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
 async def deliver(
-    lake: Lake, *, every_s: float = EVERY_S, give_up_s: float = GIVE_UP_H * _HOUR_S, allow_private: bool = False
+    lake: Lake,
+    *,
+    every_s: float = EVERY_S,
+    give_up_s: float = GIVE_UP_H * _HOUR_S,
+    allow_private: bool = False,
+    orders: SendsOrders | None = None,
 ) -> None:
     """Delivers the notifications of a lake until SIGTERM or SIGINT. Raises UpstreamError if another process does."""
     registry = SubscriptionRegistry(lake)
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         stack.enter_context(alone(lake))
         reading, writing = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(2))
         threads = SinkThreads(BLOCKING_MAX)
         stack.callback(threads.close)
         table = MatchTable(lake, time.monotonic)
+        desk = None if orders is None else OrderDesk(orders, lake)
         parts = DeliveryParts(
             lake=lake,
             table=table,
             cursors=Cursors(lake, table.last()),
-            make=opener(threads, allow_private=allow_private),
+            make=opener(threads, allow_private=allow_private, desk=desk),
             reading=reading,
             writing=writing,
             give_up_s=give_up_s,
@@ -86,14 +100,23 @@ def _deliver(arguments: argparse.Namespace) -> int:
             raise ConfigurationError(f"{name}: takes a number greater than 0")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    asyncio.run(
-        deliver(
-            Lake(arguments.lake),
-            every_s=arguments.every,
-            give_up_s=arguments.give_up * _HOUR_S,
-            allow_private=arguments.allow_private,
+    with contextlib.ExitStack() as stack:
+        orders = None
+        if arguments.orders is not None:
+            if arguments.orders_key is None:
+                raise ConfigurationError("--orders: needs --orders-key, the private key that signs the updates")
+            options = storage_options(arguments.orders_options, Path())
+            to = stack.enter_context(contextlib.closing(destination(arguments.orders, options)))
+            orders = Orders(to, signing_key(arguments.orders_key))
+        asyncio.run(
+            deliver(
+                Lake(arguments.lake),
+                every_s=arguments.every,
+                give_up_s=arguments.give_up * _HOUR_S,
+                allow_private=arguments.allow_private,
+                orders=orders,
+            )
         )
-    )
     return 0
 
 

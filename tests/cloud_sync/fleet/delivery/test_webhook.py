@@ -5,8 +5,10 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import ssl
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -16,11 +18,12 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.delivery.notifications import Match, MatchNotification, MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.sinks import UndeliveredError, webhook
-from lamplighter.cloud_sync.fleet.delivery.sinks.webhook import WebhookNotifications, retry_after_s
+from lamplighter.cloud_sync.fleet.delivery.sinks.webhook import WebhookNotifications, retry_after_s, signature_headers
 from lamplighter.cloud_sync.fleet.subscriptions.records import WebhookSink
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.networks import public_refusal
 from tests.cloud_sync.fleet.delivery.made_up_matches import match
+from tests.support.places import ROOT
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 NOW = 1_782_907_200.5
@@ -317,3 +320,19 @@ def test_retry_after() -> None:
     assert retry_after_s("Wed, 01 Jul 2020 12:01:00 GMT", NOW) == 0
     for text in ("", "soon", "-5", "1e9", "١٢"):
         assert retry_after_s(text, NOW) == 0
+
+
+def test_the_check_in_the_document_takes_what_is_sent_and_nothing_else() -> None:
+    document = (ROOT / "docs" / "fleet-subscriptions.md").read_text()
+    [block] = re.findall(r"```python\n(.*?is_genuine.*?)```", document, re.S)
+    names: dict = {}
+    exec(block, names)
+    check = names["is_genuine"]
+    [one] = notifications(1)
+    now = int(time.time())
+    headers = signature_headers(one, b"key", now)
+    assert check(b"key", headers, one.body)
+    assert not check(b"kez", headers, one.body)
+    assert not check(b"key", headers, one.body + b" ")
+    assert not check(b"key", {**headers, "webhook-id": "other"}, one.body)
+    assert not check(b"key", signature_headers(one, b"key", now - 1000), one.body)
