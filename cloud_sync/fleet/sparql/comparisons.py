@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 RESOURCE, LANGUAGE, STRINGS, NUMBERS, BOOLEANS, DATE_TIMES, DATES, UNKNOWN = range(8)
 
-_FAST = tuple(datatype_suffix(name) for name in ("integer", "decimal", "double"))
+_INTEGER, _DECIMAL, _DOUBLE = (datatype_suffix(name) for name in ("integer", "decimal", "double"))
+_SHORT = 18  # characters of a number that is in the range of its type whatever its digits are
 
 
 def parts(term: Column) -> Column:
@@ -53,15 +54,17 @@ def parts(term: Column) -> Column:
 
 
 def fast_number(term: Column) -> Column:
-    """The double nearest to an integer, decimal or finite double; null for other terms. term: cheap.
+    """The double nearest to a short integer or decimal, or to a finite double; null for other terms. term: cheap.
 
     Spark reads numbers more leniently than XML Schema does. The exponent that is appended makes what is no plain number
     unreadable, such as ``1d`` and ``INF``, and so does the check for a space.
     """
     from pyspark.sql import functions as F
 
-    plain_number = suffix(term).isin(*_FAST) & ~F.startswith(term, F.lit('" '))
-    return F.when(plain_number, F.concat(inside(term), F.lit("e0")).try_cast("double"))
+    tail, text = suffix(term), inside(term)
+    short = F.length(text) <= _SHORT
+    known = (tail == _INTEGER) & short & ~F.contains(text, F.lit(".")) | (tail == _DECIMAL) & short | (tail == _DOUBLE)
+    return F.when(known & ~F.startswith(term, F.lit('" ')), F.concat(text, F.lit("e0")).try_cast("double"))
 
 
 def _later(left: Column, right: Column) -> Column:

@@ -136,6 +136,13 @@ def _is_blank(term: Column) -> Column:
     return F.startswith(term, F.lit("_"))
 
 
+def _is_numeric(term: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    found = let((TypedColumn(NUMBER, numbers.number(term)),), numbers.is_number)
+    return F.when(term.isNotNull(), found)
+
+
 def _seconds(term: Column) -> Column:
     """The number SECONDS."""
     from pyspark.sql import functions as F
@@ -154,7 +161,7 @@ _OF_TERMS: dict[str, tuple[str, Callable[..., Column]]] = {
     "ISIRI": (BOOLEAN, _is_iri),
     "ISBLANK": (BOOLEAN, _is_blank),
     "ISLITERAL": (BOOLEAN, _is_literal),
-    "ISNUMERIC": (BOOLEAN, lambda term: numbers.is_number(numbers.number(term)) & term.isNotNull()),
+    "ISNUMERIC": (BOOLEAN, _is_numeric),
     "LANG": (STRING, strings.language),
     "DATATYPE": (TERM, strings.datatype_term),
     **{name: (INTEGER, _date_part(name)) for name in ("YEAR", "MONTH", "DAY", "HOURS", "MINUTES")},
@@ -320,7 +327,8 @@ def _terms_related(sign: str, left: Column, right: Column) -> Column:
     terms = TypedColumn(TERM, F.struct(left.alias("left"), right.alias("right")))
     if sign == "=":
         certain = let((terms,), lambda x: comparisons.equality(x["left"], x["right"]))
-        return F.coalesce(comparisons.clearly_equal(left, right), certain)
+        known = left.isNotNull() & right.isNotNull()
+        return F.when(known, F.coalesce(comparisons.clearly_equal(left, right), certain))
     certain = let((terms,), lambda x: comparisons.ordering(x["left"], x["right"]))
     greater = comparisons.greater(left, right)
     quick = greater if sign.startswith(">") else ~greater

@@ -308,10 +308,8 @@ def number_term(value: Column) -> Column:
 
     found = F.when(value["rank"] == INTEGER_RANK, typed_literal(exact_text(value["scaled"]), "integer"))
     found = found.when(value["rank"] == DECIMAL_RANK, typed_literal(exact_text(value["scaled"]), "decimal"))
-    found = found.when(
-        value["rank"] == FLOAT_RANK, typed_literal(_rust_text(value["double"].cast("float").cast("string")), "float")
-    )
-    return found.when(value["rank"] == DOUBLE_RANK, typed_literal(_rust_text(value["double"].cast("string")), "double"))
+    found = found.when(value["rank"] == FLOAT_RANK, typed_literal(_rust_text(value["double"], "float"), "float"))
+    return found.when(value["rank"] == DOUBLE_RANK, typed_literal(_rust_text(value["double"], "double"), "double"))
 
 
 def exact_text(scaled: Column) -> Column:
@@ -325,28 +323,53 @@ def exact_text(scaled: Column) -> Column:
     return F.concat(sign, F.regexp_replace(pointed, r"\.?0+$", ""))
 
 
-def _rust_text(java: Column) -> Column:
-    """Java's text of a float or double -> Rust's, which has no exponent."""
+def _rust_text(value: Column, kind: str) -> Column:
+    """A float or double as Rust writes it: the fewest digits that are read as the value, without an exponent.
+
+    Java 17 sometimes writes one digit more, which is taken off here, or another last digit, which stays.
+    """
     from pyspark.sql import functions as F
 
-    def body(text: Column) -> Column:
-        mantissa = F.ltrim(F.substring_index(text, "E", 1), F.lit("-"))
-        sign = F.when(F.startswith(text, F.lit("-")), "-").otherwise("")
-        digits = F.rtrim(F.replace(mantissa, F.lit("."), F.lit("")), F.lit("0"))
-        exponent = F.substring_index(text, "E", -1).try_cast("int")
-        point = exponent + F.instr(mantissa, ".") - 1
+    def written(x: Column) -> Column:
+        digits, point, sign = x["digits"], x["point"], x["sign"]
         large = F.when(F.length(digits) <= point, F.rpad(digits, point, F.lit("0"))).otherwise(
             F.concat(F.substring(digits, F.lit(1), point), F.lit("."), F.substring(digits, point + 1, F.lit(400)))
         )
         small = F.concat(F.lit("0."), F.repeat(F.lit("0"), -point), digits)
-        return (
-            F.when(text == "Infinity", "INF")
-            .when(text == "-Infinity", "-INF")
-            .when(F.contains(text, F.lit("E")), F.concat(sign, F.when(point > 0, large).otherwise(small)))
-            .otherwise(F.regexp_replace(text, r"\.0$", ""))
+        zero = F.when(digits == "", "0")
+        return F.concat(sign, zero.when(point > 0, large).otherwise(small))
+
+    def body(x: Column) -> Column:
+        text, digits, point = x["text"], x["digits"], x["point"]
+        cut = F.substring(digits, F.lit(1), F.length(digits) - 1)
+        up = F.lpad((cut.try_cast("bigint") + 1).cast("string"), F.length(cut), F.lit("0"))
+
+        def same(shorter: Column) -> Column:
+            read = F.concat(x["sign"], F.lit("0."), shorter, F.lit("E"), point.cast("string"))
+            return F.when(read.try_cast(kind) == x["value"], shorter)
+
+        shorter = F.coalesce(same(cut), same(up), digits)
+        chosen = F.when(F.length(digits) > (7 if kind == "float" else 15), shorter).otherwise(digits)
+        number_ = F.struct(x["sign"].alias("sign"), chosen.alias("digits"), point.alias("point"))
+        finite = let((TypedColumn(STRING, number_),), written)
+        special = F.when(text == "Infinity", "INF").when(text == "-Infinity", "-INF").when(text == "NaN", text)
+        return special.otherwise(finite)
+
+    def split(x: Column) -> Column:
+        mantissa = F.ltrim(F.substring_index(x["text"], "E", 1), F.lit("-"))
+        exponent = F.coalesce(F.substring_index(x["text"], "E", -1).try_cast("int"), F.lit(0))
+        return F.struct(
+            x["text"].alias("text"),
+            x["value"].alias("value"),
+            F.when(F.startswith(x["text"], F.lit("-")), "-").otherwise("").alias("sign"),
+            F.rtrim(F.replace(mantissa, F.lit("."), F.lit("")), F.lit("0")).alias("digits"),
+            (exponent + F.instr(mantissa, ".") - 1).alias("point"),
         )
 
-    return let((TypedColumn(STRING, java),), body)
+    typed = value.cast(kind)
+    java = F.when(value.isNotNull(), F.struct(typed.alias("value"), typed.cast("string").alias("text")))
+    parts = let((TypedColumn(STRING, java),), split)
+    return F.when(value.isNotNull(), let((TypedColumn(STRING, parts),), body))
 
 
 def cast_to(name: str, term: Column) -> Column:

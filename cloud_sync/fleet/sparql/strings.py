@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-_LANGUAGE_TAG = "^[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8})*$"
+_LANGUAGE_TAG = (  # RFC 5646, section 2.1, without the irregular tags
+    "^(?i:(?:[a-z]{2,3}(?:-[a-z]{3}){0,3}|[a-z]{4,8})(?:-[a-z]{4})?(?:-(?:[a-z]{2}|[0-9]{3}))?"
+    "(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*(?:-[0-9a-wyz](?:-[a-z0-9]{2,8})+)*(?:-x(?:-[a-z0-9]{1,8})+)?"
+    "|x(?:-[a-z0-9]{1,8})+)$"
+)
 _ABSOLUTE_IRI = (
     r"^[A-Za-z][A-Za-z0-9+.-]*:(?:[^\x00-\x20<>\"{}|^`\\%\x7f-\x9f\[\]]|%[0-9A-Fa-f]{2}|\[[0-9A-Fa-f:.]+\])*$"
 )

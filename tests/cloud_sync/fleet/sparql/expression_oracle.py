@@ -23,7 +23,7 @@ VARIABLES = ("a", "b", "c")
 
 _NUMBERS = {
     "integer": "0 1 -1 2 3 7 10 18 42 100 1000 9007199254740993 16777217 9223372036854775807 -9223372036854775808",
-    "decimal": "0.5 -0.5 1.5 2.5 -2.5 -2.51 0.1 0.3 3.333 1234.5678 0.000000000000000001 99999999999999999999.5 1.1",
+    "decimal": "0.5 -0.5 1.5 2.5 -2.5 -2.51 0.1 0.3 3.333 1234.5678 0.000000000000000001 9999999999999999999.5 1.1",
     "double": "0 -0 1 -1 0.1 0.5 -0.5 1.5 2.5 -2.5 1e300 1e-10 1e7 12345678.9 1e-320 9007199254740992 INF -INF NaN",
     "float": "0 -0 1 0.1 1.5 -2.5 16777216 3e38 1e-40 INF NaN 12345.678",
 }
@@ -165,15 +165,15 @@ def tree_and_constants(expression: str) -> tuple[Tree, list[str]]:
 
 
 def by_spark(
-    spark: SparkSession, rows: Rows, expressions: Sequence[str]
+    spark: SparkSession, rows: Rows, expressions: Sequence[str], conditions: Sequence[str] = ()
 ) -> tuple[list[list[str | None]], list[list[bool | None]]]:
-    """The term and the effective boolean value of each expression for each row. One job."""
+    """The terms of expressions, and the effective boolean values of conditions, for each row. One job."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 
     from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 
-    trees = [tree_and_constants(expression) for expression in expressions]
+    trees = [tree_and_constants(expression) for expression in (*expressions, *conditions)]
     constants = [text for _, found in trees for text in found]
     names = ("i", *VARIABLES, "constants")
     table = zip(names, (range(len(rows)), *zip(*rows, strict=True), [constants] * len(rows)), strict=True)
@@ -186,11 +186,12 @@ def by_spark(
             return F.col(part.name) if isinstance(part, Variable) else F.col("constants")[first + part.number]
 
         compiled = Expressions(term)
-        columns += [compiled.term(tree).alias(f"t{number}"), compiled.condition(tree).alias(f"c{number}")]
+        column = compiled.term(tree) if number < len(expressions) else compiled.condition(tree)
+        columns.append(column.alias(f"r{number}"))
         first += len(own)
     found = sorted(frame.select(*columns).collect(), key=lambda row: row["i"])
-    terms = [[row[f"t{number}"] for row in found] for number in range(len(trees))]
-    return terms, [[row[f"c{number}"] for row in found] for number in range(len(trees))]
+    results = [[row[f"r{number}"] for row in found] for number in range(len(trees))]
+    return results[: len(expressions)], results[len(expressions) :]
 
 
 def condition_by_store(store: ox.Store, expression: str, count: int) -> list[bool | None]:

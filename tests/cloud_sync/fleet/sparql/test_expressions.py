@@ -41,6 +41,9 @@ NAMED = {
 }
 """Expressions by subject; each is evaluated for every term of the corpus."""
 
+CONDITIONS = {"logic": "?a | ?a && ?b | if(?a, ?b, ?c)", "numbers": "?a + ?b", "strings": "str(?a) | strlen(?a)"}
+"""Expressions that are also evaluated as conditions."""
+
 
 @pytest.mark.parametrize("subject", NAMED)
 def test_store_and_spark_agree(spark: SparkSession, subject: str) -> None:
@@ -49,10 +52,12 @@ def test_store_and_spark_agree(spark: SparkSession, subject: str) -> None:
     rows = [(term, source.choice(terms), source.choice(terms)) for term in terms] + random_rows(source, terms, ROWS)
     store, texts = in_store(rows)
     expressions = NAMED[subject].split(" | ")
-    terms_found, truths = by_spark(spark, texts, expressions)
+    conditions = CONDITIONS.get(subject, "").split(" | ") if subject in CONDITIONS else []
+    results, truths = by_spark(spark, texts, expressions, conditions)
     wrong = []
-    for expression, found, truth in zip(expressions, terms_found, truths, strict=True):
+    for expression, found in zip(expressions, results, strict=True):
         wrong += differences(texts, expression, by_store(store, expression, len(texts)), found)
+    for expression, truth in zip(conditions, truths, strict=True):
         wrong += differences(texts, expression, condition_by_store(store, expression, len(texts)), truth)
     assert wrong == []
 
