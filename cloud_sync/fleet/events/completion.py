@@ -93,7 +93,7 @@ class Descriptions:
     def _add_snapshots(self, gateways: Sequence[str]) -> None:
         new = [one for one in snapshots_of(self._lake, gateways) if one not in self._snapshots]
         if new:
-            self._learn(add_snapshots(self._spark, self._lake, new, "live-snapshots"))
+            self._learn(add_snapshots(self._spark, self._lake, new, "snapshots-live"))
             self._snapshots.update(new)
 
     def _learn(self, batch: TableBatch) -> None:

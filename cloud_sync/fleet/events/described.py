@@ -182,7 +182,7 @@ def _cut(said: list[_Said]) -> Iterator[DescriptionVersion]:
     for since, until in pairwise(places):
         here = {one.triple: None for one in said if one.valid.since <= since and until <= one.valid.until}
         triples = tuple(sorted(here))
-        if last is not None and last.triples == triples and last.valid.until == since:
+        if last is not None and last.triples == triples:
             last = DescriptionVersion(ValidTime(last.valid.since, until), triples)
             continue
         if last is not None and last.triples:

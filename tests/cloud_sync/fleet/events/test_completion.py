@@ -4,16 +4,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
+import zstandard
 
 from lamplighter.cloud_sync.fleet.events import completion
 from lamplighter.cloud_sync.fleet.events.completion import Descriptions
 from lamplighter.cloud_sync.fleet.events.events import events
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, tables
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
-from lamplighter.engine.change_log import Record
+from lamplighter.engine.change_log import Record, SegmentName, encode
 from tests.cloud_sync.fleet.events.description_oracle import completed_events
-from tests.support.fleet_events import Key, Triple, collected, commit, record_frame
+from tests.support.fleet_events import Key, Triple, collected, commit, record_frame, triples_of
 from tests.support.small_lake import SmallFleet
 
 if TYPE_CHECKING:
@@ -167,3 +169,40 @@ def test_a_removal_of_what_is_not_known_ends_what_missing_records_replaced() -> 
     described.learn((1, 5), True, ("s", "<http://qudt.org/schema/qudt/hasUnit>", "C"))
     versions = described.versions()["s"]
     assert [[triple[2] for triple in one.triples if triple != stream] for one in versions] == [[], ["K"], ["C"], ["F"]]
+
+
+def test_a_snapshot_has_what_missing_records_said() -> None:
+    described = completion.DescribedStreams()
+    stream = ("s", f"<{completion.streams.v.RDF_TYPE}>", f"<{completion.streams.v.STREAM}>")
+    label = f"<{completion.streams.v.RDFS_LABEL}>"
+    for place, said in ((1, stream), (1, ("s", label, "old")), (7, stream), (7, ("s", label, "new"))):
+        described.learn((2, place), True, said)
+    described.learn_snapshot((2, 7))
+    described.learn_snapshot((1, 5))
+    versions = described.versions()["s"]
+    assert [(one.valid.since, [triple[2] for triple in one.triples if triple != stream]) for one in versions] == [
+        ((2, 1), ["old"]),
+        ((2, 7), ["new"]),
+    ]
+    # A snapshot without the stream ends it.
+    described.learn_snapshot((2, 9))
+    assert described.versions()["s"][-1].valid.until == (2, 9)
+
+
+def test_missing_segments_are_described_by_a_snapshot(spark: "SparkSession", tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    folder = Path(lake.path("snapshots", "gw-1"))
+    folder.mkdir(parents=True)
+    quads = commit(20, a=STREAM + OBSERVED + UNIT)
+    lines = encode(msgspec.structs.replace(quads, type="snapshot"))
+    descriptions = Descriptions(spark, lake)
+    (folder / str(SegmentName(1, 20, None))).write_bytes(zstandard.ZstdCompressor().compress(lines))
+    records = [commit(21, a=reading(1))]
+    bronze = tables.table(lake, "bronze")
+    written = bronze.write(
+        record_frame(spark, records), TableBatch(id="1", files=[], rows=0, segments=[f"gw-1/{SegmentName(1, 21, 21)}"])
+    )
+    descriptions.advance([written])
+    [found] = completed(spark, descriptions, records).values()
+    assert {triple[:3] for triple in found if not triple[3]} == set(triples_of(STREAM + OBSERVED + UNIT))
+    assert completed(spark, Descriptions(spark, lake), records) == completed(spark, descriptions, records)
