@@ -88,7 +88,7 @@ class Matcher:
             batch = self._staged(batch, chosen, followed)
         self._commit(batch)
         self._say(
-            f"matches {batch.id}: {counted(batch.rows, 'match', ',')} in {counted(len(chosen), 'segment', ',')}, "
+            f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of {counted(len(chosen), 'segment', ',')}, "
             f"{counted(len(followed), 'subscription', ',')}, {time.monotonic() - began:.1f} s"
         )
         return batch
@@ -137,7 +137,7 @@ class Matcher:
         if earlier:
             batch = self._staged(batch, earlier, new)
         self._commit(batch)
-        self._say(f"matches {batch.id}: {counted(batch.rows, 'match', ',')} in earlier segments")
+        self._say(f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of earlier segments")
 
     def _staged(
         self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
