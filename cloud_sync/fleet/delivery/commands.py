@@ -18,11 +18,12 @@ import msgspec
 from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchTable
-from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery, alone, read_states
+from lamplighter.cloud_sync.fleet.delivery.runner import FleetDelivery, read_states
 from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
 from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.orders import Orders, signing_key
@@ -68,11 +69,11 @@ async def deliver(
     allow_private: bool = False,
     orders: SendsOrders | None = None,
 ) -> None:
-    """Delivers the notifications of a lake until SIGTERM or SIGINT. Raises UpstreamError if another process does."""
+    """Delivers the notifications of a lake until SIGTERM or SIGINT. Raises BusyError if another process does."""
     registry = SubscriptionRegistry(lake)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(alone(lake))
-        reading, writing = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(2))
+        stack.enter_context(writing(lake, "subscriptions deliver", DELIVERY))
+        reader, writer = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(2))
         threads = SinkThreads(BLOCKING_MAX)
         stack.callback(threads.close)
         table = MatchTable(lake, time.monotonic)
@@ -82,8 +83,8 @@ async def deliver(
             table=table,
             cursors=Cursors(lake, table.last()),
             make=opener(threads, allow_private=allow_private, desk=desk),
-            reading=reading,
-            writing=writing,
+            reading=reader,
+            writing=writer,
             give_up_s=give_up_s,
         )
         delivery = FleetDelivery(parts, lambda: registry.all("active", "paused", "removed"))

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import hashlib
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,7 +14,7 @@ from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWork
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import Registered
-from lamplighter.engine.errors import GatewayError, UpstreamError
+from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
 
 logger = EventLogger(__name__)
@@ -33,7 +27,6 @@ STATES_S = 10.0
 GRACE_S = 15.0
 """How long deliveries under way may take when the process is told to end."""
 _ALL_ROWS = 2**62
-_LOCK = "subscriptions", "delivery.lock"
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,28 +243,3 @@ def read_states(lake: Lake) -> DeliveryStates | None:
         return msgspec.json.decode(lake.fs.cat_file(lake.path(*STATES)), type=DeliveryStates)
     except (FileNotFoundError, msgspec.MsgspecError):
         return None
-
-
-@contextlib.contextmanager
-def alone(lake: Lake) -> Iterator[None]:
-    """Holds the lock of a lake's delivery. Raises UpstreamError if another process has it.
-
-    The lock of a lake that is no local folder is only for the processes of this machine and user.
-    """
-    if lake.local:
-        path = Path(lake.path(*_LOCK))
-    else:
-        name = hashlib.sha256(lake.url.encode()).hexdigest()[:16]
-        path = Path(tempfile.gettempdir()) / f"lamplighter-delivery-{os.getuid()}" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UpstreamError(
-                f"{lake.url}: another process delivers the notifications of this lake; stop it, or let it work"
-            ) from error
-        yield
-    finally:
-        os.close(lock)

@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -53,8 +54,10 @@ def test_a_process_delivers_until_it_is_stopped_and_tells_its_states(
     process = started(lake)
     try:
         until(lambda: len(lines(out / "hot")) == 3, process)
-        assert main(["subscriptions", "deliver", lake.url]) == 2
-        assert "another process delivers the notifications of this lake" in capsys.readouterr().err
+        assert main(["subscriptions", "deliver", lake.url]) == 75
+        assert f"delivery is being written by lamplighter-fleet subscriptions deliver on {socket.gethostname()}" in (
+            capsys.readouterr().err
+        )
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=LONGEST_S)
         assert process.returncode == 0, said

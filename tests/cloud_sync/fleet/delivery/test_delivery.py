@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
-from lamplighter.cloud_sync.fleet.delivery.runner import alone, read_states
+from lamplighter.cloud_sync.fleet.delivery.runner import read_states
 from lamplighter.cloud_sync.fleet.delivery.sinks import UndeliveredError
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, WebhookSink
@@ -250,13 +250,6 @@ async def test_a_damaged_table_stops_nothing_but_itself_and_heals(lake: Lake) ->
         assert "part-0.parquet" in rig.state("hot", "one").last_error
         path.write_bytes(sound)
         await rig.until(lambda: script.accepted)
-
-
-def test_one_process_delivers_at_a_time(lake: Lake) -> None:
-    with alone(lake), pytest.raises(UpstreamError, match="another process delivers"), alone(lake):
-        pass
-    with alone(lake):
-        pass
 
 
 def test_states_that_are_damaged_are_none(lake: Lake) -> None:
