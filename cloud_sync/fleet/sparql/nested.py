@@ -53,7 +53,7 @@ _ROWS = "array<array<string>>"
 
 
 @dataclass(frozen=True)
-class Scope:
+class EventScope:
     """What is known at one place of the loops.
 
     terms: columns of the variables, null where unbound; certain: the variables that are bound for sure; new: whether a
@@ -71,7 +71,9 @@ class Scope:
     none: Column
     exceeded: Column
 
-    def bound(self, terms: Mapping[Variable, Column], sure: Iterable[Variable], new: Column | None = None) -> Scope:
+    def bound(
+        self, terms: Mapping[Variable, Column], sure: Iterable[Variable], new: Column | None = None
+    ) -> EventScope:
         """The scope with more terms. sure: those that are bound for sure; new: whether a new triple is used there."""
         return replace(
             self,
@@ -81,7 +83,7 @@ class Scope:
         )
 
 
-Then = Callable[[Scope], "Column"]
+Then = Callable[[EventScope], "Column"]
 """The rest of the query: scope -> array of its results."""
 
 
@@ -94,7 +96,7 @@ def rows(query: FleetQuery, triples: Column, graph: Column, constants: Column) -
     from pyspark.sql import functions as F
 
     none = F.array().cast(_ROWS)
-    scope = Scope(
+    scope = EventScope(
         terms={},
         certain=frozenset(),
         new=F.lit(False),
@@ -106,7 +108,7 @@ def rows(query: FleetQuery, triples: Column, graph: Column, constants: Column) -
     )
     null = F.lit(None).cast("string")
 
-    def row(found: Scope) -> Column:
+    def row(found: EventScope) -> Column:
         terms = [found.terms.get(Variable(name), null) for name in query.variables]
         return F.when(found.new, F.array(F.array(*terms).cast("array<string>"))).otherwise(none)
 
@@ -123,12 +125,12 @@ class Nested:
         self._constants = constants
         self._candidates: dict[tuple[Part | None, ...], Column] = {}
 
-    def compiled(self, scope: Scope, then: Then) -> Column:
+    def compiled(self, scope: EventScope, then: Then) -> Column:
         """The tree of the query."""
         patterns = [part for part in walk(self._query.tree) if isinstance(part, Pattern)]
         return self._selected(list(dict.fromkeys(map(fixed, patterns))), scope, then)
 
-    def _selected(self, wanted: Sequence[tuple[Part | None, ...]], scope: Scope, then: Then) -> Column:
+    def _selected(self, wanted: Sequence[tuple[Part | None, ...]], scope: EventScope, then: Then) -> Column:
         """Selects the triples with the constants of each pattern once for the event."""
         from pyspark.sql import functions as F
 
@@ -153,7 +155,7 @@ class Nested:
 
         return F.get(self._constants, F.lit(part.number)) if isinstance(part, Constant) else F.lit(part)
 
-    def expressions(self, scope: Scope) -> Expressions:
+    def expressions(self, scope: EventScope) -> Expressions:
         from pyspark.sql import functions as F
 
         null = F.lit(None).cast("string")
@@ -163,12 +165,12 @@ class Nested:
 
         return Expressions(term)
 
-    def condition(self, expression: Expression, scope: Scope) -> Column:
+    def condition(self, expression: Expression, scope: EventScope) -> Column:
         return self.expressions(scope).condition(parsed(expression, self._query.constants))
 
     # --- nodes ---
 
-    def _node(self, node: Node, scope: Scope, then: Then) -> Column:
+    def _node(self, node: Node, scope: EventScope, then: Then) -> Column:
         match node:
             case Bgp(patterns):
                 return self._patterns(patterns, scope, then)
@@ -188,7 +190,7 @@ class Nested:
                 return self._graph_named(name, inner, scope, then)
         raise AssertionError(node)
 
-    def _patterns(self, patterns: Sequence[Pattern], scope: Scope, then: Then) -> Column:
+    def _patterns(self, patterns: Sequence[Pattern], scope: EventScope, then: Then) -> Column:
         for expression in scope.waiting:
             if scope.certain.issuperset(expression.variables):
                 rest = replace(scope, waiting=_without(scope.waiting, expression))
@@ -199,12 +201,12 @@ class Nested:
         others = [pattern for pattern in patterns if pattern is not following]
         return self._pattern(following, scope, lambda found: self._patterns(others, found, then))
 
-    def _kept(self, expression: Expression, scope: Scope, then: Then) -> Column:
+    def _kept(self, expression: Expression, scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
         return F.when(self.condition(expression, scope), then(scope)).otherwise(scope.none)
 
-    def _pattern(self, pattern: Pattern, scope: Scope, then: Then) -> Column:
+    def _pattern(self, pattern: Pattern, scope: EventScope, then: Then) -> Column:
         """A loop over the triples that match a pattern."""
         from pyspark.sql import functions as F
 
@@ -236,12 +238,12 @@ class Nested:
             )
         return looped if in_graph is None else F.when(in_graph, looped).otherwise(scope.none)
 
-    def _agrees(self, variable: Variable, term: Column, scope: Scope) -> Column:
+    def _agrees(self, variable: Variable, term: Column, scope: EventScope) -> Column:
         """Whether a term is compatible with a variable of the scope."""
         known = scope.terms[variable]
         return term == known if variable in scope.certain else known.isNull() | (term == known)
 
-    def _in_graph(self, name: Part | None, scope: Scope) -> Column | None:
+    def _in_graph(self, name: Part | None, scope: EventScope) -> Column | None:
         """Whether the event's graph is the one of a pattern; None if the pattern matches in any graph."""
         if name is None:
             return None
@@ -250,7 +252,7 @@ class Nested:
         named = self._graph.isNotNull()
         return named & self._agrees(name, self._graph, scope) if name in scope.terms else named
 
-    def _joined(self, node: Node, scope: Scope, then: Then) -> Column:
+    def _joined(self, node: Node, scope: EventScope, then: Then) -> Column:
         """The join of the scope with a node."""
         if pushable(node, frozenset(scope.terms) - scope.graphs):
             return self._node(node, scope, then)
@@ -260,7 +262,7 @@ class Nested:
         return self._each(self._solutions(node, names, alone), names, certain(node), scope, then)
 
     def _solutions(
-        self, node: Node, names: Sequence[Variable], scope: Scope, conditions: Sequence[Expression] = ()
+        self, node: Node, names: Sequence[Variable], scope: EventScope, conditions: Sequence[Expression] = ()
     ) -> Column:
         """The join of the scope with a node as an array of structs: the variables of these names, new, exceeded.
 
@@ -270,7 +272,7 @@ class Nested:
 
         null = F.lit(None).cast("string")
 
-        def last(found: Scope) -> Column:
+        def last(found: EventScope) -> Column:
             return self._all_kept(
                 conditions, found, lambda one: _solution([one.terms.get(n, null) for n in names], one.new)
             )
@@ -283,13 +285,13 @@ class Nested:
         )
         return self._joined(node, inner, last)
 
-    def _all_kept(self, expressions: Sequence[Expression], scope: Scope, then: Then) -> Column:
+    def _all_kept(self, expressions: Sequence[Expression], scope: EventScope, then: Then) -> Column:
         if not expressions:
             return then(scope)
         return self._kept(expressions[0], scope, lambda found: self._all_kept(expressions[1:], found, then))
 
     def _each(
-        self, solutions: Column, names: Sequence[Variable], sure: Iterable[Variable], scope: Scope, then: Then
+        self, solutions: Column, names: Sequence[Variable], sure: Iterable[Variable], scope: EventScope, then: Then
     ) -> Column:
         """The rest of the query for each solution that is compatible with the scope. sure: variables that all bind."""
         from pyspark.sql import functions as F
@@ -312,7 +314,7 @@ class Nested:
 
         return let(solutions, loop)
 
-    def _union(self, left: Node, right: Node, scope: Scope, then: Then) -> Column:
+    def _union(self, left: Node, right: Node, scope: EventScope, then: Then) -> Column:
         """One array of the solutions of both sides, so that the rest of the query occurs once."""
         from pyspark.sql import functions as F
 
@@ -321,7 +323,7 @@ class Nested:
         found = F.concat(self._solutions(left, names, scope), self._solutions(right, names, scope))
         return self._each(found, names, certain(both), scope, then)
 
-    def _optional(self, node: Node, conditions: Sequence[Expression], scope: Scope, then: Then) -> Column:
+    def _optional(self, node: Node, conditions: Sequence[Expression], scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
         names = _ordered(node)
@@ -333,11 +335,11 @@ class Nested:
         )
         return self._each(found, names, (), scope, then)
 
-    def _filtered(self, node: Node, expression: Expression, scope: Scope, then: Then) -> Column:
+    def _filtered(self, node: Node, expression: Expression, scope: EventScope, then: Then) -> Column:
         early = certain(node).issuperset(expression.variables)
         inner = replace(scope, waiting=(*scope.waiting, expression)) if early else scope
 
-        def last(found: Scope) -> Column:
+        def last(found: EventScope) -> Column:
             waiting = _without(found.waiting, expression)
             if early and len(waiting) == len(found.waiting):
                 return then(found)  # evaluated already
@@ -345,7 +347,7 @@ class Nested:
 
         return self._node(node, inner, last)
 
-    def _assigned(self, variable: Variable, expression: Expression, scope: Scope, then: Then) -> Column:
+    def _assigned(self, variable: Variable, expression: Expression, scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
         def known(term: Column) -> Column:
@@ -357,7 +359,7 @@ class Nested:
 
         return let(self.expressions(scope).term(parsed(expression, self._query.constants)), known)
 
-    def _values(self, node: Values, scope: Scope, then: Then) -> Column:
+    def _values(self, node: Values, scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
         null = F.lit(None).cast("string")
@@ -368,7 +370,7 @@ class Nested:
         none = F.array().cast(f"array<{_struct(len(node.variables))}>")
         return self._each(F.concat(none, *found), node.variables, certain(node), scope, then)
 
-    def _graph_named(self, name: Part, node: Node, scope: Scope, then: Then) -> Column:
+    def _graph_named(self, name: Part, node: Node, scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
         inner = scope
