@@ -48,6 +48,7 @@ class WarmPlaces:
         self._lake = lake
         self._say = say
         self.folder = Path(lake.path("notifications"))
+        self.folder.mkdir(parents=True)
         SubscriptionRegistry(lake).add(NAME, QUERY, deliver=[FilesSink(url=str(self.folder))])
         say(f"{NAME}: every temperature above {DEGREES} degrees, of any gateway, as lines of files in {self.folder}")
 
