@@ -186,7 +186,7 @@ def test_the_example_of_the_document_runs(
 ) -> None:
     text = (ROOT / "docs" / "fleet-subscriptions.md").read_text()
     [query] = re.findall(r"^```sparql\n(.*?)^```$", text, re.M | re.S)
-    [block] = re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S)
+    block, *_ = re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S)
     (tmp_path / "co2.rq").write_text(query)
     monkeypatch.chdir(tmp_path)
     for line in block.splitlines():
