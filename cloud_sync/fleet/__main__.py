@@ -46,6 +46,7 @@ _CLOUD = frozenset(
         "prometheus_client",
         "py4j",
         "pyarrow",
+        "pyoxigraph",
         "pyspark",
         "s3fs",
     )

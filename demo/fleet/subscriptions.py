@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
-from lamplighter.cloud_sync.fleet.subscriptions.matcher import ORDER_WAIT_S, Matcher
+from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S
 from lamplighter.demo.fleet.checks import Check, same
 from lamplighter.demo.fleet.gateways import RealGateway
 from lamplighter.engine.errors import UpstreamError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
-from lamplighter.cloud_sync.fleet.subscriptions.matcher import ORDER_WAIT_S, Matcher
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
 from lamplighter.engine.errors import ConfigurationError
 
@@ -55,6 +55,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def once(spark: SparkSession, lake: Lake, order_wait_s: float) -> None:
     """Ingests and matches everything that has landed."""
+    from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
+
     await_end(ingest(spark, lake, say=_say))
     matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say)
     while matcher.advance() is not None:
@@ -70,6 +72,8 @@ def keep_matching(
 
     The stream ingests one batch while the one before is matched. Raises UpstreamError if the stream ends by itself.
     """
+    from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
+
     query = ingest(spark, lake, continuous_s=every_s, say=_say)
     matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say)
     try:

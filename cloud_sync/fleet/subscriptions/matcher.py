@@ -23,14 +23,13 @@ from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_quer
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, in_order, matches
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
-from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ChosenSegment, SegmentOrder
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S, ChosenSegment, SegmentOrder
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ORDER_WAIT_S = 60.0
 SEGMENTS_MAX = 2000
 """Segments of one batch."""
 _SEGMENTS_OF_EMPTY_MAX = 10_000
