@@ -46,7 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("timeout") is None:
             limit_s = max((_TIER_LIMIT_S.get(mark.name, _LIMIT_S) for mark in item.iter_markers()), default=_LIMIT_S)
             item.add_marker(pytest.mark.timeout(limit_s))
-    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+    # A command takes a session that is there, so the tests of commands without one come before it.
+    items.sort(
+        key=lambda item: (not item.nodeid.startswith(_LONGEST), "spark" in getattr(item, "fixturenames", ())),
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

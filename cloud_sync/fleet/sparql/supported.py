@@ -252,9 +252,9 @@ def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], re
                 raise refusals.refused(
                     token, f"a path {kinds.get(token.text, f'of variable length ({token.text})')}", cure
                 )
-            case Graph(name, inner) if isinstance(name, Variable) and name in _assigned(inner):
-                what = f"GRAPH ?{name.name} around an assignment of ?{name.name}"
-                raise refusals.refused(_variable(body, name.name), what, "assign outside of the GRAPH")
+            case Graph(name, inner) if isinstance(name, Variable) and _unlike_the_store(name, inner):
+                what = f"GRAPH ?{name.name} around VALUES or an assignment of ?{name.name}"
+                raise refusals.refused(_variable(body, name.name), what, "write it outside of the GRAPH")
             case Expression():
                 _check_expression(part, body, constants, refusals)
     if patterns > PATTERNS_MAX:
@@ -290,9 +290,9 @@ def _check_expression(
         raise refusals.refused(token, error.construct, error.cure) from error
 
 
-def _assigned(node: Node) -> set[Variable]:
-    found = {part.variable for part in walk(node) if isinstance(part, Extend)}
-    return found.union(*(part.variables for part in walk(node) if isinstance(part, Values)))
+def _unlike_the_store(name: Variable, node: Node) -> bool:
+    """Whether the store gives the name of a GRAPH another meaning than SPARQL: VALUES alone leave it unbound."""
+    return any(isinstance(part, Values) or (isinstance(part, Extend) and part.variable == name) for part in walk(node))
 
 
 def _variable(body: Sequence[Token], name: str) -> Token:

@@ -37,7 +37,8 @@ REFUSED = {
     "SELECT ?s { ?s ?p ?o FILTER(<urn:f>(?o)) }": "line 1, column 29: the function <urn:f>",
     "BASE <urn:x> SELECT (IRI('a') AS ?i) { ?s ?p ?o }": "line 1, column 22: IRI with a BASE",
     "SELECT ?s { VALUES ?s { <urn:a> } }": "line 1, column 1: a query without a triple pattern",
-    "SELECT ?s { ?s ?p ?o GRAPH ?g { VALUES ?g { <urn:g> } } }": "line 1, column 28: GRAPH ?g around an assignment",
+    "SELECT ?s { ?s ?p ?o GRAPH ?g { VALUES ?g { <urn:g> } } }": "line 1, column 28: GRAPH ?g around VALUES",
+    "SELECT ?s { ?s ?p ?o GRAPH ?g { BIND(?o AS ?g) } }": "line 1, column 28: GRAPH ?g around VALUES",
     "SELECT ?s { ?s ?p ?o OPTIONAL { ?s ?q ?x OPTIONAL { ?x ?r ?o } } }": (
         "line 1, column 19: an OPTIONAL that is not well-designed (?o)"
     ),
