@@ -106,11 +106,7 @@ class MatchTable:
 
     def written(self, batch: str) -> float | None:
         """When a batch was written, in seconds since 1970; None if the file system does not tell."""
-        try:
-            found = self._lake.fs.modified(self._lake.path(self._batches.name, "_batches", f"{batch}.json"))
-        except (NotImplementedError, FileNotFoundError):
-            return None
-        return float(found.timestamp())
+        return self._lake.modified(self._batches.name, "_batches", f"{batch}.json")
 
     def waiting(self, subscription: str, position: MatchPosition, until: str) -> int:
         """The number of matches of a subscription after a position, up to the end of a batch."""

@@ -68,6 +68,16 @@ class Lake:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, data)
 
+    def modified(self, *parts: str) -> float | None:
+        """When a file was written, in seconds since 1970; None if it is gone.
+
+        Some file systems of fsspec do not tell times and raise NotImplementedError; it is None for those too.
+        """
+        try:
+            return float(self.fs.modified(self.path(*parts)).timestamp())
+        except (NotImplementedError, FileNotFoundError):
+            return None
+
     def names(self, *parts: str) -> list[str]:
         """Names in a folder, sorted; none if it does not exist."""
         try:

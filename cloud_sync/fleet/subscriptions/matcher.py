@@ -167,9 +167,9 @@ class Matcher:
         return records.where(F.array_contains(F.lit(sorted(segments)), F.col("segment")))
 
     def _age_s(self, segment: str) -> float:
-        """Seconds since a segment landed."""
-        landed = self._lake.fs.modified(self._lake.path("segments", *segment.split("/")))
-        return self._wall() - float(landed.timestamp())
+        """Seconds since a segment landed. A segment of unknown age waits for nothing."""
+        landed = self._lake.modified("segments", *segment.split("/"))
+        return float("inf") if landed is None else self._wall() - landed
 
     def _batch(self, *, segments: list[str] | None = None, caught_up: list[str] | None = None) -> TableBatch:
         """The next batch, without rows yet. The numbers of batches ascend, also after some were merged."""

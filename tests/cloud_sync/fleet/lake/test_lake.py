@@ -25,3 +25,12 @@ def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
     (tmp_path / "bronze" / "_batches" / "two.json").write_text("{")
     with pytest.raises(ConfigurationError, match=r"two\.json: not a manifest: .*; remove it, and write"):
         bronze.all()
+
+
+def test_the_time_of_a_file_is_unknown_if_it_is_gone_or_the_file_system_tells_none(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    lake.write(b"x", "segments", "one")
+    assert lake.modified("segments", "one") == pytest.approx((tmp_path / "segments" / "one").stat().st_mtime)
+    assert lake.modified("segments", "other") is None
+    # This one has the method of fsspec's base class.
+    assert Lake("data://lake").modified("segments", "one") is None
