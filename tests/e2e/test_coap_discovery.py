@@ -96,7 +96,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
     site.add_resource(["lamp"], lamp)
     site.add_resource([".well-known", "core"], aiocoap.resource.WKCResource(site.get_resources_as_linkheader))
     port = free_udp_port()
-    context = await aiocoap.Context.create_server_context(site, bind=("127.0.0.1", port))
+    context = await aiocoap.Context.create_server_context(site, bind=("127.0.0.1", port), transports=["udp6"])
     settings = CoapSettings(networks=LOOPBACK, server=CoapServerSettings(port=0))
     try:
         with GatewayProcess(folder, coap={"networks": LOOPBACK}) as gateway:
