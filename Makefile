@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 
 .DEFAULT_GOAL := help
-.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet lock clean
+.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ bench: $(VENV)/run.stamp $(PAGE) ## LAMP, ROAD and the rest of benchmarks/README
 
 bench-fleet: $(VENV)/test.stamp ## what the fleet's tables and jobs cost on Spark, beside DuckDB; ARGS="--sizes 1 2" for a part
 	@$(BIN)/python -m benchmarks.fleet $(ARGS)
+
+bench-fleet-subscriptions: $(VENV)/test.stamp ## what fleet subscriptions cost on Spark; ARGS="osma-csma latency" for some parts
+	@$(BIN)/python -m benchmarks.fleet_subscriptions $(ARGS)
 
 format: $(VENV)/test.stamp ## lay the code out
 	@$(BIN)/ruff check --fix .
