@@ -40,7 +40,7 @@ PAPER_RATIO = 5.43
 
 
 @dataclass
-class Result:
+class PartResult:
     """What a part found. series: for the plots, by name."""
 
     note: str
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if all(limit["met"] for limit in limits) else 1
 
 
-def run_part(name: str, bench: Bench) -> Result:
+def run_part(name: str, bench: Bench) -> PartResult:
     """Measures and prints one part."""
     say(name)
     before = os.getloadavg()[0]
@@ -135,7 +135,7 @@ def run_part(name: str, bench: Bench) -> Result:
 # --- the two plans
 
 
-def _osma_csma(bench: Bench) -> Result:
+def _osma_csma(bench: Bench) -> PartResult:
     """Pellegrino 2013, 5, Fig. 2 (a) and (b): one subscription of five patterns; (d): one that accepts all events."""
     rows = [["events", "query", "OSMA us", "CSMA us", "CSMA / OSMA", "wall s"]]
     ratios: dict[str, list[float]] = {}
@@ -161,7 +161,7 @@ def _osma_csma(bench: Bench) -> Result:
                 series.setdefault(f"{plan}, {name}", []).append((size, cost.cpu / size))
             rows.append([f"{size:,}", name, *_us(costs.values(), size), f"{ratio:.2f}", _walls(costs.values())])
     note = f"{report.table(rows)}\n\npaper: {PAPER_RATIO} times the throughput, by median over 1 to 25 peers"
-    return Result(
+    return PartResult(
         note,
         [target("CSMA / OSMA, 5 patterns, by median", median(ratios["5 patterns"]), 4, at_least=True)],
         {name: points for name, points in series.items() if "5 patterns" in name},
@@ -185,7 +185,7 @@ def _csma(frame: "DataFrame", query: FleetQuery) -> "DataFrame":
 # --- growing numbers
 
 
-def _events(bench: Bench) -> Result:
+def _events(bench: Bench) -> PartResult:
     """Fine subscriptions; cost over the number of events in a batch."""
     subscribed = workload.followed([workload.fine_query(number) for number in range(bench.sizes(1000)[0])])
     rows = [["events", "CPU s", "us an event", "events per core-second", "wall s"]]
@@ -200,10 +200,10 @@ def _events(bench: Bench) -> Result:
         f"{report.table(rows)}\n\n{len(subscribed):,} subscriptions; straight line: {fixed:.2f} s a batch and "
         f"{slope * 1e6:.1f} us an event, furthest off {off * 100:.0f} %"
     )
-    return Result(note, [target("events: furthest from a straight line", off * 100, 15, " %")])
+    return PartResult(note, [target("events: furthest from a straight line", off * 100, 15, " %")])
 
 
-def _subscriptions(bench: Bench) -> Result:
+def _subscriptions(bench: Bench) -> PartResult:
     """Subscriptions of one shape, on as many matches whatever their number, and on matches that grow with it."""
     size = bench.sizes(50_000)[0]
     counts = (1, 10) if bench.quick else (1, 10, 100, 1000, 10_000)
@@ -241,14 +241,14 @@ def _subscriptions(bench: Bench) -> Result:
         "(Pellegrino 2013, 5, Fig. 2 (c))"
     )
     names = {"same": "same matches", "growing": "growing matches", "chains": "5 patterns, all match"}
-    return Result(
+    return PartResult(
         note,
         [target("cost of an event, 1,000 subscriptions / 10", growth, 2, " times")],
         {names[kind]: points for kind, points in series.items()},
     )
 
 
-def _shapes(bench: Bench) -> Result:
+def _shapes(bench: Bench) -> PartResult:
     """Subscriptions of different shapes: each has a plan of its own, which costs the driver time in every batch."""
     small, large = (10, 100) if bench.quick else (1000, 50_000)
     counts = (2, 4) if bench.quick else (1, 10, 30, 100)
@@ -275,10 +275,10 @@ def _shapes(bench: Bench) -> Result:
                 _walls((one, other)),
             ]
         )
-    return Result(report.table(rows))
+    return PartResult(report.table(rows))
 
 
-def _stages(bench: Bench) -> Result:
+def _stages(bench: Bench) -> PartResult:
     """Where the cost of an event goes: each stage contains those above it."""
     size = bench.sizes(100_000)[0]
     subscribed = workload.followed([workload.fine_query(number) for number in range(bench.sizes(1000)[0])])
@@ -296,10 +296,10 @@ def _stages(bench: Bench) -> Result:
     for name, cost in costs.items():
         rows.append([name, *_us([cost, Cost(cost.cpu - before)], size), f"{cost.wall:.1f}"])
         before = cost.cpu
-    return Result(f"{report.table(rows)}\n\n{size:,} events, {len(subscribed):,} subscriptions")
+    return PartResult(f"{report.table(rows)}\n\n{size:,} events, {len(subscribed):,} subscriptions")
 
 
-def _partitions(bench: Bench) -> Result:
+def _partitions(bench: Bench) -> PartResult:
     """One and two cores."""
     size = bench.sizes(200_000)[0]
     subscribed = workload.followed([workload.fine_query(number) for number in range(bench.sizes(1000)[0])])
@@ -311,13 +311,13 @@ def _partitions(bench: Bench) -> Result:
         cost = bench.medians({f"{cores} cores": lambda frame=frame: _match(frame, subscribed)})[f"{cores} cores"]  # type: ignore[misc]
         walls.append(cost.wall)
         rows.append([f"{cores}", *_us([cost], size), f"{cost.wall:.2f}", f"{size / cost.wall:,.0f}"])
-    return Result(f"{report.table(rows)}\n\ntwo cores are {walls[0] / walls[1]:.2f} times as fast as one (wall)")
+    return PartResult(f"{report.table(rows)}\n\ntwo cores are {walls[0] / walls[1]:.2f} times as fast as one (wall)")
 
 
-def _latency(bench: Bench) -> Result:
+def _latency(bench: Bench) -> PartResult:
     """File landed -> notification written."""
     found = latency(bench.folder / "latency", seconds=3 if bench.quick else 60, rate=100 if bench.quick else 1000)
-    return Result(found.text, [target("landed -> notification written, p95", found.p95_s, 3, " s")])
+    return PartResult(found.text, [target("landed -> notification written, p95", found.p95_s, 3, " s")])
 
 
 def _match(frame: "DataFrame", subscribed: Sequence[FollowedSubscription]) -> None:
@@ -348,7 +348,7 @@ def _walls(costs: Any) -> str:
     return ", ".join(f"{cost.wall:.1f}" for cost in costs)
 
 
-def _draw(results: Mapping[str, Result], folder: Path) -> None:
+def _draw(results: Mapping[str, PartResult], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, title, x_name in (
         ("osma-csma", "One subscription of 5 patterns", "events in a batch"),
@@ -359,7 +359,7 @@ def _draw(results: Mapping[str, Result], folder: Path) -> None:
             (folder / f"fleet-{name}.svg").write_text(text)
 
 
-PARTS: dict[str, Callable[[Bench], Result]] = {
+PARTS: dict[str, Callable[[Bench], PartResult]] = {
     "osma-csma": _osma_csma,
     "events": _events,
     "subscriptions": _subscriptions,
