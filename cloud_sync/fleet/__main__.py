@@ -28,6 +28,7 @@ MODULES = (
     f"{_FLEET}.tables.export",
     f"{_FLEET}.tables.compact",
     f"{_FLEET}.subscriptions.commands",
+    f"{_FLEET}.subscriptions.explain",
     f"{_FLEET}.delivery.commands",
     f"{_FLEET}.subscriptions.match_command",
     f"{_FLEET}.package",

@@ -251,7 +251,7 @@ def _list(arguments: argparse.Namespace) -> int:
         title = f"lake {arguments.lake}: {counted(count, 'subscription')}"
         print(text_table(title, _COLUMNS, map(_row, found.records), count, count))
     for broken in found.broken:
-        print(f"lamplighter-fleet subscriptions: {_printable(broken.reason)}", file=sys.stderr)
+        print(f"lamplighter-fleet subscriptions: {printable(broken.reason)}", file=sys.stderr)
     return 1 if found.broken else 0
 
 
@@ -280,7 +280,7 @@ def _show(arguments: argparse.Namespace) -> int:
         "query:",
         *record.query.splitlines(),
     ]
-    print("\n".join(map(_printable, lines)))
+    print("\n".join(map(printable, lines)))
     return 0
 
 
@@ -288,5 +288,6 @@ def _moment(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """The text without control characters, for a terminal."""
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

@@ -156,10 +156,12 @@ class MadeUpQuery:
     all_variables: str
 
 
-def made_up_queries(random: Random, variants: int, refused: Counter[str]) -> list[MadeUpQuery]:
+def made_up_queries(
+    random: Random, variants: int, refused: Counter[str], make: type[QueryMaker] = QueryMaker
+) -> list[MadeUpQuery]:
     """Queries of one shape with different constants. refused: counts the reasons why texts were not taken."""
     while True:
-        maker = QueryMaker(random)
+        maker = make(random)
         where = maker.group()
         names = [*VARIABLES, "?b", "?g"]
         projection = random.choice(("*", "*", " ".join(random.sample(names, random.randint(1, 3))), "ASK"))
