@@ -31,6 +31,7 @@ MODULES = (
     f"{_FLEET}.subscriptions.explain",
     f"{_FLEET}.delivery.commands",
     f"{_FLEET}.subscriptions.match_command",
+    f"{_FLEET}.deletion.commands",
     f"{_FLEET}.package",
     "lamplighter.demo.fleet",
 )

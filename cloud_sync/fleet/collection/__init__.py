@@ -2,5 +2,5 @@
 
 collector: `lamplighter-fleet collect`, a round over all gateways and an answer for each object; segment_check: checks
 one object by its content; landing: puts it into the lake or into quarantine; manifest: the collector's ledger (SQLite);
-missing: ranges of records that have not landed.
+missing: ranges of records that have not landed; forgetting: takes a gateway out of the ledger.
 """

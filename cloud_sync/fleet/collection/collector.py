@@ -45,6 +45,7 @@ from lamplighter.cloud_sync.fleet.collection.manifest import (
 )
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.collection.segment_check import CHAIN, GATEWAY, Bounds, is_time, printable
+from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.subcommands import add_command
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
@@ -69,10 +70,22 @@ _PROGRESS_S = 2.0
 class Tally(Counter[str]):
     """Counters of a round: ``landed``, ``known``, ``quarantined``, ``snapshots``, ``incomplete`` (an object without its
     seal, or a seal without its object), ``ignored`` (unknown names), ``released`` (from quarantine), ``failed`` (could
-    not be read or answered), ``left`` (gateways with more objects than one turn takes), ``gateways``, ``bytes``."""
+    not be read or answered), ``left`` (gateways with more objects than one turn takes), ``forgotten`` (gateways whose
+    data is kept out), ``gateways``, ``bytes``."""
 
     def __str__(self) -> str:
-        names = ("landed", "known", "quarantined", "snapshots", "incomplete", "ignored", "released", "failed", "left")
+        names = (
+            "landed",
+            "known",
+            "quarantined",
+            "snapshots",
+            "incomplete",
+            "ignored",
+            "released",
+            "failed",
+            "left",
+            "forgotten",
+        )
         told = [
             counted(self[name], "snapshot") if name == "snapshots" else f"{self[name]} {name}"
             for name in names
@@ -179,6 +192,7 @@ class Collector:
         self.problems = []
         with self._disk():
             gateways = self._source.folders()
+            forgotten = ForgottenGateways.of_folder(self._lake)
             unanswered: dict[str, list[tuple[str, Object]]] = {}
             for path, found in self.manifest.unanswered():
                 unanswered.setdefault(path.partition("/")[0], []).append((path, found))
@@ -187,6 +201,9 @@ class Collector:
                     continue
                 if not GATEWAY.fullmatch(gateway):
                     tally["ignored"] += 1
+                    continue
+                if gateway in forgotten:
+                    tally["forgotten"] += 1
                     continue
                 tally["gateways"] += 1
                 spent = _Spent(gateway, self._turn, self._monotonic, tally, progress)

@@ -185,6 +185,8 @@ class Landing:
         landed = self._manifest.landed(seal.gw, seal.epoch, seal.first, seal.last)
         for other in landed:
             theirs = self._lake / SEGMENTS / seal.gw / str(SegmentName(seal.epoch, *other.range))
+            if not theirs.exists():
+                continue  # retention has removed the file, and its records must not come back
             differing = _differing(
                 zip(itertools.count(seal.first), lines(file, self._bounds), strict=False),
                 zip(itertools.count(other.first), lines(theirs, self._bounds), strict=False),

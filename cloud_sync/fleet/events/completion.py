@@ -51,7 +51,9 @@ class Descriptions:
         had = self._facts.all()
         self._named = {source for batch in had for source in batch.sources}
         self._snapshots = {segment for batch in had for segment in batch.segments}
-        self._batches = 1 + max((int(one.id[5:]) for one in had if one.id.startswith("live-")), default=0)
+        # A batch with the number of a replaced one would not count.
+        names = {name for one in had for name in (one.id, *one.replaces)}
+        self._batches = 1 + max((int(name[5:]) for name in names if name.startswith("live-")), default=0)
         self._unnamed: list[str] = []
         for batch in self._facts.live():
             self._learn(batch)

@@ -20,6 +20,14 @@ class Lake:
 
     url: str
 
+    @classmethod
+    def existing(cls, url: str) -> Lake:
+        """A lake with something in it. Raises ConfigurationError for others, such as a path with a typing error."""
+        lake = cls(url)
+        if not lake.names():
+            raise ConfigurationError(f"lake {url!r}: there is no lake; correct the path, or collect into it first")
+        return lake
+
     @cached_property
     def _opened(self) -> tuple[Any, str]:
         text = self.url

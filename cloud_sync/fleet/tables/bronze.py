@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch, locks
+from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
@@ -89,6 +90,7 @@ class Ingest:
         self.bronze: Batches = table(lake, "bronze")
         self._say = say
         self._known: set[str] | None = None
+        self._forgotten = ForgottenGateways.of(lake)
 
     def batch(self, lines: DataFrame, name: str) -> TableBatch | None:
         """Writes a batch with the segments of these lines. None if they have nothing new."""
@@ -97,7 +99,10 @@ class Ingest:
         rows = self._segments(frame.sparkSession, staged)
         others = self._segments_of_others(name)
         refused = [Refused(segment, why) for segment, row in rows.items() if (why := _wrong(segment, row)) is not None]
-        left_out = {one.segment for one in refused} | rows.keys() & others
+        # Of a forgotten gateway nothing is written, not even a name.
+        unwanted = {segment for segment in rows if segment.partition("/")[0] in self._forgotten}
+        refused = [one for one in refused if one.segment not in unwanted]
+        left_out = {one.segment for one in refused} | rows.keys() & others | unwanted
         new = sorted(rows.keys() - left_out)
         for one in refused:
             self._say(f"refused {one.segment}: {one.reason}")
@@ -148,11 +153,16 @@ class Ingest:
 
 
 def unread(lake: Lake) -> list[str]:
-    """Landed segments that are in no batch: refused ones, and those of which nothing could be read."""
+    """Landed segments that are in no batch: refused ones, and those of which nothing could be read.
+
+    Those of forgotten gateways are not among them.
+    """
     known = {segment for batch in table(lake, "bronze").all() for segment in batch.segments}
+    forgotten = ForgottenGateways.of(lake)
     landed = [
         f"{gateway}/{name}"
         for gateway in lake.names("segments")
+        if gateway not in forgotten
         for name in lake.names("segments", gateway)
         if segment_name(name) is not None
     ]

@@ -79,8 +79,9 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    lake = Lake(arguments.lake)
-    with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER):
+    lake = Lake.existing(arguments.lake)
+    # The leftovers of `matches` are removed too.
+    with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY):
         spark = session.of_arguments(arguments, "compact")
         compact(spark, lake, lambda line: print(line, file=sys.stderr, flush=True))
     return 0

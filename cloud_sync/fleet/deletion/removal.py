@@ -1,0 +1,104 @@
+"""All places of a lake, in an order in which every step can be repeated after a kill; and the audit record.
+
+The tombstone of a gateway comes first, so nothing of it enters while the rest is removed. Landed files go before
+bronze, so that `ingest` does not read them again; bronze goes before what is made from it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from lamplighter.cloud_sync.fleet.collection.forgetting import forget_gateway
+from lamplighter.cloud_sync.fleet.deletion import landed, notified, rewriting
+from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
+from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
+from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS
+
+RESULTS = "results"
+Counts = dict[str, int]
+Say = Callable[[str], None]
+
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`<lake>/deletions/<time>-<number>.json`. gateway: keyed hash (lake.forgotten); before: of a retention, RFC 3339.
+
+    removed: rows, lines and files by place. ended: None while it runs, or if it was killed; a repetition has a record
+    of its own. complete: whether all sinks could be reached.
+    """
+
+    v: int = 1
+    began: str
+    ended: str | None = None
+    gateway: str | None = None
+    before: str | None = None
+    removed: Counts = {}
+    complete: bool = True
+
+
+def counts(lake: Lake, selection: Selection, say: Say = lambda line: None) -> Counts:
+    """What a removal would remove: rows of tables, lines of notifications, and files."""
+    found: Counts = {kind: len(landed.landed(lake, kind, selection)) for kind in ("segments", "snapshots")}
+    if isinstance(selection, OfGateway):
+        found["quarantine"] = len(lake.names("quarantine", selection.gateway))
+    for name in SCHEMAS:
+        found[name] = rewriting.rows_to_remove(lake, name, selection)
+    if isinstance(selection, OutdatedRecords):
+        found["facts"] = rewriting.collapse(lake, selection, dry_run=True)
+    found["dead letters"] = notified.remove_dead_letters(lake, selection, dry_run=True)
+    found["delivered files"], _ = notified.remove_delivered(lake, selection, say, dry_run=True)
+    found[RESULTS] = len(lake.fs.find(lake.path(RESULTS))) if lake.names(RESULTS) else 0
+    return found
+
+
+def forget(lake: Lake, gateway: str, say: Say, now: Callable[[], datetime]) -> AuditRecord:
+    """Removes a gateway, and keeps it out from now on. Hold all locks of the lake."""
+    selection = OfGateway(gateway)
+    forgotten = ForgottenGateways.of(lake)
+    forgotten.write(lake, gateway, _text(now()))
+    return _remove(lake, selection, AuditRecord(began=_text(now()), gateway=forgotten.hashed(gateway)), say, now)
+
+
+def retain(
+    lake: Lake, selection: OutdatedRecords, before: datetime, say: Say, now: Callable[[], datetime]
+) -> AuditRecord:
+    """Removes what is up to the cuts. Hold all locks of the lake."""
+    return _remove(lake, selection, AuditRecord(began=_text(now()), before=_text(before)), say, now)
+
+
+def _remove(
+    lake: Lake, selection: Selection, record: AuditRecord, say: Say, now: Callable[[], datetime]
+) -> AuditRecord:
+    name = f"{record.began.replace(':', '')}-{secrets.token_hex(4)}.json"
+    record = msgspec.structs.replace(record, removed=counts(lake, selection))
+    lake.write(msgspec.json.encode(record) + b"\n", FOLDER, name)
+    for kind in ("segments", "snapshots"):
+        landed.remove_landed(lake, kind, selection)
+    if isinstance(selection, OfGateway):
+        landed.remove_folders(lake, selection.gateway)
+        landed.forget_in_checkpoint(lake, selection.gateway)
+        if lake.local:
+            forget_gateway(Path(lake.path()), selection.gateway)
+    for table in SCHEMAS:
+        rewriting.rewrite(lake, table, selection)
+        say(f"{table}: {record.removed[table]} rows removed")
+    if isinstance(selection, OutdatedRecords):
+        rewriting.collapse(lake, selection)
+        rewriting.collapse_streams(lake, selection)
+    notified.remove_dead_letters(lake, selection)
+    _, whole = notified.remove_delivered(lake, selection, say)
+    if lake.names(RESULTS):
+        lake.fs.rm(lake.path(RESULTS), recursive=True)
+        say(f"{RESULTS}: removed; run lamplighter-fleet jobs all {lake.url}")
+    record = msgspec.structs.replace(record, ended=_text(now()), complete=whole)
+    lake.write(msgspec.json.encode(record) + b"\n", FOLDER, name)
+    return record
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

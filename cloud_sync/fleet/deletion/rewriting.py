@@ -1,0 +1,238 @@
+"""Rewrites the batches of a table without the removed rows, with pyarrow.
+
+A batch keeps its id, so what refers to it stays valid. New files are written beside the old ones; then the manifest is
+replaced, which is atomic; then files that no manifest names are removed. After a kill, a repetition continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+
+from lamplighter.cloud_sync.fleet.deletion.selection import OutdatedRecords, Selection
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.tables.facts import name_of
+from lamplighter.engine.errors import UpstreamError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FACT = ("gw", "s", "p", "o", "g")
+
+
+def rows_to_remove(lake: Lake, name: str, selection: Selection) -> int:
+    """The number of rows of a table that a selection removes."""
+    batches = table(lake, name)
+    return sum(_count(batches, file, name, selection) for batch in batches.live() for file in batch.files)
+
+
+def rewrite(lake: Lake, name: str, selection: Selection) -> int:
+    """Removes rows and segments from every batch of a table. Returns the number of rows.
+
+    Rows of `matches` are blanked, because the cursors of delivery count rows.
+    """
+    batches = table(lake, name)
+    removed = 0
+    for batch in batches.all():
+        files: list[str] = []
+        lost = 0
+        for file in batch.files:
+            count = _count(batches, file, name, selection)
+            lost += count
+            files += [file] if count == 0 else _without(batches, file, name, selection)
+        rows = batch.rows if name == "matches" else batch.rows - lost
+        kept = msgspec.structs.replace(
+            batch,
+            files=files,
+            rows=rows,
+            segments=[one for one in batch.segments if not _leaves(name, one, selection)],
+            refused=[one for one in batch.refused if not selection.segment(one.segment)],
+        )
+        if kept != batch:
+            batches.commit(kept)
+        removed += lost
+    remove_unnamed(batches)
+    return removed
+
+
+def _leaves(name: str, segment: str, selection: Selection) -> bool:
+    # The segments of facts are snapshots.
+    return selection.snapshot(segment) if name == "facts" else selection.segment(segment)
+
+
+def _count(batches: Batches, file: str, name: str, selection: Selection) -> int:
+    import pyarrow.compute as pc
+
+    columns = selection.columns(name)
+    if not columns:
+        return 0
+    found = 0
+    for rows in _row_groups(batches, file, columns):
+        found += int(pc.sum(selection.removed(name, rows)).as_py() or 0)
+    return found
+
+
+def _without(batches: Batches, file: str, name: str, selection: Selection) -> list[str]:
+    """Writes a file with the other rows. Returns its name; none if no row is left."""
+
+    def kept(rows: pa.Table) -> pa.Table:
+        import pyarrow.compute as pc
+
+        gone = selection.removed(name, rows)
+        return _blanked(rows, gone) if name == "matches" else rows.filter(pc.invert(gone))
+
+    return written(batches, file.rpartition("/")[0], map(kept, _row_groups(batches, file)))
+
+
+def _blanked(rows: pa.Table, gone: Any) -> pa.Table:
+    """The same number of rows; those that are gone belong to no subscription and have no values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for number, field in enumerate(rows.schema):
+        blank = pa.scalar("" if field.name == "subscription" else None, field.type)
+        if pa.types.is_nested(field.type):
+            numbers = pa.array(range(rows.num_rows), pa.int64())
+            column = rows.column(number).take(pc.if_else(gone, pa.scalar(None, pa.int64()), numbers))
+        else:
+            column = pc.if_else(gone, blank, rows.column(number))
+        rows = rows.set_column(number, field.with_nullable(True), column)
+    return rows
+
+
+def written(batches: Batches, folder: str, parts: Iterator[pa.Table]) -> list[str]:
+    """Writes rows to a new file in a folder of the table. Returns its name; none without rows."""
+    from pyarrow.parquet import ParquetWriter
+
+    name = f"{folder}/part-{uuid4().hex}.parquet"
+    with contextlib.ExitStack() as opened:
+        writer: Any = None
+        for part in parts:
+            if part.num_rows:
+                if writer is None:
+                    batches.lake.fs.makedirs(batches.lake.path(batches.name, folder), exist_ok=True)
+                    file = opened.enter_context(batches.lake.fs.open(batches.lake.path(batches.name, name), "wb"))
+                    writer = opened.enter_context(ParquetWriter(file, part.schema, compression="zstd"))
+                writer.write_table(part)
+    return [] if writer is None else [name]
+
+
+def _row_groups(batches: Batches, file: str, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    path = batches.lake.path(batches.name, file)
+    try:
+        with batches.lake.fs.open(path, "rb") as opened:
+            parquet = ParquetFile(opened)
+            for number in range(parquet.num_row_groups):
+                yield parquet.read_row_group(number, columns).replace_schema_metadata(None)
+    except (pa.ArrowException, FileNotFoundError) as error:
+        raise UpstreamError(
+            f"{path}: not readable: {error}; restore it, or remove the manifest of its batch"
+        ) from error
+
+
+def remove_unnamed(batches: Batches) -> None:
+    """Removes the files of a table that no manifest names. No other process may read or write."""
+    fs, lake = batches.lake.fs, batches.lake
+    named = {file for batch in batches.all() for file in batch.files}
+    for folder in [name for name in lake.names(batches.name) if name.startswith("batch=")]:
+        names = lake.names(batches.name, folder)
+        live = {name for name in names if f"{folder}/{name}" in named}
+        if not live:
+            fs.rm(lake.path(batches.name, folder), recursive=True)
+            continue
+        for name in names:
+            of = name.removeprefix(".").removesuffix(".crc")
+            if name not in live and of not in live and not name.startswith("_"):
+                fs.rm(lake.path(batches.name, folder, name), recursive=True)
+
+
+# --- descriptions --------------------------------------------------------------------------------------------
+
+
+def collapse(lake: Lake, selection: OutdatedRecords, *, dry_run: bool = False) -> int:
+    """Replaces the facts up to the cuts by those that still hold there, stated at the cut. Returns how many go.
+
+    One manifest replaces all others, so a kill leaves the old facts or the new ones.
+    """
+    import pyarrow as pa
+
+    facts = table(lake, "facts")
+    live = facts.live()
+    parts = [part for batch in live for file in batch.files for part in _row_groups(facts, file)]
+    if not parts or not selection.cuts:
+        return 0
+    before = pa.concat_tables(parts)
+    after = _still_valid(before, selection)
+    if not dry_run and after != before:
+        id = f"retained-{name_of(one.id for one in live)}"
+        facts.commit(
+            TableBatch(
+                id=id,
+                files=written(facts, f"batch={id}", iter([after])),
+                rows=after.num_rows,
+                replaces=sorted({one.id for one in live} | {name for one in live for name in one.replaces}),
+                segments=sorted({name for one in live for name in one.segments if not selection.snapshot(name)}),
+                sources=sorted({name for one in live for name in one.sources}),
+            )
+        )
+    if not dry_run:
+        facts.sweep()
+    return int(before.num_rows - after.num_rows)
+
+
+def collapse_streams(lake: Lake, selection: OutdatedRecords) -> None:
+    """Lets the versions of streams that are valid at a cut begin there, as their facts do.
+
+    Otherwise `silver` would find them changed, and write all observations again.
+    """
+    streams = table(lake, "streams")
+    for batch in streams.all():
+        parts = [part for file in batch.files for part in _row_groups(streams, file)]
+        moved = [_moved(part, selection) for part in parts]
+        if parts != moved:
+            files = written(streams, f"batch={batch.id}", iter(moved))
+            streams.commit(msgspec.structs.replace(batch, files=files))
+    remove_unnamed(streams)
+
+
+def _still_valid(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
+    """FACTS: of those up to a cut, the quads that hold there, each as it was added."""
+    import pyarrow as pa
+
+    old = selection.up_to(rows, "epoch", "seq").to_pylist()
+    values = list(zip(*(rows.column(name).to_pylist() for name in (*_FACT, "epoch", "seq", "added")), strict=True))
+    first: dict[tuple[Any, ...], int] = {}
+    for number in sorted((number for number, is_old in enumerate(old) if is_old), key=lambda one: values[one][5:]):
+        if values[number][7]:
+            first.setdefault(values[number][:5], number)  # snapshots state it again
+        else:
+            first.pop(values[number][:5], None)
+    stay = set(first.values())
+    kept = rows.filter(pa.array([not is_old or number in stay for number, is_old in enumerate(old)], pa.bool_()))
+    return _moved(kept, selection)
+
+
+def _moved(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
+    """The rows, with the place of the cut instead of an earlier one."""
+    import pyarrow as pa
+
+    if not selection.cuts:
+        return rows
+    cuts = selection.cuts
+    places = [
+        max((epoch, seq), cuts[gw].records) if gw in cuts else (epoch, seq)
+        for gw, epoch, seq in zip(*(rows.column(name).to_pylist() for name in ("gw", "epoch", "seq")), strict=True)
+    ]
+    for part, name in enumerate(("epoch", "seq")):
+        number = rows.schema.get_field_index(name)
+        field = rows.schema.field(number)
+        rows = rows.set_column(number, field, pa.chunked_array([pa.array([one[part] for one in places], field.type)]))
+    return rows

@@ -1,0 +1,118 @@
+"""What is removed: from rows of the tables, segments, snapshots and notifications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lamplighter.engine.change_log import segment_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Place = tuple[int, int]
+"""Epoch and sequence."""
+
+_LAST = {"gateway_health": ("epoch", "last_seq"), "streams": ("until_epoch", "until_seq")}
+"""The columns of a row's last record, where they are not epoch and seq."""
+
+
+class Selection(Protocol):
+    """What a deletion or retention removes."""
+
+    def columns(self, table: str) -> list[str]:
+        """The columns that `removed` needs; none if the table stays as it is."""
+        ...
+
+    def removed(self, table: str, rows: pa.Table) -> Any:
+        """A boolean array: which of these rows are removed."""
+        ...
+
+    def segment(self, segment: str) -> bool:
+        """Whether a segment, `<gateway>/<name>`, is removed."""
+        ...
+
+    def snapshot(self, snapshot: str) -> bool:
+        """Whether a snapshot, `<gateway>/<name>`, is removed."""
+        ...
+
+    def notification(self, gateway: str, place: Place) -> bool:
+        """Whether a notification of an event at a record is removed."""
+        ...
+
+
+@dataclass(frozen=True)
+class OfGateway:
+    """Everything of one gateway."""
+
+    gateway: str
+
+    def columns(self, table: str) -> list[str]:
+        return ["gw"]
+
+    def removed(self, table: str, rows: pa.Table) -> Any:
+        import pyarrow.compute as pc
+
+        return pc.fill_null(pc.equal(rows.column("gw"), self.gateway), False)
+
+    def segment(self, segment: str) -> bool:
+        return segment.rpartition("/")[0] == self.gateway
+
+    def snapshot(self, snapshot: str) -> bool:
+        return self.segment(snapshot)
+
+    def notification(self, gateway: str, place: Place) -> bool:
+        return gateway == self.gateway
+
+
+@dataclass(frozen=True)
+class Cut:
+    """records: the last record that is removed. snapshot: older ones are removed; None: none are."""
+
+    records: Place
+    snapshot: Place | None
+
+
+@dataclass(frozen=True)
+class OutdatedRecords:
+    """The records of each gateway up to a cut. Descriptions of streams stay: `rewriting.collapsed` merges them."""
+
+    cuts: Mapping[str, Cut]
+
+    def columns(self, table: str) -> list[str]:
+        return [] if table == "facts" else ["gw", *_LAST.get(table, ("epoch", "seq"))]
+
+    def removed(self, table: str, rows: pa.Table) -> Any:
+        epoch, seq = _LAST.get(table, ("epoch", "seq"))
+        return self.up_to(rows, epoch, seq)
+
+    def up_to(self, rows: pa.Table, epoch: str, seq: str) -> Any:
+        """Which rows are at or before the cuts, by their columns gw and these."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = sorted(self.cuts)
+        number = pc.index_in(rows.column("gw"), pa.array(names, pa.string()))
+        cut_epoch = pc.take(pa.array([self.cuts[name].records[0] for name in names], pa.int64()), number)
+        cut_seq = pc.take(pa.array([self.cuts[name].records[1] for name in names], pa.int64()), number)
+        of_row = rows.column(epoch).cast(pa.int64())
+        within = pc.or_kleene(
+            pc.less(of_row, cut_epoch),
+            pc.and_kleene(pc.equal(of_row, cut_epoch), pc.less_equal(rows.column(seq), cut_seq)),
+        )
+        return pc.fill_null(within, False)
+
+    def segment(self, segment: str) -> bool:
+        gateway, _, text = segment.rpartition("/")
+        name, cut = segment_name(text), self.cuts.get(gateway)
+        return name is not None and name.last is not None and cut is not None and (name.epoch, name.last) <= cut.records
+
+    def snapshot(self, snapshot: str) -> bool:
+        gateway, _, text = snapshot.rpartition("/")
+        name, cut = segment_name(text), self.cuts.get(gateway)
+        return name is not None and cut is not None and cut.snapshot is not None and name[:2] < cut.snapshot
+
+    def notification(self, gateway: str, place: Place) -> bool:
+        cut = self.cuts.get(gateway)
+        return cut is not None and place <= cut.records
