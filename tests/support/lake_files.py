@@ -1,5 +1,6 @@
 """What is in the files of a lake: their bytes, and what is behind compression."""
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +28,8 @@ def _pages(path: Path) -> Iterator[bytes]:
     data = path.read_bytes()
     at = data.find(b"\x28\xb5\x2f\xfd")
     while at >= 0:
-        try:
+        with contextlib.suppress(zstandard.ZstdError):  # these four bytes may be within a page
             yield zstandard.ZstdDecompressor().decompressobj().decompress(data[at:])
-        except zstandard.ZstdError:
-            pass  # these four bytes are within a page
         at = data.find(b"\x28\xb5\x2f\xfd", at + 4)
 
 
