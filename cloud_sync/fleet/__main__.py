@@ -32,6 +32,7 @@ MODULES = (
     f"{_FLEET}.delivery.commands",
     f"{_FLEET}.subscriptions.match_command",
     f"{_FLEET}.deletion.commands",
+    f"{_FLEET}.subscriptions.push_command",
     f"{_FLEET}.package",
     "lamplighter.demo.fleet",
 )

@@ -1,4 +1,4 @@
-"""Locks of a lake: one writer of bronze, of silver and of matches at a time, and one delivery.
+"""Locks of a lake: one writer of bronze, of silver and of matches at a time, one delivery and one push.
 
 On a folder the lock is the kernel's (flock) on `locks/<table>.lock`. It ends with its process, however that ends. On
 object storage it is a lease, `locks/<table>/<number>.json`: who creates the next number has it (a conditional write),
@@ -22,7 +22,7 @@ import msgspec
 from lamplighter.cloud_sync.fleet.lake.folder import Lake
 from lamplighter.engine.errors import BusyError, UpstreamError
 
-BRONZE, SILVER, MATCHES, DELIVERY = "bronze", "silver", "matches", "delivery"
+BRONZE, SILVER, MATCHES, DELIVERY, PUSH = "bronze", "silver", "matches", "delivery", "push"
 LEASE_S = 120.0
 RENEW_S = 30.0
 _FOLDER = "locks"

@@ -16,6 +16,7 @@ from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.commands import printable
 from lamplighter.cloud_sync.fleet.subscriptions.index import BranchEntry
 from lamplighter.cloud_sync.fleet.subscriptions.planner import SubscriptionPlan, plan
+from lamplighter.cloud_sync.fleet.subscriptions.push import confirmations, read_pushed
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.engine.errors import ConfigurationError, RequestError
@@ -53,10 +54,10 @@ def _run(arguments: argparse.Namespace) -> int:
         wanted, faults = [registry.get(arguments.id)], []
     else:
         wanted = list(records)
-    gateways = lake.names("segments")
+    gateways, orders = lake.names("segments"), read_pushed(lake)
     for record in wanted:
         try:
-            one = plan(record, gateways, {}, records)
+            one = plan(record, gateways, confirmations(orders, record), records)
         except RequestError as error:
             if len(wanted) == 1:
                 raise

@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
             raise ConfigurationError(f"--{name.replace('_', '-')} {value}: use seconds from 0 on")
     lake = Lake(arguments.lake)
     spark = session.of_arguments(arguments, "match")
-    with locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES), _stopped() as stopping:
+    with locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES), stopped() as stopping:
         if arguments.every is None:
             once(spark, lake, arguments.order_wait)
         else:
@@ -87,7 +87,7 @@ def keep_matching(
 
 
 @contextmanager
-def _stopped() -> Iterator[threading.Event]:
+def stopped() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set."""
     event = threading.Event()
     before = {number: signal.signal(number, lambda *_: event.set()) for number in (signal.SIGTERM, signal.SIGINT)}

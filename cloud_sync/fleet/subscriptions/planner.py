@@ -20,6 +20,7 @@ from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.sparql.algebra import Constant, Part, Variable
 from lamplighter.ontology import vocabulary as v
 
+UNTOLD = "it has not been told of the subscription; run `lamplighter-fleet subscriptions push`"
 GATEWAY_QUERY_BYTES_MAX = 128 * 1024
 """Of the query for gateways. An order has at most 256 KiB, in JSON."""
 _DESCRIBED = frozenset(
@@ -74,8 +75,7 @@ def plan(
     reasons = spark_reasons(record, query)
     pushed = None if reasons else gateway_query(query)
     wanted = [name for name in sorted(gateways) if chosen(record, name)]
-    why = "the subscription stays on Spark" if reasons else "it has not been told of the subscription"
-    found = [GatewayPlan(name, why if reasons else confirmed.get(name, why)) for name in wanted]
+    found = [GatewayPlan(name, "; ".join(reasons) or confirmed.get(name, UNTOLD)) for name in wanted]
     followed = [FollowedSubscription(record, query), *_followed(record, others)]
     branches = [row for row in entries(followed) if row.subscription == record.id]
     return SubscriptionPlan(record, query, pushed, tuple(reasons), tuple(found), tuple(branches))
