@@ -101,7 +101,7 @@ ROOMS = {
         {"metrics"},
         {"tables"},
         {"sparql", "events"},
-        {"subscriptions"},
+        {"queries", "subscriptions"},
         {"delivery", "deletion", "jobs"},
         {"report"},
         {"__main__"},

@@ -25,6 +25,7 @@ MODULES = (
     f"{_FLEET}.jobs",
     f"{_FLEET}.report",
     f"{_FLEET}.tables.state",
+    f"{_FLEET}.queries.command",
     f"{_FLEET}.tables.export",
     f"{_FLEET}.tables.compact",
     f"{_FLEET}.subscriptions.commands",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from lamplighter.engine.errors import ConfigurationError
 
 
 def add_command(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
@@ -32,3 +35,17 @@ def add_group(commands: Any, name: str, text: str) -> Any:
     if name in commands.choices:
         return next(one for one in commands.choices[name]._actions if isinstance(one, argparse._SubParsersAction))
     return add_command(commands, name, text).add_subparsers(title="commands", required=True, dest="subcommand")
+
+
+def small_text(path: Path, most: int) -> str:
+    """The text of a file of at most so many bytes. Raises ConfigurationError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise ConfigurationError(f"{path}: it has more than {most} bytes; use another file")
+        return data.decode()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}; name a file that can be read") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8: {error}; correct the file") from error

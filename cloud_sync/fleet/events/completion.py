@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet.events.described import DescribedStreams, DescriptionVersion
 from lamplighter.cloud_sync.fleet.events.events import DELETED, TRIPLES
-from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.tables import streams
-from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, snapshots_of
+from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, snapshot_facts, snapshots_of
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.terms import Term
 
@@ -37,79 +37,37 @@ _BARE = "ARRAY<STRUCT<s: STRING, p: STRING, o: STRING>>"
 _VERSION = f"gw STRING, subject STRING, from_epoch INT, from_seq BIGINT, to_epoch INT, to_seq BIGINT, said {_BARE}"
 _FACT = ("gw", "epoch", "seq", "added", "s", "p", "o", "g")
 _EVENT_KEY = ("gw", "epoch", "seq", "change", "graph")
+_Fact = tuple[str, int, int, bool, Term, Term, Term, Term | None]
 
 
-class Descriptions:
-    """The descriptions of all streams of a lake. `silver` may run at the same time; only one process may use this."""
+class KnownDescriptions:
+    """The descriptions of the streams that it has learnt."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
         self._lake = lake
         self._facts = table(lake, "facts")
         self._gateways: dict[str, DescribedStreams] = defaultdict(DescribedStreams)
-        self._ends: dict[tuple[str, int], int] = {}
-        had = self._facts.all()
-        self._named = {source for batch in had for source in batch.sources}
-        self._snapshots = {segment for batch in had for segment in batch.segments}
-        # A batch with the number of a replaced one would not count.
-        names = {name for one in had for name in (one.id, *one.replaces)}
-        self._batches = 1 + max((int(name[5:]) for name in names if name.startswith("live-")), default=0)
-        self._unnamed: list[str] = []
-        for batch in self._facts.live():
-            self._learn(batch)
-        self._add_snapshots(lake.names("snapshots"))
 
-    def advance(self, ingested: Iterable[TableBatch]) -> None:
-        """Learns what batches of bronze say of streams. ingested: those that count; the known ones are left out."""
-        known = self._named.union(self._unnamed)
-        new = [one for one in ingested if one.id not in known and not (one.replaces and known.issuperset(one.replaces))]
-        if not new:
-            return
-        sources = [*self._unnamed, *(one.id for one in new)]
-        frame = streams.facts(table(self._lake, "bronze").read(self._spark, new))
-        # A batch without rows stays without a manifest, and the next one takes its folder.
-        name = f"live-{self._batches:09d}"
-        batch = self._facts.stage(frame, TableBatch(id=name, files=[], rows=0, sources=sources), files=1)
-        if batch.rows or len(sources) >= UNNAMED_MAX:
-            self._learn(self._facts.commit(batch))
-            self._named.update(sources)
-            self._batches += 1
-            self._unnamed = []
-        else:
-            self._unnamed = sources
-        self._add_snapshots(sorted(self._behind_a_hole(new)))
+    def learn(self, batch: TableBatch) -> None:
+        """Learns the facts of a batch of the table `facts`."""
+        self._learn_facts(self._rows(batch))
+        self._learn_snapshots(batch.segments)
 
-    def _behind_a_hole(self, batches: Iterable[TableBatch]) -> set[str]:
-        """Gateways of which a new segment does not follow the known ones. Snapshots may have what is missing."""
-        found = set()
-        for text in sorted(segment for batch in batches for segment in batch.segments):
-            gateway, _, file = text.rpartition("/")
-            name = segment_name(file)
-            if name is not None and name.last is not None:
-                end = self._ends.get((gateway, name.epoch), 0)
-                if name.first > end + 1:
-                    found.add(gateway)
-                self._ends[gateway, name.epoch] = max(end, name.last)
-        return found
-
-    def _add_snapshots(self, gateways: Sequence[str]) -> None:
-        new = [one for one in snapshots_of(self._lake, gateways) if one not in self._snapshots]
-        if new:
-            self._learn(add_snapshots(self._spark, self._lake, new, "snapshots-live"))
-            self._snapshots.update(new)
-
-    def _learn(self, batch: TableBatch) -> None:
-        for gateway, epoch, seq, added, s, p, o, graph in self._rows(batch):
+    def _learn_facts(self, rows: Iterable[_Fact]) -> None:
+        for gateway, epoch, seq, added, s, p, o, graph in rows:
             if graph is None:
                 triple = (intern(s), intern(p), intern(o))
                 self._gateways[gateway].learn((epoch, seq), added, triple)
-        for text in batch.segments:
+
+    def _learn_snapshots(self, snapshots: Iterable[str]) -> None:
+        for text in snapshots:
             gateway, _, file = text.rpartition("/")
             name = segment_name(file)
             if name is not None:
                 self._gateways[gateway].learn_snapshot((name.epoch, name.first))
 
-    def _rows(self, batch: TableBatch) -> Iterator[tuple[str, int, int, bool, Term, Term, Term, Term | None]]:
+    def _rows(self, batch: TableBatch) -> Iterator[_Fact]:
         """The facts of a batch. Read without Spark, whose jobs cost more."""
         from pyarrow.parquet import ParquetFile
 
@@ -174,6 +132,90 @@ class Descriptions:
             if gateway in self._gateways:
                 for one in self._gateways[gateway].versions().get(subject, ()):
                     yield gateway, subject, one
+
+
+class Descriptions(KnownDescriptions):
+    """The descriptions of all streams of a lake. `silver` may run at the same time; only one process may use this."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        super().__init__(spark, lake)
+        self._ends: dict[tuple[str, int], int] = {}
+        had = self._facts.all()
+        self._named = {source for batch in had for source in batch.sources}
+        self._snapshots = {segment for batch in had for segment in batch.segments}
+        # A batch with the number of a replaced one would not count.
+        names = {name for one in had for name in (one.id, *one.replaces)}
+        self._batches = 1 + max((int(name[5:]) for name in names if name.startswith("live-")), default=0)
+        self._unnamed: list[str] = []
+        for batch in self._facts.live():
+            self.learn(batch)
+        self._add_snapshots(lake.names("snapshots"))
+
+    def advance(self, ingested: Iterable[TableBatch]) -> None:
+        """Learns what batches of bronze say of streams. ingested: those that count; the known ones are left out."""
+        new = _not_in(ingested, self._named.union(self._unnamed))
+        if not new:
+            return
+        sources = [*self._unnamed, *(one.id for one in new)]
+        frame = streams.facts(table(self._lake, "bronze").read(self._spark, new))
+        # A batch without rows stays without a manifest, and the next one takes its folder.
+        name = f"live-{self._batches:09d}"
+        batch = self._facts.stage(frame, TableBatch(id=name, files=[], rows=0, sources=sources), files=1)
+        if batch.rows or len(sources) >= UNNAMED_MAX:
+            self.learn(self._facts.commit(batch))
+            self._named.update(sources)
+            self._batches += 1
+            self._unnamed = []
+        else:
+            self._unnamed = sources
+        self._add_snapshots(sorted(self._behind_a_hole(new)))
+
+    def _behind_a_hole(self, batches: Iterable[TableBatch]) -> set[str]:
+        """Gateways of which a new segment does not follow the known ones. Snapshots may have what is missing."""
+        found = set()
+        for text in sorted(segment for batch in batches for segment in batch.segments):
+            gateway, _, file = text.rpartition("/")
+            name = segment_name(file)
+            if name is not None and name.last is not None:
+                end = self._ends.get((gateway, name.epoch), 0)
+                if name.first > end + 1:
+                    found.add(gateway)
+                self._ends[gateway, name.epoch] = max(end, name.last)
+        return found
+
+    def _add_snapshots(self, gateways: Sequence[str]) -> None:
+        new = [one for one in snapshots_of(self._lake, gateways) if one not in self._snapshots]
+        if new:
+            self.learn(add_snapshots(self._spark, self._lake, new, "snapshots-live"))
+            self._snapshots.update(new)
+
+
+class PastDescriptions(KnownDescriptions):
+    """The descriptions in some batches of bronze and in all snapshots. It writes nothing: facts that neither `silver`
+    nor the matcher has found yet are looked for in bronze."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, ingested: Sequence[TableBatch]) -> None:
+        super().__init__(spark, lake)
+        had = self._facts.all()
+        for batch in live_of(had):
+            self.learn(batch)
+        new = _not_in(ingested, {source for batch in had for source in batch.sources})
+        if new:
+            self._learn_frame(streams.facts(table(lake, "bronze").read(spark, new)))
+        known = {segment for batch in had for segment in batch.segments}
+        snapshots = [one for one in snapshots_of(lake, lake.names("snapshots")) if one not in known]
+        if snapshots:
+            self._learn_frame(snapshot_facts(spark, lake, snapshots))
+            self._learn_snapshots(snapshots)
+
+    def _learn_frame(self, facts: DataFrame) -> None:
+        rows: Iterable[Any] = facts.select(*_FACT).toLocalIterator()
+        self._learn_facts(rows)
+
+
+def _not_in(ingested: Iterable[TableBatch], known: set[str]) -> list[TableBatch]:
+    """The batches of bronze that are neither known themselves nor made of known ones."""
+    return [one for one in ingested if one.id not in known and not (one.replaces and known.issuperset(one.replaces))]
 
 
 def _by_slots(events: DataFrame, versions: DataFrame) -> DataFrame:

@@ -1,7 +1,8 @@
 """The plan with one join for each triple pattern, over quads in rows of their own.
 
-It serves to compare with `osma`, and for queries over history, where the triples of a solution may come from different
-events. Source: Pellegrino 2013, 4.1, where a subscription is matched in as many steps as it has patterns.
+It serves to compare with `osma`, and for queries over the history and the state of a fleet, where the triples of a
+solution may come from different commits and gateways. Source: Pellegrino 2013, 4.1, where a subscription is matched in
+as many steps as it has patterns.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from lamplighter.engine.sparql.algebra import (
     Values,
     Variable,
     certain,
+    walk,
 )
 
 if TYPE_CHECKING:
@@ -43,13 +45,15 @@ EVENT_KEY = ("gw", "epoch", "seq", "graph", "change")
 
 
 def solutions(quads: DataFrame, query: FleetQuery, key: Sequence[str] = EVENT_KEY) -> DataFrame:
-    """The solutions of a query that use a new triple.
+    """The solutions of a query.
 
-    quads: a row for each triple, with the columns of key, ``graph`` (null for the default graph), ``s``, ``p``, ``o``
-        and ``new``; without a column ``new``, all are.
-    key: columns that are equal in all triples of a solution. An empty key joins on terms only.
+    quads: a row for each triple, with the columns of key, ``graph`` (null for the default graph), ``s``, ``p`` and
+        ``o``. With a column ``new``, only the solutions that use a new triple.
+    key: columns that are equal in all triples of a solution; an empty key joins on terms only. With ``graph``, each key
+        is an event, one graph that patterns match with and without GRAPH. Without it, each key is an RDF dataset:
+        patterns outside of GRAPH match the default graph (SPARQL 1.1 Query, section 13). Each quad occurs once in it.
     Result: the columns of key, and ``row ARRAY<STRING>`` as of `osma.solutions`, without its bounds.
-    Raises UnsupportedRequestError for a GRAPH without triple patterns if the key has no graph.
+    Raises UnsupportedRequestError for a GRAPH inside of a GRAPH if the key has no graph.
     """
     from pyspark.sql import functions as F
 
@@ -58,7 +62,8 @@ def solutions(quads: DataFrame, query: FleetQuery, key: Sequence[str] = EVENT_KE
     terms = [found.terms.get(Variable(name), null) for name in query.variables]
     row = F.array(*terms).cast("array<string>").alias("row")
     keys = [column.alias(name) for name, column in found.keys.items()]
-    return found.frame.where(found.new).select(*keys, row)
+    frame = found.frame.where(found.new) if "new" in quads.columns else found.frame
+    return frame.select(*keys, row)
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,14 @@ class Relation:
 class _Joins:
     """Compiles a tree from its leaves up, as SPARQL defines its meaning."""
 
-    def __init__(self, quads: DataFrame, query: FleetQuery, key: Sequence[str]) -> None:
+    def __init__(
+        self, quads: DataFrame, query: FleetQuery, key: Sequence[str], numbers: Iterator[int] | None = None
+    ) -> None:
+        """numbers: for names of columns."""
         self._quads = quads
         self._query = query
         self._key = tuple(key)
-        self._numbers: Iterator[int] = count()
+        self._numbers = count() if numbers is None else numbers
 
     def relation(self, node: Node, graphs: frozenset[Variable]) -> Relation:
         """graphs: the variables of the GRAPHs around."""
@@ -124,15 +132,10 @@ class _Joins:
             if isinstance(part, Constant):
                 return self._constant(part)
             if part in graphs and part not in found.terms:
-                return self._graph(found)
+                return found.keys["graph"]
             return found.terms.get(part, null)
 
         return Expressions(term)
-
-    def _graph(self, found: Relation) -> Column:
-        if "graph" not in found.keys:
-            raise UnsupportedRequestError("GRAPH without triple patterns is not available over history; add a pattern")
-        return found.keys["graph"]
 
     def _named(self, found: Relation) -> Relation:
         """The relation with column names that no other one has."""
@@ -180,10 +183,11 @@ class _Joins:
         frame = self._quads
         terms: dict[Variable, Column] = {}
         for name, part in zip(("s", "p", "o", "graph"), pattern, strict=True):
-            if part is None:
-                continue
             column = F.col(name)
-            if not isinstance(part, Variable):
+            if part is None:
+                if "graph" not in self._key:
+                    frame = frame.where(column.isNull())
+            elif not isinstance(part, Variable):
                 frame = frame.where(column == self._constant(part))
             elif part in terms:
                 frame = frame.where(column == terms[part])
@@ -257,14 +261,29 @@ class _Joins:
         return self._named(replace(events, frame=frame, terms=terms, certain=certain(node)))
 
     def _in_graph(self, name: Part, node: Node, graphs: frozenset[Variable]) -> Relation:
+        if "graph" not in self._key:
+            return self._in_each_graph(name, node)
         if not isinstance(name, Variable):
             found = self.relation(node, graphs)
-            return replace(found, frame=found.frame.where(self._graph(found) == self._constant(name)))
+            return replace(found, frame=found.frame.where(found.keys["graph"] == self._constant(name)))
         found = self.relation(node, graphs | {name})
-        graph = self._graph(found)
+        graph = found.keys["graph"]
         frame = found.frame.where(graph.isNotNull())
         if name in found.terms:
             frame = frame.where(compatible(found.terms[name], graph))
         return self._named(
             replace(found, frame=frame, terms={**found.terms, name: graph}, certain=found.certain | {name})
         )
+
+    def _in_each_graph(self, name: Part, node: Node) -> Relation:
+        """A GRAPH over a dataset: as if each of its named graphs were an event."""
+        others = [
+            one for one in walk(node) if isinstance(one, Graph) or (isinstance(one, Pattern) and one.graph != name)
+        ]
+        if others:
+            raise UnsupportedRequestError(
+                "a GRAPH inside of a GRAPH is not available; write it outside of the other one"
+            )
+        named = self._quads.where("graph IS NOT NULL")
+        found = _Joins(named, self._query, (*self._key, "graph"), self._numbers)._in_graph(name, node, frozenset())
+        return self._named(replace(found, keys={key: found.keys[key] for key in self._key}))

@@ -1,4 +1,4 @@
-"""Query text -> `FleetQuery`: the queries that fleet subscriptions have. Needs no Spark.
+"""Query text -> `FleetQuery`: the queries over a fleet, of subscriptions and in batch. Needs no Spark.
 
 Supported: SELECT and ASK with triple patterns (and paths of fixed length without alternatives), GRAPH, FILTER,
 OPTIONAL, UNION, VALUES and BIND. The result of a subscription consists of the solutions that use a new triple. For
@@ -66,20 +66,31 @@ EXPRESSION_TOKENS_MAX = 200
 _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
 _ONE_EVENT = "a notification has the solutions of one event; let the receiver do it"
+_SORTED = "the rows of a notification are sorted by their terms"
+_TIMED = "the notification has the time of the commit"
+_LATER = "query the endpoint when the notification arrives"
+_IN_BATCH = {
+    _ONE_EVENT: "write the rows with --format csv and let SQL do it, or use SQL over the tables",
+    _SORTED: "write the rows with --format csv and sort them",
+    _TIMED: "write the time",
+    _LATER: "query the endpoint with the rows",
+    f"it differs on each evaluation; {_TIMED}": "it differs on each evaluation",
+}
+"""What to do instead in a subscription -> the same in a query over the lake."""
 _REFUSED = {
     "MINUS": "write OPTIONAL and FILTER(!BOUND(?x))",
     "EXISTS": "write OPTIONAL and FILTER(BOUND(?x)) or FILTER(!BOUND(?x))",
     "GROUP": _ONE_EVENT,
     "HAVING": _ONE_EVENT,
-    "ORDER": "the rows of a notification are sorted by their terms",
+    "ORDER": _SORTED,
     "LIMIT": _ONE_EVENT,
     "OFFSET": _ONE_EVENT,
     "DISTINCT": _ONE_EVENT,
     "REDUCED": _ONE_EVENT,
     "FROM": "name the graph by GRAPH <iri> { ... }",
-    "SERVICE": "query the endpoint when the notification arrives",
+    "SERVICE": _LATER,
     **dict.fromkeys(_AGGREGATES, _ONE_EVENT),
-    **dict.fromkeys(_UNREPEATABLE, "it differs on each evaluation; the notification has the time of the commit"),
+    **dict.fromkeys(_UNREPEATABLE, f"it differs on each evaluation; {_TIMED}"),
 }
 """Keyword -> what to do instead."""
 _CALLED = frozenset((*_AGGREGATES, *_UNREPEATABLE))
@@ -89,7 +100,7 @@ _PATH_SIGNS = frozenset("*+?|!")
 
 @dataclass(frozen=True)
 class FleetQuery:
-    """A query of a fleet subscription.
+    """A query over the events of a fleet, or over its history or state.
 
     text: as written; form: SELECT or ASK; variables: the projection in its order, empty for ASK; tree: the WHERE with
     the expressions of the projection, in which constants are numbers; constants: the terms by number; shape: hex digest
@@ -104,19 +115,19 @@ class FleetQuery:
     shape: str
 
 
-def fleet_query(text: str) -> FleetQuery:
-    """Reads a query.
+def fleet_query(text: str, *, subscribed: bool = True) -> FleetQuery:
+    """Reads a query. subscribed: of a subscription, otherwise over the records in the lake; errors name it so.
 
     Raises RequestSyntaxError with line and column, UnsupportedRequestError with line, column and the name of the
     construct, LimitExceededError.
     """
     if len(text) > CHARACTERS_MAX:
         raise LimitExceededError(
-            f"the query has {len(text)} characters; a query of a fleet subscription has {CHARACTERS_MAX} at most"
+            f"the query has {len(text)} characters; a query over a fleet has {CHARACTERS_MAX} at most"
         )
-    outline = _outline(text)
+    refusals = _Refusals(text, subscribed)
+    outline = _outline(text, refusals)
     prologue, body = declarations_and_body(text)
-    refusals = _Refusals(text)
     _check_tokens(outline.form, prologue, body, refusals)
     body = _with_signs_apart(body)
     spans = constant_spans(body)
@@ -147,7 +158,7 @@ def fleet_query(text: str) -> FleetQuery:
     return FleetQuery(text, outline.form, variables, node.node, constants, shape)
 
 
-def _outline(text: str) -> QueryOutline:
+def _outline(text: str, refusals: _Refusals) -> QueryOutline:
     try:
         return parse_query(text)
     except UnsupportedRequestError as error:
@@ -158,7 +169,7 @@ def _outline(text: str) -> QueryOutline:
         for start, end in constant_spans(body):
             raw = "".join(token.text for token in body[start:end])
             if body[start].kind in ("iri", "name") and canonical(prologue, raw) == found[0]:
-                raise _Refusals(text).refused(body[start], f"the function {found[0]}", "use SPARQL's own") from error
+                raise refusals.refused(body[start], f"the function {found[0]}", "use SPARQL's own") from error
         raise
 
 
@@ -199,8 +210,9 @@ def _branch_count(node: Node) -> int:
 class _Refusals:
     """Errors with the place of a token in the text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, subscribed: bool) -> None:
         self._text = text
+        self._subscribed = subscribed
 
     def _of(self, token: Token) -> str:
         line, column = line_and_column(self._text, token.start)
@@ -208,11 +220,15 @@ class _Refusals:
 
     def refused(self, token: Token, construct: str, cure: str) -> UnsupportedRequestError:
         """construct: its name; cure: what to do instead, or ``""``."""
-        said = f"{self._of(token)}: {construct} is not available in fleet subscriptions"
+        if not self._subscribed:
+            cure = _IN_BATCH.get(cure, cure)
+        where = "fleet subscriptions" if self._subscribed else "fleet queries"
+        said = f"{self._of(token)}: {construct} is not available in {where}"
         return UnsupportedRequestError(said + (cure and f"; {cure}"))
 
     def limit(self, token: Token, reason: str) -> LimitExceededError:
-        return LimitExceededError(f"{self._of(token)}: {reason}; divide it into several subscriptions")
+        parts = "subscriptions" if self._subscribed else "queries"
+        return LimitExceededError(f"{self._of(token)}: {reason}; divide it into several {parts}")
 
 
 def _check_tokens(form: str, prologue: str, body: Sequence[Token], refusals: _Refusals) -> None:
@@ -236,7 +252,7 @@ def _check_tokens(form: str, prologue: str, body: Sequence[Token], refusals: _Re
             if groups > GROUPS_MAX:
                 raise refusals.limit(token, f"the query has more than {GROUPS_MAX} groups")
     for position in calls(prologue, body):
-        raise refusals.refused(body[position], "the clock function", "the notification has the time of the commit")
+        raise refusals.refused(body[position], "the clock function", _TIMED)
 
 
 def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], refusals: _Refusals) -> None:

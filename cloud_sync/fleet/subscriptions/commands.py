@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
+from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, small_text
 from lamplighter.cloud_sync.fleet.subscriptions.records import (
     QUERY_CHARACTERS_MAX,
     FilesSink,
@@ -142,7 +142,7 @@ def sink_of_file(path: Path) -> Sink:
     Names of files are absolute, or relative to the file's folder. A plain name of a file that is not there is the name
     of a credential.
     """
-    text = _text(path, SINK_FILE_BYTES_MAX)
+    text = small_text(path, SINK_FILE_BYTES_MAX)
     try:
         members = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -161,20 +161,6 @@ def sink_of_file(path: Path) -> Sink:
     return sink
 
 
-def _text(path: Path, most: int) -> str:
-    """A small text file. Raises ConfigurationError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise ConfigurationError(f"{path}: it has more than {most} bytes; use another file")
-        return data.decode()
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}; name a file that can be read") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: not UTF-8: {error}; correct the file") from error
-
-
 # --- running
 
 
@@ -186,7 +172,7 @@ def _query(arguments: argparse.Namespace) -> str | None:
     if arguments.query_file is None:
         query: str | None = arguments.query
         return query
-    return _text(arguments.query_file, QUERY_CHARACTERS_MAX)
+    return small_text(arguments.query_file, QUERY_CHARACTERS_MAX)
 
 
 def _sinks(arguments: argparse.Namespace) -> list[Sink]:

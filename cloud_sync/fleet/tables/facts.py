@@ -13,7 +13,7 @@ from lamplighter.cloud_sync.fleet.tables.bronze import read_snapshots, records
 from lamplighter.engine.change_log import segment_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def snapshots_of(lake: Lake, gateways: Iterable[str]) -> list[str]:
@@ -31,10 +31,14 @@ def add_snapshots(spark: SparkSession, lake: Lake, new: list[str], prefix: str) 
 
     prefix: of the batch's name, so that two commands at the same time write different folders.
     """
-    lines = records(read_snapshots(spark, lake, new)).where("gw IS NOT NULL")
-    frame = streams.facts(lines, default_graph_only=True)
     batch = TableBatch(id=f"{prefix}-{name_of(new)}", files=[], rows=0, segments=new)
-    return table(lake, "facts").write(frame, batch, files=1)
+    return table(lake, "facts").write(snapshot_facts(spark, lake, new), batch, files=1)
+
+
+def snapshot_facts(spark: SparkSession, lake: Lake, snapshots: list[str]) -> DataFrame:
+    """FACTS of the default graphs in snapshots."""
+    lines = records(read_snapshots(spark, lake, snapshots)).where("gw IS NOT NULL")
+    return streams.facts(lines, default_graph_only=True)
 
 
 def name_of(sources: Iterable[str]) -> str:
