@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyoxigraph as ox
 import pytest
+from msgspec.structs import replace
 
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake
@@ -105,6 +106,11 @@ def test_each_gateway_alone_at_a_time(lake: str, capsys: pytest.CaptureFixture[s
     ]
 
 
+def _named(record: Record) -> Record:
+    """The record without the quads of blank nodes, which the oracle cannot describe."""
+    return replace(record, a=tuple(quad for quad in record.a if "_:" not in quad.to_nquads()))
+
+
 def test_the_history_has_the_matches_of_a_subscription(
     lake: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -122,7 +128,7 @@ def test_the_history_has_the_matches_of_a_subscription(
     expected = Counter(
         (key[0], str(key[2]), row[0], row[1])
         for log in ([*GW_1[:4], *GW_1[5:]], GW_2)
-        for key, triples in completed_events(log).items()
+        for key, triples in completed_events(map(_named, log)).items()
         for row in rows_of_event(query, everything, key, triples) or ()
     )
     got = Counter(
