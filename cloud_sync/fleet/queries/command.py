@@ -76,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     """Exit code 1: some gateways or rows are left out; stderr names them."""
     began = time.monotonic()
     query, added = _checked(arguments)
-    lake = Lake(arguments.lake)
+    lake = Lake.existing(arguments.lake)
     if not table(lake, "bronze").live():
         raise ConfigurationError(f"lake {lake.url!r}: no records yet; run `lamplighter-fleet ingest` first")
     spark = session.of_arguments(arguments, "query")
