@@ -17,6 +17,7 @@ from lamplighter.cloud_sync.fleet.sparql.values import (
     TypedColumn,
     datatype_suffix,
     inside,
+    is_simple,
     let,
     suffix,
 )
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 RESOURCE, LANGUAGE, STRINGS, NUMBERS, BOOLEANS, DATE_TIMES, DATES, UNKNOWN = range(8)
 
-_INTEGER, _DECIMAL, _DOUBLE = (datatype_suffix(name) for name in ("integer", "decimal", "double"))
 _SHORT = 18  # characters of a number that is in the range of its type whatever its digits are
 
 
@@ -57,14 +57,29 @@ def fast_number(term: Column) -> Column:
     """The double nearest to a short integer or decimal, or to a finite double; null for other terms. term: cheap.
 
     Spark reads numbers more leniently than XML Schema does. The exponent that is appended makes what is no plain number
-    unreadable, such as ``1d`` and ``INF``, and so does the check for a space.
+    unreadable, such as ``1d`` and ``INF``, and so do the checks for a space and for no text.
     """
     from pyspark.sql import functions as F
 
-    tail, text = suffix(term), inside(term)
-    short = F.length(text) <= _SHORT
-    known = (tail == _INTEGER) & short & ~F.contains(text, F.lit(".")) | (tail == _DECIMAL) & short | (tail == _DOUBLE)
-    return F.when(known & ~F.startswith(term, F.lit('" ')), F.concat(text, F.lit("e0")).try_cast("double"))
+    text = inside(term)
+    found = F.when(_short(term, "integer"), F.concat(text, F.lit(".0e0")).try_cast("double"))
+    found = found.when(_short(term, "decimal"), F.concat(text, F.lit("e0")).try_cast("double"))
+    found = found.when(_has_datatype(term, "double"), F.concat(text, F.lit("e0")).try_cast("double"))
+    return F.when(~F.startswith(term, F.lit('" ')) & ~F.startswith(term, F.lit('""')), found)
+
+
+def _has_datatype(term: Column, name: str) -> Column:
+    """Whether a term has a datatype of XML Schema. Takes less than `suffix`."""
+    from pyspark.sql import functions as F
+
+    return F.endswith(term, F.lit('"' + datatype_suffix(name)))
+
+
+def _short(term: Column, name: str) -> Column:
+    """Whether a term has a datatype, and at most 18 characters: a number in the range of its type whatever they are."""
+    from pyspark.sql import functions as F
+
+    return _has_datatype(term, name) & (F.octet_length(term) <= len('""' + datatype_suffix(name)) + _SHORT)
 
 
 def _later(left: Column, right: Column) -> Column:
@@ -116,23 +131,33 @@ def equality(left: Column, right: Column) -> Column:
 
 def comparable(left: Column, right: Column) -> Column:
     """Whether `ordering` may find an order: datatypes are equal, or both numeric. left, right: cheap terms."""
-    numeric = tuple(datatype_suffix(name) for name in numbers.RANKS)
-    tails = suffix(left), suffix(right)
-    return (tails[0] == tails[1]) | (tails[0].isin(*numeric) & tails[1].isin(*numeric))
+
+    def numeric(term: Column) -> Column:
+        found = _has_datatype(term, "integer")
+        for name in ("decimal", "double", "float"):
+            found = found | _has_datatype(term, name)
+        return found
+
+    return (numeric(left) & numeric(right)) | (suffix(left) == suffix(right))
 
 
 def clearly_equal(left: Column, right: Column) -> Column:
     """Whether left ``=`` right for IRIs, blank nodes, strings and equal integers; else null. left, right: cheap."""
     from pyspark.sql import functions as F
 
-    tail = suffix(right)
-    text = (tail == "") | F.startswith(tail, F.lit("@"))
-    equal = F.when(text | is_resource(right) | (tail == datatype_suffix("integer")), True)
+    equal = is_simple(right) | is_resource(right) | _has_datatype(right, "integer")
+    equal = equal | F.startswith(suffix(right), F.lit("@"))
     return (
-        F.when(left == right, equal)
+        F.when(left == right, F.when(equal, True))
         .when(is_resource(left) | is_resource(right), False)
-        .when(text & (suffix(left) == tail), False)
+        .when(is_simple(left) & is_simple(right), False)
+        .when(_short(left, "integer") & _short(right, "integer"), F.when(_whole(left) & _whole(right), False))
     )
+
+
+def _whole(term: Column) -> Column:
+    """Whether a term of the datatype integer is one."""
+    return term.rlike('^"-?[0-9]+"')
 
 
 def is_resource(term: Column) -> Column:

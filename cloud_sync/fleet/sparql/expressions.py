@@ -23,6 +23,7 @@ from lamplighter.cloud_sync.fleet.sparql.values import (
     datatype_suffix,
     first_true,
     inside,
+    is_simple,
     let,
     literal,
     simple_string,
@@ -288,7 +289,7 @@ def truth(value: TypedColumn) -> Column:
         return (
             F.when(term == BOOLEAN_TERMS[1], True)
             .when(term == BOOLEAN_TERMS[0], False)
-            .when(suffix(term) == "", term != '""')
+            .when(is_simple(term), term != '""')
             .otherwise(let((TypedColumn(NUMBER, numbers.number(term)),), numbers.is_true))
         )
 
@@ -343,7 +344,7 @@ def _text_equals(text: TypedColumn, term: TypedColumn) -> Column:
         def certain(x: Column) -> Column:
             return F.when(x["sort"] != comparisons.UNKNOWN, False)
 
-        same = F.when(suffix(other) == "", string == simple_string(TypedColumn(TERM, other)))
+        same = F.when(is_simple(other), string == simple_string(TypedColumn(TERM, other)))
         known = string.isNotNull() & other.isNotNull()
         return same.when(known, let((TypedColumn(TERM, comparisons.parts(other)),), certain))
 

@@ -77,6 +77,13 @@ def suffix(term: Column) -> Column:
     return F.substring_index(term, '"', -1)
 
 
+def is_simple(term: Column) -> Column:
+    """Whether a term is an xsd:string: no other term ends with a quote. Takes less than `suffix`."""
+    from pyspark.sql import functions as F
+
+    return F.endswith(term, F.lit('"'))
+
+
 def datatype_suffix(name: str) -> str:
     """`suffix` of a literal with a datatype of XML Schema."""
     return f"^^<{XSD}{name}>"
@@ -86,7 +93,7 @@ def inside(term: Column) -> Column:
     """The text of a literal without quotes in it, such as a number: escapes stay."""
     from pyspark.sql import functions as F
 
-    return F.substring_index(F.substring(term, 2, LENGTH_MAX), '"', 1)
+    return F.substring(F.substring_index(term, '"', 2), 2, LENGTH_MAX)
 
 
 def simple_string(value: TypedColumn) -> Column:
@@ -97,7 +104,15 @@ def simple_string(value: TypedColumn) -> Column:
         return value.column
     if value.type != TERM:
         return F.lit(None).cast("string")
-    return F.when(suffix(value.column) == "", plain(value.column))
+    return F.when(is_simple(value.column), simple_text(value.column))
+
+
+def simple_text(term: Column) -> Column:
+    """The text of an xsd:string. term: cheap, and an xsd:string."""
+    from pyspark.sql import functions as F
+
+    quoted = F.substring(term, F.lit(2), F.length(term) - 2)
+    return F.when(F.contains(term, F.lit("\\")), plain(term)).otherwise(quoted)
 
 
 def string_suffix(value: TypedColumn) -> Column:
@@ -109,7 +124,7 @@ def string_suffix(value: TypedColumn) -> Column:
     if value.type != TERM:
         return F.lit(None).cast("string")
     found = suffix(value.column)
-    return F.when((found == "") | F.startswith(found, F.lit("@")), found)
+    return F.when(is_simple(value.column), "").when(F.startswith(found, F.lit("@")), found)
 
 
 def string_text(value: TypedColumn) -> Column:
@@ -120,8 +135,8 @@ def string_text(value: TypedColumn) -> Column:
         return value.column
     if value.type != TERM:
         return F.lit(None).cast("string")
-    found = suffix(value.column)
-    return F.when((found == "") | F.startswith(found, F.lit("@")), plain(value.column))
+    tagged = F.startswith(suffix(value.column), F.lit("@"))
+    return F.when(is_simple(value.column), simple_text(value.column)).when(tagged, plain(value.column))
 
 
 def literal(text: Column, ending: Column | str = "") -> Column:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,9 @@ from tests.cloud_sync.fleet.sparql.expression_oracle import (
     corpus,
     differences,
     in_store,
+    random_condition,
     random_rows,
+    random_term,
     tree_and_constants,
 )
 
@@ -60,6 +64,43 @@ def test_store_and_spark_agree(spark: SparkSession, subject: str) -> None:
     for expression, truth in zip(conditions, truths, strict=True):
         wrong += differences(texts, expression, condition_by_store(store, expression, len(texts)), truth)
     assert wrong == []
+
+
+def test_generated_expressions_agree(spark: SparkSession) -> None:
+    seed = int(os.environ.get("LAMPLIGHTER_EXPRESSIONS_SEED", "20"))
+    count = int(os.environ.get("LAMPLIGHTER_EXPRESSIONS", "4"))
+    print(f"seed {seed}")
+    source = random.Random(seed)
+    store, texts = in_store(random_rows(source, corpus(), 200))
+    wrong = []
+    for _ in range(max(1, count // 4)):
+        expressions = [random_term(source, 3) for _ in range(2)]
+        conditions = [random_condition(source, 3) for _ in range(2)]
+        results, truths = by_spark(spark, texts, expressions, conditions)
+        for expression, found in zip(expressions, results, strict=True):
+            wrong += differences(texts, expression, by_store(store, expression, len(texts)), found)
+        for expression, truth in zip(conditions, truths, strict=True):
+            wrong += differences(texts, expression, condition_by_store(store, expression, len(texts)), truth)
+    assert wrong == []
+
+
+def test_columns_grow_linearly(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
+
+    def size(expression: str) -> int:
+        tree, _ = tree_and_constants(expression)
+        column = Expressions(lambda part: F.col(str(part[0]))).condition(tree)
+        return len(str(column))
+
+    nested = "?a"
+    sizes = []
+    for _ in range(4):
+        nested = f"if(({nested} + ?b) = ?c, lcase(?a), ?b)"
+        sizes.append(size(nested))
+    steps = [after - before for before, after in pairwise(sizes)]
+    assert steps[-1] <= steps[0] * 1.2
 
 
 @pytest.mark.parametrize(
