@@ -2,6 +2,6 @@
 
 supported: query text -> checked query; expression_tree: tokens of an expression -> tree. Both need no Spark.
 expressions: tree -> column; values: terms, strings, booleans and numbers as columns, and `let`; numbers, comparisons,
-moments, strings: the operators and functions. osma: the plan of a subscription, the whole event in one row, by the
-arrays of nested; csma: one join per pattern.
+moments, strings: the operators and functions. osma: the plan of a subscription, the whole event in one row,
+by joined_rows (patterns, FILTER, BIND, VALUES) or nested (any query); csma: one join per pattern.
 """

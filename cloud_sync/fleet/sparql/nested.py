@@ -40,7 +40,7 @@ from lamplighter.engine.sparql.algebra import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
@@ -87,12 +87,17 @@ Then = Callable[[EventScope], "Column"]
 """The rest of the query: scope -> array of its results."""
 
 
-def rows(query: FleetQuery, triples: Column, graph: Column, constants: Column) -> Column:
-    """The rows of the solutions that use a new triple: ARRAY<ARRAY<STRING>>, a row for each solution.
+def nested_rows(events: DataFrame, query: FleetQuery) -> DataFrame:
+    """As `osma.solutions`, for any query. A null row: the event exceeds a bound."""
+    from pyspark.sql import functions as F
 
-    A row is null if the event exceeds a bound; the other rows are then incomplete. triples, graph, constants: as in
-    `osma.solutions`. The rows of an ASK are empty arrays.
-    """
+    kept = [column for column in events.columns if column not in ("triples", "constants")]
+    found = _rows(query, F.col("triples"), F.col("graph"), F.col("constants"))
+    return events.select(*kept, F.explode(found).alias("row"))
+
+
+def _rows(query: FleetQuery, triples: Column, graph: Column, constants: Column) -> Column:
+    """The rows of the solutions that use a new triple: ARRAY<ARRAY<STRING>>, a row for each solution."""
     from pyspark.sql import functions as F
 
     none = F.array().cast(_ROWS)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lamplighter.cloud_sync.fleet.sparql.nested import rows
+from lamplighter.cloud_sync.fleet.sparql.joined_rows import conjunction, joined_rows
+from lamplighter.cloud_sync.fleet.sparql.nested import nested_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,10 +25,8 @@ def solutions(events: DataFrame, query: FleetQuery) -> DataFrame:
     Result: the same columns without triples and constants, and ``row ARRAY<STRING>``, one row of the frame for each
     solution: the projected terms, null where unbound; an empty array for an ASK.
 
-    A null row says that the event exceeds a bound of `nested`; other rows of the event are then incomplete.
+    A null row says that the event exceeds a bound of `nested` or `joined_rows`; other rows of the event are then
+    incomplete.
     """
-    from pyspark.sql import functions as F
-
-    kept = [column for column in events.columns if column not in ("triples", "constants")]
-    found = rows(query, F.col("triples"), F.col("graph"), F.col("constants"))
-    return events.select(*kept, F.explode(found).alias("row"))
+    parts = conjunction(query.tree)
+    return nested_rows(events, query) if parts is None else joined_rows(events, query, parts)
