@@ -28,6 +28,8 @@ SETTINGS = {
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.ansi.enabled": "true",
+    # Queries of subscriptions are nested more deeply than Spark's default lets it resolve.
+    "spark.sql.analyzer.maxIterations": "1000",
 }
 """Settings that the tables require. They are set on every session, including an existing one."""
 

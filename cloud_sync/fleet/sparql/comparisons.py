@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 RESOURCE, LANGUAGE, STRINGS, NUMBERS, BOOLEANS, DATE_TIMES, DATES, UNKNOWN = range(8)
 
-_SHORT = 18  # characters of a number that is in the range of its type whatever its digits are
+_SHORT = {"integer": 18, "decimal": 16}
+"""Characters of a number that is in the range of its type whatever its digits are, and of a decimal whose double
+`numbers.as_double` rounds once."""
 
 
 def parts(term: Column) -> Column:
@@ -76,10 +78,10 @@ def _has_datatype(term: Column, name: str) -> Column:
 
 
 def _short(term: Column, name: str) -> Column:
-    """Whether a term has a datatype, and at most 18 characters: a number in the range of its type whatever they are."""
+    """Whether a term has a datatype, and at most as many characters as `_SHORT` says."""
     from pyspark.sql import functions as F
 
-    return _has_datatype(term, name) & (F.octet_length(term) <= len('""' + datatype_suffix(name)) + _SHORT)
+    return _has_datatype(term, name) & (F.octet_length(term) <= len('""' + datatype_suffix(name)) + _SHORT[name])
 
 
 def _later(left: Column, right: Column) -> Column:

@@ -357,7 +357,13 @@ def _number_related(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
 
     values = tuple(TypedColumn(NUMBER, as_number(value)) for value in (left, right))
     if sign != "=":
-        return _compared(sign, let(values, numbers.ordering), F.lit(0))
+
+        def ordering(x: Column, y: Column) -> Column:
+            # To Oxigraph, the same NaN is neither less nor greater, and another NaN is an error.
+            same = (x["rank"] == y["rank"]) & F.isnan(x["double"]) & F.isnan(y["double"])
+            return F.when(same, 0).otherwise(numbers.ordering(x, y))
+
+        return _compared(sign, let(values, ordering), F.lit(0))
     other = next((value for value in (left, right) if value.type == TERM), None)
     if other is None:
         return let(values, _equal_numbers)

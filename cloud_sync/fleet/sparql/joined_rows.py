@@ -3,8 +3,9 @@
 Each triple pattern explodes the event's triples and keeps the rows that match. Spark generates one loop in another from
 that, while it interprets lambdas, which takes about twenty times as long.
 
-The loops are bounded by an estimate: the number of triples with the predicate of the first pattern, multiplied for each
-further pattern by the largest number of triples of the event that share the parts which are then known.
+The loops are bounded by an estimate of the rows after a pattern: the number of triples with the predicate of the first
+pattern, multiplied for each further pattern by the largest number of triples of the event that share the parts which
+are then known. Each of these rows is compared with all triples for the next pattern.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.sparql.expression_tree import parsed
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
-from lamplighter.cloud_sync.fleet.sparql.nested import all_of, next_pattern
+from lamplighter.cloud_sync.fleet.sparql.nested import TESTS_MAX, all_of, next_pattern
 from lamplighter.engine.sparql.algebra import (
     Bgp,
     Constant,
@@ -83,7 +84,7 @@ def conjunction(tree: Node) -> Conjunction | None:
 
 
 def joined_rows(events: DataFrame, query: FleetQuery, parts: Conjunction) -> DataFrame:
-    """As `osma.solutions`, for a query whose tree has these parts. A null row: the estimate exceeds `ROWS_MAX`."""
+    """As `osma.solutions`, for a query whose tree has these parts. A null row: the estimate exceeds `ROWS_MAX` or `TESTS_MAX`."""
     kept = [column for column in events.columns if column not in ("triples", "constants")]
     rows = _Rows(events, query)
     rows.estimate(parts)
@@ -122,8 +123,8 @@ class _Rows:
         from pyspark.sql import functions as F
 
         size = F.size("triples").cast("double")
-        rough = [F.lit(float(len(values.rows))) for values in parts.values]
-        fine = list(rough)
+        rough: list[Column] = []
+        fine: list[Column] = []
         groups: set[str] = set()
         known: set[Variable] = set()
         for pattern in _in_order(parts.patterns):
@@ -137,19 +138,26 @@ class _Rows:
                 alike = size
             else:
                 others = F.array_remove(F.col("triples")["p"], self._constant(pattern.p))
-                alike = size - F.size(others).cast("double")
+                # A pattern without matches does not make those before it cheaper.
+                alike = F.greatest(size - F.size(others).cast("double"), F.lit(1.0))
             rough.append(alike)
             if places not in ("", "p"):
                 groups.add(places)
                 alike = F.least(alike, F.col(f"osma_{places}"))
             fine.append(alike)
+        given = [F.lit(float(len(values.rows))) for values in parts.values if values.rows]
+
+        def exceeds(matches: Sequence[Column]) -> Column:
+            tests = _product([*matches[:-1], size])
+            return (_product([*matches, *given]) > ROWS_MAX) | (tests > TESTS_MAX)
+
         # Columns of their own are evaluated once, and the groups only for the few events that need them.
-        large = F.col("osma_rough") > ROWS_MAX
+        large = F.col("osma_large")
         counted = {f"osma_{places}": F.when(large, _largest_group(places)) for places in sorted(groups)}
         self._frame = (
-            self._frame.withColumn("osma_rough", _product(rough))
+            self._frame.withColumn("osma_large", exceeds(rough))
             .withColumns(counted)
-            .withColumn("osma_exceeded", large & (_product(fine) > ROWS_MAX))
+            .withColumn("osma_exceeded", large & exceeds(fine))
         )
 
     def match(self, pattern: Pattern) -> None:

@@ -103,10 +103,15 @@ def is_number(value: Column) -> Column:
 
 
 def as_double(value: Column) -> Column:
-    """The double nearest to a number. Oxigraph's may differ in the last bit for a decimal of more than 15 digits."""
+    """The double of a number. That of a decimal is rounded twice, as Oxigraph does: without trailing zeros, by a power
+    of ten."""
     from pyspark.sql import functions as F
 
-    return F.coalesce(value["double"], F.concat(value["scaled"].cast("string"), F.lit("e-18")).cast("double"))
+    scaled = value["scaled"]
+    text = scaled.cast("string")
+    zeros = F.least(F.length(text) - F.length(F.rtrim(text, F.lit("0"))), F.lit(_DIGITS))
+    digits = F.substring(text, F.lit(1), F.length(text) - zeros).try_cast("double")
+    return F.coalesce(value["double"], F.when(scaled == 0, 0.0).otherwise(digits / F.pow(F.lit(10.0), _DIGITS - zeros)))
 
 
 def as_float(value: Column) -> Column:

@@ -34,6 +34,7 @@ NAMED = {
     "constants": "?a = 1 | ?a = 'a' | ?a = <urn:x> | ?a > 1000 | ?a < 'b' | ?a >= 1.5 "
     "| ?a > '2026-01-01T00:00:00Z'^^xsd:dateTime | ?a + ?b > 10",
     "numbers": "-?a | +?a | ?a + ?b | ?a * ?b | ?a / ?b | abs(?a) | ceil(?a) | floor(?a) | round(?a) | isNumeric(?a)",
+    "doubles": "?a < (?a + ?a) | ?a <= (?a * 1) | (?a + 0.5) > ?b | (0.25 - ?a) * 3.5e0 | (?a / 3) + 1e0",
     "terms": "isIRI(?a) | isBlank(?a) | isLiteral(?a) | str(?a) | lang(?a) | datatype(?a) | iri(?a) "
     "| strlang(str(?a), ?b) | strdt(str(?a), xsd:double) | langMatches(lang(?a), 'en')",
     "strings": "strlen(?a) | substr(?a, ?b) | substr(?a, 0, 2) | ucase(?a) | lcase(?a) | encode_for_uri(?a) "

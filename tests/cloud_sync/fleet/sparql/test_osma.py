@@ -142,6 +142,16 @@ def test_a_large_event_whose_subjects_have_few_triples_each_is_answered(
     assert rows(spark, MadeUpEvent(None, two), star, ["osma"]) == [[None]]  # by the estimate: 21 times 2 times 1
 
 
+def test_the_work_on_a_large_event_is_bounded_when_a_pattern_has_no_matches(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joined_rows, "TESTS_MAX", 21 * 21 * 21 - 1)
+    cross = "SELECT * { ?a <urn:p> ?b . ?c <urn:p> ?d . ?e <urn:p> ?f"
+    event = MadeUpEvent(None, LARGE)
+    assert rows(spark, event, f"{cross} . <urn:none> <urn:q> ?g }}", ["osma"]) == [[None]]
+    assert rows(spark, event, "SELECT * { ?a <urn:p> ?b . ?c <urn:q> ?d . ?e <urn:q> ?f }", ["osma"]) == [[]]
+
+
 def test_which_queries_go_without_lambdas() -> None:
     def taken(where: str) -> bool:
         return joined_rows.conjunction(fleet_query(f"SELECT * {{ {where} }}").tree) is not None
