@@ -84,7 +84,7 @@ def conjunction(tree: Node) -> Conjunction | None:
 
 
 def joined_rows(events: DataFrame, query: FleetQuery, parts: Conjunction) -> DataFrame:
-    """As `osma.solutions`, for a query whose tree has these parts. A null row: `ROWS_MAX` or `TESTS_MAX` is exceeded."""
+    """As `osma.solutions`, for a query with these parts. A null row: `ROWS_MAX` or `TESTS_MAX` is exceeded."""
     kept = [column for column in events.columns if column not in ("triples", "constants")]
     rows = _Rows(events, query)
     rows.estimate(parts)
