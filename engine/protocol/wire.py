@@ -352,8 +352,12 @@ def results_message(
 def committed_message(spuid: str, sequence: int, results: Results) -> bytes:
     """A notification that names its commit."""
     assert results.commit is not None
-    epoch, seq = results.commit
-    return members_message(spuid, sequence, results.members, more={"commit": {"epoch": epoch, "seq": seq}})
+    return members_message(spuid, sequence, results.members, more=commit_member(results.commit))
+
+
+def commit_member(commit: tuple[int, int] | None) -> dict[str, Any]:
+    """The member of a notification that names its commit. None: it is not known."""
+    return {} if commit is None else {"commit": {"epoch": commit[0], "seq": commit[1]}}
 
 
 def members_message(

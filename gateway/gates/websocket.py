@@ -139,7 +139,7 @@ class _Sink:
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
-        self._outbox.replay(attached.missed, attached.bytes)
+        self._outbox.replay(attached.named if self._names_commits else attached.missed, attached.bytes)
 
     def notify(self, notification: Notification, results: Results) -> None:
         if self._numbering is not None:

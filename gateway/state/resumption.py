@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import zip_longest
 from typing import Generic, NamedTuple, TypeVar
 
 import isodate
@@ -22,7 +23,7 @@ import msgspec
 from lamplighter.engine.access import Graphs
 from lamplighter.engine.change_log import Followed
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, UnsupportedRequestError
-from lamplighter.engine.protocol import Results, members_message
+from lamplighter.engine.protocol import Results, commit_member, members_message
 from lamplighter.engine.sparql.clock_function import calls
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import declarations_and_body
@@ -32,6 +33,8 @@ from lamplighter.gateway.state.quotas import Quotas, Usage
 
 Sink = TypeVar("Sink")
 """The sink of a client; compared by identity."""
+Place = tuple[int, int]
+"""Epoch and sequence of a record."""
 
 _ENTRY_BYTES = 64
 """Bytes of a retained notification besides its results."""
@@ -45,11 +48,13 @@ _BY_ORDER = ("LIMIT", "OFFSET", "SAMPLE", "GROUP_CONCAT", "SUM", "AVG", "MIN", "
 
 class Retained(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resumable subscription in a snapshot. sequence: of its last notification; notifications: the newest ones, the
-    last of them with that sequence, each as the text of its members `addedResults` and `removedResults`."""
+    last of them with that sequence, each as the text of its members `addedResults` and `removedResults`; commits: of
+    the same, epoch and sequence of the records that caused them."""
 
     followed: Followed
     sequence: int
     notifications: tuple[str, ...] = ()
+    commits: tuple[Place | None, ...] = ()
 
 
 class Delivered(NamedTuple, Generic[Sink]):
@@ -62,10 +67,12 @@ class Delivered(NamedTuple, Generic[Sink]):
 
 class Attached(NamedTuple, Generic[Sink]):
     """A client resumes. sequence: the newest notification; missed: those that it missed up to that one, as messages
-    that are built on request; bytes: their memory; displaced: the client that was attached before."""
+    that are built on request; named: the same, with their commits; bytes: their memory; displaced: the client that was
+    attached before."""
 
     sequence: int
     missed: Iterator[bytes]
+    named: Iterator[bytes]
     bytes: int
     displaced: Sink | None
 
@@ -78,6 +85,13 @@ class Reset(NamedTuple):
     outdated: bool = False
 
 
+class _Note(NamedTuple):
+    """A retained notification. members: the text of its results."""
+
+    members: bytes
+    commit: Place | None
+
+
 class _Kept(Generic[Sink]):
     """handle: the engine's name for it. told: the last notification that an absent client may have seen."""
 
@@ -88,7 +102,7 @@ class _Kept(Generic[Sink]):
         self.handle = handle
         self.sink = sink
         self.sequence = 0
-        self.retained: deque[bytes] = deque()
+        self.retained: deque[_Note] = deque()
         self.bytes = 0
         self.away_since_us: int | None = None
         self.told = 0
@@ -153,7 +167,7 @@ class ResumableSubscriptions(Generic[Sink]):
             return None
         members = results.members
         kept.sequence += 1
-        kept.retained.append(members)
+        kept.retained.append(_Note(members, results.commit))
         self._grow(kept, len(members) + _ENTRY_BYTES)
         return Delivered(kept.followed.spuid, kept.sequence, kept.sink)
 
@@ -190,10 +204,13 @@ class ResumableSubscriptions(Generic[Sink]):
         while found.forgotten < sequence:
             self._forget(found)
         displaced, found.sink, found.away_since_us = found.sink, sink, None
-        members, first = list(found.retained), sequence + 1
+        notes = list(enumerate(found.retained, sequence + 1))
         spuid = asked.spuid
-        missed = (members_message(spuid, number, text) for number, text in enumerate(members, first))
-        return Attached(found.sequence, missed, found.bytes, displaced)
+        missed = (members_message(spuid, number, note.members) for number, note in notes)
+        named = (
+            members_message(spuid, number, note.members, more=commit_member(note.commit)) for number, note in notes
+        )
+        return Attached(found.sequence, missed, named, found.bytes, displaced)
 
     def resumable(self, asked: Followed, sequence: int) -> _Kept[Sink] | Reset:
         """The result that `attach` would have, without a change."""
@@ -289,7 +306,7 @@ class ResumableSubscriptions(Generic[Sink]):
             self._forget(largest)
 
     def _forget(self, kept: _Kept[Sink]) -> None:
-        self._count(kept, -len(kept.retained.popleft()) - _ENTRY_BYTES)
+        self._count(kept, -len(kept.retained.popleft().members) - _ENTRY_BYTES)
 
     def _count(self, kept: _Kept[Sink], size: int) -> None:
         """size: negative to release."""
@@ -311,7 +328,12 @@ class ResumableSubscriptions(Generic[Sink]):
     def state(self) -> list[Retained]:
         """The content of a snapshot."""
         return [
-            Retained(kept.followed, kept.sequence, tuple(members.decode() for members in kept.retained))
+            Retained(
+                kept.followed,
+                kept.sequence,
+                tuple(note.members.decode() for note in kept.retained),
+                tuple(note.commit for note in kept.retained),
+            )
             for kept in self._kept.values()
         ]
 
@@ -320,8 +342,9 @@ class ResumableSubscriptions(Generic[Sink]):
         self.begin(state.followed, handle)
         kept = self._by_handle[handle]
         kept.sequence = state.sequence
-        for text in state.notifications:
-            kept.retained.append(members := text.encode())
+        # A snapshot of an earlier version has no commits.
+        for text, commit in zip_longest(state.notifications, state.commits[: len(state.notifications)]):
+            kept.retained.append(_Note(members := text.encode(), commit))
             self._grow(kept, len(members) + _ENTRY_BYTES)
 
 

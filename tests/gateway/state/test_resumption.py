@@ -99,6 +99,24 @@ def test_whoever_comes_back_gets_exactly_what_followed() -> None:
     assert found.deliver("handle", change(7)) == (followed().spuid, 7, new)
 
 
+def test_what_was_missed_names_its_commits_if_asked_also_after_a_snapshot() -> None:
+    found = resumables()
+    found.begin(followed(), "handle", Client())
+    for number, commit in ((1, (1, 7)), (2, None), (3, (2, 1))):
+        results = change(number)
+        found.deliver("handle", Results(results.added, results.removed, commit))
+    again = resumables()
+    again.restore(found.state()[0], "handle")
+    for kept in (found, again):
+        back = attached(kept.attach(followed(), 1, Client()))
+        named = [msgspec.json.decode(message)["notification"].get("commit") for message in back.named]
+        assert named == [None, {"epoch": 2, "seq": 1}]
+        assert not any(b"commit" in message for message in back.missed)
+    earlier = resumables()
+    earlier.restore(msgspec.structs.replace(found.state()[0], commits=()), "handle")
+    assert numbers(attached(earlier.attach(followed(), 2, Client())).named) == [(3, 3)]
+
+
 def test_whoever_has_everything_gets_nothing() -> None:
     back = attached(begun(5).attach(followed(), 5, Client()))
     assert (back.sequence, list(back.missed), back.bytes) == (5, [], 0)

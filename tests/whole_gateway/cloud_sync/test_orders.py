@@ -125,6 +125,7 @@ async def test_rows_come_back_and_the_subscription_survives_both_processes(tmp_p
         found = here.ahead()
         assert [(one["sequence"], lamps(one)) for one in found] == [(0, ["a"]), (1, ["b"]), (2, ["c"])]
         assert len({one["incarnation"] for one in found}) == 1
+        assert [one.get("commit") for one in found] == [None, [1, 3], [1, 4]]
         assert read_order_state(here.data).subscriptions[0].spuid not in json.dumps(found)
         here.sent = 1
         here.send("unsubscribe", subscription="lamps", version=1)
