@@ -7,20 +7,22 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.commands import printable
-from lamplighter.cloud_sync.fleet.subscriptions.index import BranchEntry
-from lamplighter.cloud_sync.fleet.subscriptions.planner import SubscriptionPlan, plan
 from lamplighter.cloud_sync.fleet.subscriptions.push import confirmations, read_pushed
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.engine.errors import ConfigurationError, RequestError
 from lamplighter.engine.tables import counted
+
+if TYPE_CHECKING:
+    from lamplighter.cloud_sync.fleet.subscriptions.index import BranchEntry
+    from lamplighter.cloud_sync.fleet.subscriptions.planner import SubscriptionPlan
 
 GATEWAYS_SHOWN = 5
 _PLAN = "OSMA: the whole event in one row, without shuffle and state"
@@ -54,6 +56,9 @@ def _run(arguments: argparse.Namespace) -> int:
         wanted, faults = [registry.get(arguments.id)], []
     else:
         wanted = list(records)
+    # The planner needs the store's library, which drivers of a cluster may not have.
+    from lamplighter.cloud_sync.fleet.subscriptions.planner import plan
+
     gateways, orders = lake.names("segments"), read_pushed(lake)
     for record in wanted:
         try:

@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.subscriptions.planner import UNTOLD, plan
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.orders import Kind, OrderAnswer
@@ -59,6 +58,8 @@ class PushedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def hindrance(self) -> str:
         """Why the gateway does not evaluate the subscription; empty if it has confirmed that it does."""
         if self.kind == "unsubscribe":
+            from lamplighter.cloud_sync.fleet.subscriptions.planner import UNTOLD
+
             return UNTOLD
         if self.outcome == "refused":
             return f"it has refused order {self.number}: {self.reason}"
@@ -167,6 +168,9 @@ class Push:
 
     def _wanted(self, records: Sequence[SubscriptionRecord]) -> tuple[dict[tuple[str, str], PushedOrder], list[str]]:
         """What each gateway shall evaluate, as orders without a number; and why queries are not supported."""
+        # The planner needs the store's library, which drivers of a cluster may not have.
+        from lamplighter.cloud_sync.fleet.subscriptions.planner import plan
+
         found, unsupported = {}, []
         gateways = self._lake.names("segments")
         for record in records:

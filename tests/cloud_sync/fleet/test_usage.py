@@ -1,5 +1,6 @@
 """What the fleet's commands say when something that they need is not there: one line that names the cure."""
 
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -115,3 +116,13 @@ def test_a_master_that_is_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: None)
     with pytest.raises(ConfigurationError, match=r"Could not parse Master URL: 'moon'; check --master and --conf"):
         session("test", "moon")
+
+
+def test_the_commands_are_declared_without_libraries_that_only_some_of_them_need() -> None:
+    """The driver of a cluster needs only what docs/fleet.md lists."""
+    script = (
+        "import sys; from lamplighter.cloud_sync.fleet.__main__ import parser; parser(); "
+        "heavy = ('pyoxigraph', 'pyspark', 'pyarrow', 'fsspec', 'matplotlib', 'deltalake'); "
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
