@@ -18,14 +18,17 @@ from lamplighter.cloud_sync.fleet.lake import Lake, locks
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.terms import is_iri
 
 DAYS_MAX = 36_500
 
 
 def add_commands(commands: Any) -> None:
     """Declares `forget` and `retain`."""
-    forget = add_lake_command(commands, "forget", "remove the data of a gateway, and keep it out", _forget)
-    forget.add_argument("--gateway", metavar="GW", required=True, help="the gateway, such as gw-7f3a0c11")
+    forget = add_lake_command(commands, "forget", "remove the data of a gateway, or about a subject", _forget)
+    what = forget.add_mutually_exclusive_group(required=True)
+    what.add_argument("--gateway", metavar="GW", help="all data of a gateway, which is kept out from then on")
+    what.add_argument("--subject", metavar="IRI", help="all quads that name an IRI, and its streams and observations")
     forget.add_argument("--lift", action="store_true", help="let the gateway's data in again; removes nothing")
     retain = add_lake_command(commands, "retain", "remove data that is older than a time", _retain)
     age = retain.add_mutually_exclusive_group(required=True)
@@ -56,6 +59,8 @@ def _moment(text: str) -> datetime:
 
 
 def _forget(arguments: argparse.Namespace) -> int:
+    if arguments.subject is not None:
+        return _forget_subject(arguments)
     lake, gateway = Lake.existing(arguments.lake), arguments.gateway
     if not gateway or "/" in gateway or gateway.startswith("."):
         raise ConfigurationError(f"--gateway {gateway!r}: not a gateway's name; use one such as gw-7f3a0c11")
@@ -70,6 +75,21 @@ def _forget(arguments: argparse.Namespace) -> int:
         if _is_preview(arguments, lake, removal.counts(lake, OfGateway(gateway), _say)):
             return 0
         return _tell(removal.forget(lake, gateway, _say, lambda: datetime.now(UTC)))
+
+
+def _forget_subject(arguments: argparse.Namespace) -> int:
+    lake, iri = Lake.existing(arguments.lake), arguments.subject
+    if not is_iri(f"<{iri}>"):
+        raise ConfigurationError(f"--subject {iri!r}: not an IRI; write it whole and without brackets")
+    if arguments.lift:
+        raise ConfigurationError(
+            "--lift: a subject is not kept out, so there is nothing to lift; use it with --gateway"
+        )
+    with _alone(lake, "forget"):
+        selection = removal.traced(lake, iri)
+        if _is_preview(arguments, lake, removal.counts(lake, selection, _say)):
+            return 0
+        return _tell(removal.forget_subject(lake, selection, _say, lambda: datetime.now(UTC)))
 
 
 def _retain(arguments: argparse.Namespace) -> int:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
+
+import msgspec
+import zstandard
 
 from lamplighter.cloud_sync.fleet.deletion.selection import Selection
+from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.engine.change_log import Record, SnapshotPart, decode, encode, segment_name
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.terms import Quad
 
 _LOG = ("checkpoint", "ingest", "sources", "0")
 
@@ -47,3 +56,85 @@ def forget_in_checkpoint(lake: Lake, gateway: str) -> None:
             if lake.fs.exists(checksum):
                 lake.fs.rm_file(checksum)
             lake.write("\n".join([head, *kept]).encode(), *_LOG, name)
+
+
+# --- landed files without a subject ----------------------------------------------------------------------------
+
+
+def rewrite_landed(lake: Lake, selection: OfSubject) -> None:
+    """Writes the landed segments that have something of a subject, and all such snapshots, again without it.
+
+    Each line gets its new checksum. The seals stay at the source.
+    """
+    for segment in sorted(selection.segments):
+        _rewrite(lake, "segments", segment, selection)
+    for gateway in lake.names("snapshots"):
+        for name in filter(segment_name, lake.names("snapshots", gateway)):
+            _rewrite(lake, "snapshots", f"{gateway}/{name}", selection)
+
+
+def check_quarantine(lake: Lake, iri: str) -> None:
+    """Raises ConfigurationError if a file in quarantine has the IRI: only a person can tell what to do with it."""
+    for gateway in lake.names("quarantine"):
+        for name in lake.names("quarantine", gateway):
+            path = lake.path("quarantine", gateway, name)
+            data = lake.fs.cat_file(path)
+            with contextlib.suppress(zstandard.ZstdError):  # not compressed, or damaged: its bytes are searched
+                data += zstandard.ZstdDecompressor().decompressobj().decompress(data)
+            if f"<{iri}>".encode() in data:
+                raise ConfigurationError(f"{path}: it has the subject; remove it, or let it land by quarantine --retry")
+
+
+def _rewrite(lake: Lake, kind: str, name: str, selection: OfSubject) -> None:
+    parts = (kind, *name.split("/"))
+    try:
+        data = lake.fs.cat_file(lake.path(*parts))
+        text = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        before = [decode(line) for line in text.split(b"\n")[:-1]]
+    except FileNotFoundError:
+        return  # retention has removed it
+    except (zstandard.ZstdError, ValueError) as error:
+        raise UpstreamError(f"{lake.path(*parts)}: {error}; put a good copy in its place, or remove it") from error
+    after = list(_others(before, selection))
+    if after != before:
+        compressor = zstandard.ZstdCompressor(level=9, write_checksum=True)
+        lake.write(compressor.compress(b"".join(map(encode, after))), *parts)
+
+
+def _others(records: list[Record], selection: OfSubject) -> Iterator[Record]:
+    """The records without quads, graphs and texts of the subject. A snapshot says how many quads are left."""
+    quads = 0
+    for record in records:
+        d, a, k = (_other_quads(one, selection) for one in (record.d, record.a, record.k))
+        record = msgspec.structs.replace(record, d=d, a=a, k=k)
+        if record.graphs is not None:
+            created, dropped = (
+                tuple(one for one in graphs if one not in selection.terms)
+                for graphs in (record.graphs.created, record.graphs.dropped)
+            )
+            graphs = msgspec.structs.replace(record.graphs, created=created, dropped=dropped)
+            record = msgspec.structs.replace(record, graphs=graphs if created or dropped else None)
+        for name in ("timer", "subscribe", "gap", "cause", "cancel", "unsubscribe", "request", "client"):
+            value = getattr(record, name)
+            if value is not None and selection.has(value if isinstance(value, str) else _text(value)):
+                record = msgspec.structs.replace(record, **{name: None})
+        quads += len(a)
+        yield (
+            record
+            if record.snapshot is None
+            else msgspec.structs.replace(record, snapshot=_part(record.snapshot, quads, selection))
+        )
+
+
+def _other_quads(quads: tuple[Quad, ...], selection: OfSubject) -> tuple[Quad, ...]:
+    return tuple(quad for quad in quads if not selection.is_about(quad))
+
+
+def _part(part: SnapshotPart, quads: int, selection: OfSubject) -> SnapshotPart:
+    if selection.has(bytes(part.state).decode(errors="replace")):
+        part = msgspec.structs.replace(part, state=msgspec.Raw(b"null"))
+    return part if part.quads is None else msgspec.structs.replace(part, quads=quads)
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()

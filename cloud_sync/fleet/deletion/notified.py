@@ -94,7 +94,6 @@ def _is_removed(line: bytes, selection: Selection) -> bool:
     try:
         told = msgspec.json.decode(line)
         of = told.get("notification") or told.get("match") or told
-        gateway, sequence = (of["gw"], of["seq"]) if "gw" in of else (of["gateway"], of["sequence"])
-        return selection.notification(gateway, (of["epoch"], sequence))
+        return selection.notification(of)
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError):
         return False  # not ours

@@ -14,11 +14,14 @@ from pathlib import Path
 import msgspec
 
 from lamplighter.cloud_sync.fleet.collection.forgetting import forget_gateway
-from lamplighter.cloud_sync.fleet.deletion import landed, notified, rewriting
+from lamplighter.cloud_sync.fleet.deletion import landed, notified, rewriting, subject
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
+from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS
+from lamplighter.cloud_sync.fleet.tables.bronze import unread
+from lamplighter.engine.errors import ConfigurationError
 
 RESULTS = "results"
 Counts = dict[str, int]
@@ -26,7 +29,8 @@ Say = Callable[[str], None]
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`<lake>/deletions/<time>-<number>.json`. gateway: keyed hash (lake.forgotten); before: of a retention, RFC 3339.
+    """`<lake>/deletions/<time>-<number>.json`. gateway, subject: keyed hash (lake.forgotten); before: of a retention,
+    RFC 3339.
 
     removed: rows, lines and files by place. ended: None while it runs, or if it was killed; a repetition has a record
     of its own. complete: whether all sinks could be reached.
@@ -36,6 +40,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     began: str
     ended: str | None = None
     gateway: str | None = None
+    subject: str | None = None
     before: str | None = None
     removed: Counts = {}
     complete: bool = True
@@ -44,6 +49,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
 def counts(lake: Lake, selection: Selection, say: Say = lambda line: None) -> Counts:
     """What a removal would remove: rows of tables, lines of notifications, and files."""
     found: Counts = {kind: len(landed.landed(lake, kind, selection)) for kind in ("segments", "snapshots")}
+    if isinstance(selection, OfSubject):
+        found["segments"] = len(selection.segments)
     if isinstance(selection, OfGateway):
         found["quarantine"] = len(lake.names("quarantine", selection.gateway))
     for name in SCHEMAS:
@@ -64,6 +71,24 @@ def forget(lake: Lake, gateway: str, say: Say, now: Callable[[], datetime]) -> A
     return _remove(lake, selection, AuditRecord(began=_text(now()), gateway=forgotten.hashed(gateway)), say, now)
 
 
+def traced(lake: Lake, iri: str) -> OfSubject:
+    """What `forget_subject` removes. Raises ConfigurationError if records of the lake could not be looked through."""
+    left = unread(lake)
+    if left:
+        raise ConfigurationError(
+            f"lake {lake.url!r}: {len(left)} landed segments are not in bronze, such as {left[0]}; run ingest, and "
+            "remove those that it refuses"
+        )
+    landed.check_quarantine(lake, iri)
+    ForgottenGateways.of(lake).write(lake)  # a repetition must have the same key
+    return OfSubject(iri, subject.traced(lake, iri))
+
+
+def forget_subject(lake: Lake, selection: OfSubject, say: Say, now: Callable[[], datetime]) -> AuditRecord:
+    """Removes a subject as `traced` found it. Hold all locks of the lake."""
+    return _remove(lake, selection, AuditRecord(began=_text(now()), subject=selection.trace.subject), say, now)
+
+
 def retain(
     lake: Lake, selection: OutdatedRecords, before: datetime, say: Say, now: Callable[[], datetime]
 ) -> AuditRecord:
@@ -77,6 +102,9 @@ def _remove(
     name = f"{record.began.replace(':', '')}-{secrets.token_hex(4)}.json"
     record = msgspec.structs.replace(record, removed=counts(lake, selection))
     lake.write(msgspec.json.encode(record) + b"\n", FOLDER, name)
+    if isinstance(selection, OfSubject):
+        subject.begin(lake, selection.trace)
+        landed.rewrite_landed(lake, selection)
     for kind in ("segments", "snapshots"):
         landed.remove_landed(lake, kind, selection)
     if isinstance(selection, OfGateway):
@@ -95,6 +123,8 @@ def _remove(
     if lake.names(RESULTS):
         lake.fs.rm(lake.path(RESULTS), recursive=True)
         say(f"{RESULTS}: removed; run lamplighter-fleet jobs all {lake.url}")
+    if isinstance(selection, OfSubject):
+        subject.end(lake)
     record = msgspec.structs.replace(record, ended=_text(now()), complete=whole)
     lake.write(msgspec.json.encode(record) + b"\n", FOLDER, name)
     return record

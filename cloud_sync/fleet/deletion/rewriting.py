@@ -32,7 +32,7 @@ def rows_to_remove(lake: Lake, name: str, selection: Selection) -> int:
 
 
 def rewrite(lake: Lake, name: str, selection: Selection) -> int:
-    """Removes rows and segments from every batch of a table. Returns the number of rows.
+    """Removes rows and segments from every batch of a table. Returns the number of changed rows.
 
     Rows of `matches` are blanked, because the cursors of delivery count rows.
     """
@@ -40,12 +40,16 @@ def rewrite(lake: Lake, name: str, selection: Selection) -> int:
     removed = 0
     for batch in batches.all():
         files: list[str] = []
-        lost = 0
+        rows = batch.rows
         for file in batch.files:
             count = _count(batches, file, name, selection)
-            lost += count
-            files += [file] if count == 0 else _without(batches, file, name, selection)
-        rows = batch.rows if name == "matches" else batch.rows - lost
+            if count == 0:
+                files.append(file)
+                continue
+            removed += count
+            rests: list[int] = []
+            files += written(batches, file.rpartition("/")[0], _rests(batches, file, name, selection, rests))
+            rows += sum(rests)
         kept = msgspec.structs.replace(
             batch,
             files=files,
@@ -55,9 +59,16 @@ def rewrite(lake: Lake, name: str, selection: Selection) -> int:
         )
         if kept != batch:
             batches.commit(kept)
-        removed += lost
     remove_unnamed(batches)
     return removed
+
+
+def _rests(batches: Batches, file: str, name: str, selection: Selection, growth: list[int]) -> Iterator[pa.Table]:
+    """The row groups of a file as they shall be. growth: gets the difference of their numbers of rows."""
+    for rows in _row_groups(batches, file):
+        rest = selection.rest(name, rows)
+        growth.append(rest.num_rows - rows.num_rows)
+        yield rest
 
 
 def _leaves(name: str, segment: str, selection: Selection) -> bool:
@@ -75,34 +86,6 @@ def _count(batches: Batches, file: str, name: str, selection: Selection) -> int:
     for rows in _row_groups(batches, file, columns):
         found += int(pc.sum(selection.removed(name, rows)).as_py() or 0)
     return found
-
-
-def _without(batches: Batches, file: str, name: str, selection: Selection) -> list[str]:
-    """Writes a file with the other rows. Returns its name; none if no row is left."""
-
-    def kept(rows: pa.Table) -> pa.Table:
-        import pyarrow.compute as pc
-
-        gone = selection.removed(name, rows)
-        return _blanked(rows, gone) if name == "matches" else rows.filter(pc.invert(gone))
-
-    return written(batches, file.rpartition("/")[0], map(kept, _row_groups(batches, file)))
-
-
-def _blanked(rows: pa.Table, gone: Any) -> pa.Table:
-    """The same number of rows; those that are gone belong to no subscription and have no values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for number, field in enumerate(rows.schema):
-        blank = pa.scalar("" if field.name == "subscription" else None, field.type)
-        if pa.types.is_nested(field.type):
-            numbers = pa.array(range(rows.num_rows), pa.int64())
-            column = rows.column(number).take(pc.if_else(gone, pa.scalar(None, pa.int64()), numbers))
-        else:
-            column = pc.if_else(gone, blank, rows.column(number))
-        rows = rows.set_column(number, field.with_nullable(True), column)
-    return rows
 
 
 def written(batches: Batches, folder: str, parts: Iterator[pa.Table]) -> list[str]:

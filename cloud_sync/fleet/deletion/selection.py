@@ -37,9 +37,41 @@ class Selection(Protocol):
         """Whether a snapshot, `<gateway>/<name>`, is removed."""
         ...
 
-    def notification(self, gateway: str, place: Place) -> bool:
-        """Whether a notification of an event at a record is removed."""
+    def rest(self, table: str, rows: pa.Table) -> pa.Table:
+        """The rows as they shall be. Those of `matches` keep their places, which the cursors of delivery count."""
         ...
+
+    def notification(self, told: dict[str, Any]) -> bool:
+        """Whether a notification is removed: its JSON object, or a match as in the table. KeyError if it is neither."""
+        ...
+
+
+def blanked(rows: pa.Table, gone: Any) -> pa.Table:
+    """The same number of rows; those that are gone belong to no subscription and have no values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for number, field in enumerate(rows.schema):
+        blank = pa.scalar("" if field.name == "subscription" else None, field.type)
+        if pa.types.is_nested(field.type):
+            numbers = pa.array(range(rows.num_rows), pa.int64())
+            column = rows.column(number).take(pc.if_else(gone, pa.scalar(None, pa.int64()), numbers))
+        else:
+            column = pc.if_else(gone, blank, rows.column(number))
+        rows = rows.set_column(number, field.with_nullable(True), column)
+    return rows
+
+
+def _without(table: str, rows: pa.Table, gone: Any) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return blanked(rows, gone) if table == "matches" else rows.filter(pc.invert(gone))
+
+
+def _place_of(told: dict[str, Any]) -> tuple[str, Place]:
+    if "gw" in told:
+        return told["gw"], (told["epoch"], told["seq"])
+    return told["gateway"], (told["epoch"], told["sequence"])
 
 
 @dataclass(frozen=True)
@@ -62,8 +94,11 @@ class OfGateway:
     def snapshot(self, snapshot: str) -> bool:
         return self.segment(snapshot)
 
-    def notification(self, gateway: str, place: Place) -> bool:
-        return gateway == self.gateway
+    def rest(self, table: str, rows: pa.Table) -> pa.Table:
+        return _without(table, rows, self.removed(table, rows))
+
+    def notification(self, told: dict[str, Any]) -> bool:
+        return _place_of(told)[0] == self.gateway
 
 
 @dataclass(frozen=True)
@@ -113,6 +148,10 @@ class OutdatedRecords:
         name, cut = segment_name(text), self.cuts.get(gateway)
         return name is not None and cut is not None and cut.snapshot is not None and name[:2] < cut.snapshot
 
-    def notification(self, gateway: str, place: Place) -> bool:
+    def rest(self, table: str, rows: pa.Table) -> pa.Table:
+        return _without(table, rows, self.removed(table, rows))
+
+    def notification(self, told: dict[str, Any]) -> bool:
+        gateway, place = _place_of(told)
         cut = self.cuts.get(gateway)
         return cut is not None and place <= cut.records

@@ -102,7 +102,7 @@ class OfSubject:
             return blanked(rows, self.removed(table, rows))
         if table == "bronze":
             changes: dict[str, Callable[[Any], Any]] = dict.fromkeys(_QUADS, self._other_quads)
-            changes |= dict.fromkeys(_GRAPHS, lambda found: found and [one for one in found if one not in self.terms])
+            changes |= dict.fromkeys(_GRAPHS, self._other_graphs)
             changes |= dict.fromkeys(_TEXTS, lambda text: None if self.has(text) else text)
             for name, change in changes.items():
                 number = rows.schema.get_field_index(name)
@@ -156,16 +156,19 @@ class OfSubject:
             return lambda graphs: any(one in self.terms for one in graphs or ())
         return self.has
 
+    def _other_graphs(self, graphs: list[str] | None) -> list[str] | None:
+        return [one for one in graphs or () if one not in self.terms] or None
+
     def _other_quads(self, quads: list[dict[str, str | None]] | None) -> list[dict[str, str | None]] | None:
-        return quads and [quad for quad in quads if not self.is_about(quad.values())]
+        return [quad for quad in quads or () if not self.is_about(quad.values())] or None
 
 
 def traced(lake: Lake, iri: str) -> SubjectTrace:
     """Finds the terms of a subject, and the events and segments that have them.
 
     The terms: the IRI; streams and observations that were made by it as a sensor or an actuator, or have it as their
-    feature of interest; and the live observations of these streams, and the streams of these live observations. A
-    deletion that was killed has left a trace, which is joined.
+    feature of interest; the live observations of these streams, and the streams of these live observations; graphs
+    that have nothing else. A deletion that was killed has left a trace, which is joined.
     """
     subject = ForgottenGateways.of(lake).hashed(iri)
     before = pending(lake)
@@ -185,15 +188,17 @@ def traced(lake: Lake, iri: str) -> SubjectTrace:
     found = OfSubject(iri, SubjectTrace(subject, sorted(terms)))
     events = set() if before is None else set(before.events)
     segments = set() if before is None else set(before.segments)
+    own, shared = set(), set()
     for rows in _bronze(lake, ["gw", "epoch", "seq", "segment", *found.columns("bronze")]):
-        for row in rows.filter(found.removed("bronze", rows)).to_pylist():
-            segments.add(row["segment"])
-            events |= {
-                (row["gw"], row["epoch"], row["seq"], quad["g"])
-                for name in _QUADS
-                for quad in row[name] or ()
-                if found.is_about(quad.values())
-            }
+        segments |= set(rows.column("segment").filter(found.removed("bronze", rows)).to_pylist())
+        for row in rows.select(["gw", "epoch", "seq", *_QUADS]).to_pylist():
+            for quad in (quad for name in _QUADS for quad in row[name] or ()):
+                if found.is_about(quad.values()):
+                    events.add((row["gw"], row["epoch"], row["seq"], quad["g"]))
+                    own.add(quad["g"])
+                else:
+                    shared.add(quad["g"])
+    terms |= own - shared - {None}
     return SubjectTrace(subject, sorted(terms), sorted(events, key=repr), sorted(segments))
 
 

@@ -31,6 +31,7 @@ from tests.support.small_lake import SmallFleet
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SENSOR = "http://lamplighter.local/sensor/1/temperature"
 GW, OTHER = "gw-000001", "gw-000002"
 TABLES = {
     "bronze": ("epoch", "seq"),
@@ -238,15 +239,20 @@ def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch, run: Callable[[], obj
     return False
 
 
-@pytest.mark.parametrize("what", ["forget", "retain"])
+@pytest.mark.faults
+@pytest.mark.parametrize("what", ["gateway", "subject", "retain"])
 def test_a_removal_that_is_killed_anywhere_is_completed_by_a_repetition(
     lake: Path, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = _middle(lake)
-    age = ["retain", "--before", time.isoformat()]
+    given = {
+        "retain": ["retain", "--before", time.isoformat()],
+        "gateway": ["forget", "--gateway", GW],
+        "subject": ["forget", "--subject", SENSOR],
+    }
 
     def run(root: Path) -> int:
-        command, *options = age if what == "retain" else ["forget", "--gateway", GW]
+        command, *options = given[what]
         return _run(command, str(root), *options, "--yes")
 
     whole = tmp_path / "whole"
@@ -262,7 +268,7 @@ def test_a_removal_that_is_killed_anywhere_is_completed_by_a_repetition(
             break
         assert run(broken) < 2
         assert {table: rows(broken, table) for table in tables} == expected, step
-        assert what == "retain" or files_with(broken, GW) == []
+        assert what == "retain" or files_with(broken, given[what][2]) == []
         shutil.rmtree(broken)
         killed += 1
         step += draw.randrange(1, 120)
