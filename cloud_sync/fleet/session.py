@@ -44,6 +44,10 @@ DEFAULTS = {
     # Room for the generated classes of silver and of all jobs (Spark's default is 100), so that a long session does not
     # compile them again.
     "spark.sql.codegen.cache.maxEntries": "2000",
+    # Checks of Spark's own rules after each of them, and the Python call site of each expression: they slow down the
+    # planning of queries, which takes most of the time of a small batch.
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
