@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lamplighter.cloud_sync.fleet.queries.fleet_data import FleetData
-    from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
+    from lamplighter.cloud_sync.fleet.sparql.modifiers import BatchQuery
 
 ROWS_MAX = 100_000
 """Rows of an answer, unless `--limit-rows` says more."""
@@ -101,9 +101,9 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if more or data.left_out else 0
 
 
-def _checked(arguments: argparse.Namespace) -> tuple[FleetQuery, dict[str, str]]:
+def _checked(arguments: argparse.Namespace) -> tuple[BatchQuery, dict[str, str]]:
     """The query, and its added variables with their columns."""
-    from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
+    from lamplighter.cloud_sync.fleet.sparql.modifiers import batch_query
 
     if (arguments.query is None) == (arguments.file is None):
         raise ConfigurationError("query: give the query, or a file with it by --file")
@@ -116,8 +116,9 @@ def _checked(arguments: argparse.Namespace) -> tuple[FleetQuery, dict[str, str]]
     if arguments.at is not None:
         moment(arguments.at)
     text = small_text(arguments.file, _BYTES_MAX) if arguments.query is None else arguments.query
-    query = fleet_query(text, subscribed=False)
-    added = {} if not arguments.per_gateway else _EVENT if arguments.history else _GATEWAY
+    query = batch_query(text)
+    of_events = arguments.history and query.modifiers.groups is None
+    added = {} if not arguments.per_gateway else _EVENT if of_events else _GATEWAY
     if query.form == "ASK" and (added or arguments.format == "csv"):
         option = "--per-gateway" if added else "--format csv"
         raise ConfigurationError(f"{option}: the answer of an ASK has no rows; write SELECT")
@@ -127,26 +128,26 @@ def _checked(arguments: argparse.Namespace) -> tuple[FleetQuery, dict[str, str]]
     return query, added
 
 
-def _data(arguments: argparse.Namespace, spark: SparkSession, lake: Lake, query: FleetQuery) -> FleetData:
+def _data(arguments: argparse.Namespace, spark: SparkSession, lake: Lake, query: BatchQuery) -> FleetData:
     from lamplighter.cloud_sync.fleet.queries.fleet_data import history, state
 
     wanted = _wanted(arguments.gateway)
     if arguments.history:
-        return history(spark, lake, query, wanted=wanted, changes=arguments.changes or "added", say=_say)
+        return history(spark, lake, query.query, wanted=wanted, changes=arguments.changes or "added", say=_say)
     at = None if arguments.at is None else moment(arguments.at)
-    return state(spark, lake, query, wanted=wanted, at=at, per_gateway=arguments.per_gateway, say=_say)
+    return state(spark, lake, query.query, wanted=wanted, at=at, per_gateway=arguments.per_gateway, say=_say)
 
 
 def _wanted(patterns: list[str]) -> Callable[[str], bool]:
     return lambda gateway: not patterns or any(fnmatchcase(gateway, pattern) for pattern in patterns)
 
 
-def _rows(quads: DataFrame, key: tuple[str, ...], query: FleetQuery, added: dict[str, str]) -> DataFrame:
-    """The solutions, in the order of the added variables."""
+def _rows(quads: DataFrame, key: tuple[str, ...], query: BatchQuery, added: dict[str, str]) -> DataFrame:
+    """The rows of the answer, with the columns of the added variables."""
     from lamplighter.cloud_sync.fleet.sparql import csma
+    from lamplighter.cloud_sync.fleet.sparql.modified import answer
 
-    found = csma.solutions(quads, query, key)
-    return found.orderBy(*added.values()).select(*added.values(), "row") if added else found.select("row")
+    return answer(csma.solutions(quads, query.query, key), query, tuple(added.values()))
 
 
 def _terms(rows: DataFrame, added: dict[str, str]) -> Iterator[Answer]:

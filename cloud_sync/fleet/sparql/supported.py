@@ -70,8 +70,8 @@ _SORTED = "the rows of a notification are sorted by their terms"
 _TIMED = "the notification has the time of the commit"
 _LATER = "query the endpoint when the notification arrives"
 _IN_BATCH = {
-    _ONE_EVENT: "write the rows with --format csv and let SQL do it, or use SQL over the tables",
-    _SORTED: "write the rows with --format csv and sort them",
+    _ONE_EVENT: "group by variables and aggregate variables (BIND gives values to them), or use SQL over the tables",
+    _SORTED: "order by variables; BIND gives values to them",
     _TIMED: "write the time",
     _LATER: "query the endpoint with the rows",
     f"it differs on each evaluation; {_TIMED}": "it differs on each evaluation",

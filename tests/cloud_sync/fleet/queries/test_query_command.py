@@ -146,6 +146,9 @@ def test_bounds_and_forms(lake: str, capsys: pytest.CaptureFixture[str]) -> None
     assert said.out.startswith("1 row\no ") and "there are more than 1 row; raise --limit-rows" in said.err
     assert main(["query", lake, PREFIX + "ASK { ?s :in ?o }", "--gateway", "gw-2", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"head": {}, "boolean": True}
+    counted = PREFIX + "SELECT (COUNT(*) AS ?n) { ?o :broken true }"
+    assert main(["query", lake, counted, "--history", "--per-gateway", "--format", "csv", "--gateway", "gw-[23]"]) == 0
+    assert capsys.readouterr().out == "gateway,n\r\ngw-2,1\r\ngw-3,1\r\n"
 
 
 @pytest.mark.parametrize(
