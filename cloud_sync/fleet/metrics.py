@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.batches import compared
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 
@@ -34,15 +35,20 @@ def write_metrics(path: Path, command: str, lake: Lake, code: int, seconds: floa
     labels = ["command", "lake", "table"]
     rows = Gauge(f"{PREFIX}_table_rows", "Rows of a table.", labels, registry=registry)
     batches = Gauge(f"{PREFIX}_table_batches", "Batches of a table that count.", labels, registry=registry)
+    text = "Matches that gateways sent ahead of the segments, by outcome of their comparison with Spark's."
+    ahead = Gauge(f"{PREFIX}_ahead_matches", text, ["command", "lake", "outcome"], registry=registry)
     try:
         for name in SCHEMAS:
             live = table(lake, name).live()
             rows.labels(command, lake.url, name).set(sum(batch.rows for batch in live))
             batches.labels(command, lake.url, name).set(len(live))
+            for outcome, number in compared(live).items():
+                ahead.labels(command, lake.url, outcome).set(number)
     except (GatewayError, OSError):
         # The command has reported that the lake cannot be read.
         rows.clear()
         batches.clear()
+        ahead.clear()
     try:
         write_to_textfile(str(path), registry)
     except OSError as error:

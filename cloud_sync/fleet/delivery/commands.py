@@ -23,7 +23,9 @@ from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
 from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.batches import compared
 from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
+from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.orders import Orders, signing_key
@@ -122,7 +124,8 @@ def _deliver(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    states = read_states(Lake(arguments.lake))
+    lake = Lake(arguments.lake)
+    states, ahead = read_states(lake), compared(table(lake, "matches").live())
     if states is None:
         raise ConfigurationError(
             f"lake {arguments.lake!r}: nothing was delivered yet; run `lamplighter-fleet subscriptions deliver "
@@ -131,6 +134,8 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         for one in states.sinks:
             print(json.dumps({**msgspec.to_builtins(one), "at": states.at}))
+        if ahead:
+            print(json.dumps({"ahead": ahead}))
         return 0
     now = time.time()
     rows = [
@@ -147,4 +152,7 @@ def _status(arguments: argparse.Namespace) -> int:
     names = ("sink", "kind", "state", "delivered", "waiting", "dead", "last success", "error")
     title = f"{counted(len(rows), 'sink')}, as of {age(now - states.at)} ago"
     print(text_table(title, names, rows, len(rows), len(rows)))
+    if ahead:
+        told = ", ".join(f"{number} {outcome}" for outcome, number in ahead.items())
+        print(f"ahead of the segments, compared with Spark: {told}")
     return 0

@@ -7,6 +7,7 @@ writing a batch again replaces it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     replaces: batches whose rows are in this one, and which no longer count. segments: sources of a bronze batch;
     sources: the bronze batches of a silver batch; refused: segments that were left out; quads_max: the largest number
     of quads that a bronze record asserts; caught_up: `<id>/<version>` of subscriptions whose matches in the segments
-    before are in a batch of `matches`.
+    before are in a batch of `matches`. ahead: for each gateway the last object with matches ahead of its segments that
+    is in `matches`; compared: of such matches, the number by outcome of their comparison with Spark.
     """
 
     v: int = 1
@@ -45,6 +47,8 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     refused: list[Refused] = []
     quads_max: int | None = None
     caught_up: list[str] = []
+    ahead: dict[str, int] = {}
+    compared: dict[str, int] = {}
 
 
 def live_of(batches: Iterable[TableBatch]) -> list[TableBatch]:
@@ -52,6 +56,14 @@ def live_of(batches: Iterable[TableBatch]) -> list[TableBatch]:
     found = list(batches)
     replaced = {name for batch in found for name in batch.replaces}
     return [batch for batch in found if batch.id not in replaced]
+
+
+def compared(batches: Iterable[TableBatch]) -> dict[str, int]:
+    """Of matches that came ahead of their segments, the number by outcome of their comparison; empty without any."""
+    found: Counter[str] = Counter()
+    for batch in batches:
+        found.update(batch.compared)
+    return {name: found[name] for name in ("equal", "different", "unfound")} if found else {}
 
 
 def quads_max(batches: Iterable[TableBatch]) -> int | None:

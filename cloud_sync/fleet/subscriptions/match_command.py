@@ -7,14 +7,17 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lamplighter.cloud_sync.destinations import Destination, destination
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
+from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,6 +38,10 @@ def add_commands(commands: Any) -> None:
         metavar="S",
         help="how long a segment waits for missing ones before it (default: %(default).0f)",
     )
+    parser.add_argument(
+        "--orders", metavar="URL", help="destination of sync where gateways write matches ahead of their segments"
+    )
+    parser.add_argument("--orders-options", metavar="FILE", default="", help="options file of that destination")
     session.add_arguments(parser)
 
 
@@ -44,21 +51,27 @@ def _run(arguments: argparse.Namespace) -> int:
         if value is not None and not 0 <= value < float("inf"):
             raise ConfigurationError(f"--{name.replace('_', '-')} {value}: use seconds from 0 on")
     lake = Lake(arguments.lake)
-    spark = session.of_arguments(arguments, "match")
-    with locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES), stopped() as stopping:
+    with ExitStack() as stack:
+        ahead = None
+        if arguments.orders is not None:
+            options = storage_options(arguments.orders_options, Path())
+            ahead = stack.enter_context(closing(destination(arguments.orders, options)))
+        spark = session.of_arguments(arguments, "match")
+        stack.enter_context(locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES))
+        stopping = stack.enter_context(stopped())
         if arguments.every is None:
-            once(spark, lake, arguments.order_wait)
+            once(spark, lake, arguments.order_wait, ahead)
         else:
-            keep_matching(spark, lake, arguments.every, arguments.order_wait, stopping)
+            keep_matching(spark, lake, arguments.every, arguments.order_wait, stopping, ahead)
     return 0
 
 
-def once(spark: SparkSession, lake: Lake, order_wait_s: float) -> None:
-    """Ingests and matches everything that has landed."""
+def once(spark: SparkSession, lake: Lake, order_wait_s: float, ahead: Destination | None = None) -> None:
+    """Ingests and matches everything that has landed. ahead: as `Matcher` has it."""
     from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 
     await_end(ingest(spark, lake, say=_say))
-    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say)
+    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead)
     while matcher.advance() is not None:
         pass
     if matcher.waiting:
@@ -66,7 +79,12 @@ def once(spark: SparkSession, lake: Lake, order_wait_s: float) -> None:
 
 
 def keep_matching(
-    spark: SparkSession, lake: Lake, every_s: float, order_wait_s: float, stopping: threading.Event
+    spark: SparkSession,
+    lake: Lake,
+    every_s: float,
+    order_wait_s: float,
+    stopping: threading.Event,
+    ahead: Destination | None = None,
 ) -> None:
     """Ingests and matches until it is told to stop.
 
@@ -75,7 +93,7 @@ def keep_matching(
     from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 
     query = ingest(spark, lake, continuous_s=every_s, say=_say)
-    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say)
+    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead)
     try:
         while not stopping.is_set() and query.isActive:
             if matcher.advance() is None:

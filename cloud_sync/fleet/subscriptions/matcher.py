@@ -9,17 +9,20 @@ honoured for all events in it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.fleet.events.completion import Descriptions
 from lamplighter.cloud_sync.fleet.events.events import events
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
+from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches, compare, frame
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, in_order, matches
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
@@ -39,7 +42,8 @@ class Matcher:
     """Only one process may match the events of a lake at a time.
 
     order_wait_s: how long a segment waits for missing ones before it. say: receives progress lines. wall: seconds since
-    1970, by the clock of the lake's files.
+    1970, by the clock of the lake's files. ahead: where gateways write matches ahead of their segments; None: such
+    matches are not taken.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Matcher:
         segments_max: int = SEGMENTS_MAX,
         say: Callable[[str], None] = lambda line: None,
         wall: Callable[[], float] = time.time,
+        ahead: Destination | None = None,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -67,6 +72,7 @@ class Matcher:
         self._written: dict[str, TableBatch] = {}
         self._compiled: dict[str, FleetQuery | None] = {}
         self._told: set[str] = set()
+        self._ahead = AheadMatches(ahead, say)
 
     @property
     def waiting(self) -> int:
@@ -78,6 +84,9 @@ class Matcher:
         self._read_manifests()
         followed = self._followed()
         self._catch_up(followed)
+        came = self._take_ahead(followed)
+        if came is not None:
+            return came
         chosen = self._order.following(self._age_s, self._order_wait_s, self._segments_max)
         if not chosen:
             return None
@@ -94,9 +103,12 @@ class Matcher:
 
     def _read_manifests(self) -> None:
         """Reads the manifests that are new since the last time."""
-        for batch in self._matches.all(known=self._written):
+        written = self._matches.all(known=self._written)
+        for batch in written:
             self._written[batch.id] = batch
             self._order.matched(batch.segments)
+        for batch in written:
+            self._ahead.written(self._matches, batch, self._order)
         for batch in self._bronze.all(known=self._ingested):
             self._ingested[batch.id] = batch
             self._order.ingested(batch.segments)
@@ -138,6 +150,17 @@ class Matcher:
         self._commit(batch)
         self._say(f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of earlier segments")
 
+    def _take_ahead(self, followed: Sequence[FollowedSubscription]) -> TableBatch | None:
+        """Writes the new matches that gateways sent ahead of their segments, as a batch."""
+        rows, read = self._ahead.take(self._lake, followed, self._order)
+        if rows:
+            batch = msgspec.structs.replace(self._batch(), ahead=read)
+            self._commit(self._matches.stage(in_order(frame(self._spark, rows)), batch))
+            self._ahead.note(rows, self._order)
+            self._say(f"matches {batch.id}: {counted(len(rows), 'row', ',')} ahead of their segments")
+        self._ahead.confirm(read)
+        return self._written[batch.id] if rows else None
+
     def _staged(
         self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
     ) -> TableBatch:
@@ -152,9 +175,21 @@ class Matcher:
         found = reduce(lambda one, other: one.unionByName(other), frames).persist()
         try:
             with matches(self._descriptions.complete(found), followed) as rows:
-                return self._matches.stage(in_order(rows), batch)
+                return self._stage_new(rows, batch, followed)
         finally:
             found.unpersist()
+
+    def _stage_new(self, rows: DataFrame, batch: TableBatch, followed: Sequence[FollowedSubscription]) -> TableBatch:
+        """Writes MATCH without the matches that came ahead, which are compared."""
+        came = self._ahead.to_compare(batch.segments, followed)
+        if not came:
+            return self._matches.stage(in_order(rows), batch)
+        rows = rows.persist()
+        try:
+            others, outcomes = compare(rows, came)
+            return self._matches.stage(in_order(others), msgspec.structs.replace(batch, compared=dict(outcomes)))
+        finally:
+            rows.unpersist()
 
     def _records(self, segments: set[str]) -> DataFrame:
         """BRONZE of some segments."""
@@ -184,10 +219,12 @@ class Matcher:
                 batch,
                 segments=sorted({*last.segments, *batch.segments}),
                 caught_up=[*last.caught_up, *batch.caught_up],
+                compared=dict(Counter(last.compared) + Counter(batch.compared)),
                 replaces=[last.id],
             )
         self._written[batch.id] = self._matches.commit(batch)
         self._order.matched(batch.segments)
+        self._ahead.compared(self._ahead.within(batch.segments))
         if last is not None and batch.replaces:
             self._matches.forget(last)
             del self._written[last.id]

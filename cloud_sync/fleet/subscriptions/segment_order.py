@@ -55,6 +55,17 @@ class SegmentOrder:
             if name is not None and segment not in self._matched:
                 self._waiting.setdefault(gateway, {})[segment] = name
 
+    def is_matched(self, gateway: str, place: Place) -> bool:
+        """Whether the segment of a record is matched."""
+        if place > self._cursors.get(gateway, _BEFORE_ALL):
+            return False
+        epoch, sequence = place
+        return any(
+            name is not None and name.epoch == epoch and name.first <= sequence <= _end(name)[1]
+            for of_gateway, name in map(_parts, self._matched)
+            if of_gateway == gateway
+        )
+
     @property
     def done(self) -> list[str]:
         """The matched segments, sorted."""

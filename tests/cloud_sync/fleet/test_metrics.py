@@ -46,3 +46,14 @@ def test_a_command_that_fails_writes_its_exit_code(tmp_path: Path, capsys: pytes
     assert ("last_success_timestamp_seconds", "") not in found
     assert main(["ingest", str(tmp_path / "lake"), "--metrics", str(tmp_path / "nowhere" / "x.prom")]) == 2
     assert "nowhere/x.prom: No such file or directory; use a file in a folder that exists" in capsys.readouterr().err
+
+
+def test_comparisons_of_matches_ahead_are_added_up(tmp_path: Path) -> None:
+    lake, path = Lake(str(tmp_path / "lake")), tmp_path / "match.prom"
+    for number, outcomes in enumerate(({"equal": 5}, {"equal": 2, "different": 1})):
+        table(lake, "matches").commit(TableBatch(id=f"{number:012d}", files=[], rows=0, compared=outcomes))
+    write_metrics(path, "subscriptions", lake, 0, 1.0)
+    families = text_string_to_metric_families(path.read_text())
+    [ahead] = [family for family in families if family.name == "lamplighter_fleet_ahead_matches"]
+    found = {one.labels["outcome"]: one.value for one in ahead.samples}
+    assert found == {"equal": 7, "different": 1, "unfound": 0}

@@ -1,0 +1,267 @@
+"""Matches that gateways send ahead of the segments, and their comparison with those of Spark.
+
+A gateway evaluates pushed subscriptions and sends their rows before its segments. They become rows of `matches` at
+once. When Spark matches the same event, its match is compared, and not written a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from lamplighter.cloud_sync.ahead import AheadNotification
+from lamplighter.cloud_sync.answers import AHEAD
+from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
+from lamplighter.cloud_sync.fleet.subscriptions.planner import chosen, spark_reasons
+from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, subscription_version
+from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
+from lamplighter.cloud_sync.fleet.subscriptions.segment_order import SegmentOrder
+from lamplighter.engine.change_log import segment_name
+from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.terms import Bag, Term
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OBJECTS_MAX = 200
+"""Objects of one gateway that are read at once."""
+ROWS_MAX = 20_000
+"""Matches that are taken at once."""
+OBJECT_BYTES_MAX = 64 * 1024 * 1024
+EQUAL, DIFFERENT, UNFOUND = "equal", "different", "unfound"
+"""Spark has the same rows; it has others; it has no match in the event."""
+_NAME = re.compile(r"([0-9]{12})\.ndjson")
+
+
+class MatchKey(NamedTuple):
+    """What identifies a match, as the id of its notification does. graph: "" for the default graph."""
+
+    subscription: str
+    version: int
+    gw: str
+    epoch: int
+    seq: int
+    change: str
+    graph: str
+
+
+class AheadMatches:
+    """The matches that came ahead and are not compared yet, and the objects that were read.
+
+    source: where the objects are; None: nothing is taken, and what was taken before is compared. say: receives lines.
+    """
+
+    def __init__(self, source: Destination | None, say: Callable[[str], None]) -> None:
+        self._source = source
+        self._say = say
+        self._read: dict[str, int] = {}
+        self._pending: dict[tuple[str, int], dict[MatchKey, list[list[Term | None]]]] = defaultdict(dict)
+        self._fault = ""
+
+    def written(self, table: Batches, batch: TableBatch, order: SegmentOrder) -> None:
+        """Notes a batch of `matches` that another process has written, if its matches came ahead."""
+        if not batch.ahead:
+            return
+        for gateway, number in batch.ahead.items():
+            self._read[gateway] = max(self._read.get(gateway, 0), number)
+        from pyarrow.parquet import ParquetFile
+
+        for name in batch.files:
+            with table.lake.fs.open(table.lake.path(table.name, name), "rb") as file:
+                rows = ParquetFile(file).read().to_pylist()
+            self.note((row for row in rows if row["gw"] is not None), order)  # null: of a gateway that was forgotten
+
+    def note(self, rows: Iterable[Mapping[str, Any]], order: SegmentOrder) -> None:
+        """Notes rows of `matches` that came ahead. Those whose segment is matched are compared already."""
+        for row in rows:
+            key = _key(row)
+            if not order.is_matched(key.gw, (key.epoch, key.seq)):
+                self._pending[key.gw, key.epoch][key] = row["rows"]
+
+    def take(
+        self, lake: Lake, followed: Sequence[FollowedSubscription], order: SegmentOrder
+    ) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """New rows of `matches`; and for each gateway the last object that was read for them.
+
+        Rows without a commit, of other versions, and of segments that are matched already are left to Spark.
+        """
+        wanted = {
+            (one.record.id, one.record.version): one for one in followed if not spark_reasons(one.record, one.query)
+        }
+        if self._source is None or not wanted:
+            return [], {}
+        found: dict[MatchKey, dict[str, Any]] = {}
+        read: dict[str, int] = {}
+        try:
+            told_of = {one.gateway for one in read_pushed(lake) if one.kind == "subscribe"}
+            for gateway in sorted(told_of.intersection(lake.names("segments"))):
+                for number, told in self._told(self._source, gateway):
+                    one = wanted.get((told.subscription, subscription_version(told.version)))
+                    if one is not None and chosen(one.record, gateway) and told.commit is not None:
+                        rows = {_key(row): row for row in _matches(one, gateway, told)}
+                        found |= {key: row for key, row in rows.items() if self._is_new(key, order)}
+                    read[gateway] = number
+                    if len(found) >= ROWS_MAX:
+                        break
+            self._fault = ""
+        except (GatewayError, OSError) as error:
+            if str(error) != self._fault:
+                self._fault = str(error)
+                self._say(f"rows of gateways: {error}; they are read again")
+        return list(found.values()), read
+
+    def confirm(self, read: Mapping[str, int]) -> None:
+        """What was read until there need not be read again."""
+        self._read |= read
+
+    def to_compare(
+        self, segments: Iterable[str], followed: Sequence[FollowedSubscription]
+    ) -> dict[MatchKey, list[list[Term | None]]]:
+        """The matches that Spark has in these segments too: those of subscriptions that it still follows."""
+        known = {(one.record.id, one.record.version): one.record for one in followed}
+        found = self.within(segments)
+        return {
+            key: rows
+            for key, rows in found.items()
+            if (record := known.get(key[:2])) is not None and chosen(record, key.gw)
+        }
+
+    def within(self, segments: Iterable[str]) -> dict[MatchKey, list[list[Term | None]]]:
+        """The matches in these segments, `<gateway>/<name>`."""
+        found: dict[MatchKey, list[list[Term | None]]] = {}
+        for segment in segments if any(self._pending.values()) else ():
+            gateway, _, text = segment.rpartition("/")
+            name = segment_name(text)
+            if name is not None and name.last is not None:
+                of_epoch = self._pending.get((gateway, name.epoch), {})
+                found |= {key: rows for key, rows in of_epoch.items() if name.first <= key.seq <= name.last}
+        return found
+
+    def compared(self, keys: Iterable[MatchKey]) -> None:
+        """Forgets matches whose comparison is durable."""
+        for key in keys:
+            self._pending[key.gw, key.epoch].pop(key, None)
+
+    def _is_new(self, key: MatchKey, order: SegmentOrder) -> bool:
+        return key not in self._pending.get((key.gw, key.epoch), {}) and not order.is_matched(
+            key.gw, (key.epoch, key.seq)
+        )
+
+    def _told(self, source: Destination, gateway: str) -> Iterator[tuple[int, AheadNotification]]:
+        """The lines of the next objects of a gateway, each with the number of the last object that is read whole."""
+        before = self._read.get(gateway, 0)
+        folder = f"{AHEAD}/{gateway}"
+        after = f"{before:012d}.ndjson" if before else ""
+        for entry in source.entries(folder, after, OBJECTS_MAX):
+            name = _NAME.fullmatch(entry.name)
+            if name is None:
+                continue
+            lines = _lines(source, f"{folder}/{entry.name}")
+            for place, line in enumerate(lines, 1):
+                try:
+                    told = msgspec.json.decode(line, type=AheadNotification)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    self._say(f"{folder}/{entry.name}: not a notification: {error}; it is left out")
+                    continue
+                yield (int(name[1]) if place == len(lines) else before), told
+            before = int(name[1])
+
+
+def frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """MATCH. Of an Arrow table Spark makes a local relation; a list of rows would start Python workers."""
+    import pyarrow as pa
+
+    text = pa.string()
+    kinds: dict[str, Any] = {
+        "version": pa.int32(),
+        "epoch": pa.int32(),
+        "seq": pa.int64(),
+        "ts": pa.timestamp("us", "UTC"),
+        **{name: pa.bool_() for name in ("trusted", "late", "incomplete")},
+        "variables": pa.list_(text),
+        "rows": pa.list_(pa.list_(text)),
+    }
+    schema = pa.schema([(name, kinds.get(name, text)) for name in rows[0]])
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema))
+
+
+def compare(found: DataFrame, ahead: Mapping[MatchKey, list[list[Term | None]]]) -> tuple[DataFrame, Counter[str]]:
+    """MATCH -> MATCH without the matches that came ahead, and the number of those by outcome.
+
+    A match that is incomplete on Spark counts as equal.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    kinds = {"version": pa.int32(), "epoch": pa.int32(), "seq": pa.int64()}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in MatchKey._fields])
+    keys = found.sparkSession.createDataFrame(pa.Table.from_pylist([key._asdict() for key in ahead], schema))
+    here = keys.select(*(F.col(name).alias(f"_{name}") for name in MatchKey._fields))
+    same = F.coalesce("graph", F.lit("")) == F.col("_graph")
+    for name in MatchKey._fields[:-1]:
+        same &= F.col(name) == F.col(f"_{name}")
+    outcomes: Counter[str] = Counter()
+    repeated = found.join(F.broadcast(here), same, "left_semi").collect()
+    for row in repeated:
+        equal = row["incomplete"] or sorted(map(_sortable, row["rows"])) == sorted(map(_sortable, ahead[_key(row)]))
+        outcomes[EQUAL if equal else DIFFERENT] += 1
+    outcomes[UNFOUND] = len(ahead) - len(repeated)
+    return found.join(F.broadcast(here), same, "left_anti"), +outcomes
+
+
+def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -> Iterator[dict[str, Any]]:
+    """The rows of `matches` of a notification of a gateway. Damaged results have none."""
+    assert told.commit is not None
+    if not told.sequence:
+        return
+    query = gateway_query(one.query)
+    for change, results in (("added", told.added), ("deleted", told.removed)):
+        if one.record.changes not in (change, "both") or not results:
+            continue
+        try:
+            bag = Bag.from_json(results)
+        except ValueError:
+            continue
+        if query.graph not in bag.variables:
+            continue
+        for graph, rows in query.rows(list(bag.bindings())).items():
+            yield {
+                "subscription": one.record.id,
+                "version": one.record.version,
+                "gw": gateway,
+                "epoch": told.commit[0],
+                "seq": told.commit[1],
+                "ts": None,
+                "trusted": None,
+                "late": False,
+                "change": change,
+                "graph": graph,
+                "form": one.query.form,
+                "variables": list(one.query.variables),
+                "rows": rows,
+                "incomplete": False,
+                "request": None,
+            }
+
+
+def _lines(source: Destination, name: str) -> list[bytes]:
+    data = bytearray()
+    for chunk in source.chunks(name):
+        data += chunk
+        if len(data) > OBJECT_BYTES_MAX:
+            return []
+    return bytes(data).splitlines()
+
+
+def _key(row: Any) -> MatchKey:
+    return MatchKey._make([*(row[name] for name in MatchKey._fields[:-1]), row["graph"] or ""])
+
+
+def _sortable(row: Sequence[Term | None]) -> list[tuple[bool, str]]:
+    return [(term is not None, term or "") for term in row]

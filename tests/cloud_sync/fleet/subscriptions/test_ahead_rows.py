@@ -1,0 +1,156 @@
+"""Matches that gateways send ahead: notified once, and compared with what Spark finds in the segments."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from lamplighter.cloud_sync.ahead import AheadNotification, line
+from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.fleet.lake.batches import compared
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
+from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
+from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, PushedOrder, order_version
+from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
+from lamplighter.engine import Engine
+from lamplighter.engine.change_log import Record
+from tests.cloud_sync.fleet.subscriptions.test_matcher import NEVER_OLD_ENOUGH, QUERIES, _expected, _found, _Site
+from tests.support.fleet_events import commit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHED_DOWN = ("warm", "hot", "graphs")
+NAMES = (*PUSHED_DOWN, "placed")
+GW = "gw-1"
+
+
+class _Gateway:
+    """The engine of a gateway, which tells its rows ahead of its records."""
+
+    def __init__(self, folder: Path) -> None:
+        self.to = LocalFolder(folder)
+        self.records: list[Record] = []
+        self._engine = Engine()
+        spuids = {name: self._engine.subscribe(gateway_query(fleet_query(QUERIES[name])).text) for name in PUSHED_DOWN}
+        self._names = {one.spuid: name for name, one in spuids.items()}
+        self._objects = 0
+
+    def commits(self, draw: random.Random, number: int) -> list[AheadNotification]:
+        """Some more records; their notifications."""
+        found = []
+        while number:
+            texts = [_quads(draw) for _ in range(2)]
+            made = self._engine.update(f"PREFIX : <http://example.org/> DELETE DATA {{ {texts[0]} }}; "
+                                       f"INSERT DATA {{ {texts[1]} }}")  # fmt: skip
+            if not made.delta.changes:
+                continue
+            number -= 1
+            record = commit(len(self.records) + 1, gw=GW)
+            removed, added, kept = (tuple(quads) for quads in made.delta[:3])
+            self.records.append(msgspec.structs.replace(record, a=added, d=removed, k=kept))
+            for one in made.notifications:
+                name, place = self._names[one.spuid], (1, record.seq)
+                results = one.added.to_json(), one.removed.to_json()
+                version = order_version(1, 1_800_000_000)
+                found.append(AheadNotification(1, GW, name, version, "i", one.sequence, place, *results))
+        return found
+
+    def tell(self, notifications: list[AheadNotification]) -> None:
+        self._objects += 1
+        self.to.create(f"ahead/{GW}/{self._objects:012d}.ndjson", [b"".join(map(line, notifications))])
+
+
+def _quads(draw: random.Random) -> str:
+    found = []
+    for _ in range(draw.randrange(1, 4)):
+        triple = f":s{draw.randrange(3)} :value {draw.choice([7, 60, 95, draw.randrange(100)])} ."
+        graph = draw.choice(["", "", ":g1", ":g2"])
+        found.append(f"GRAPH {graph} {{ {triple} }}" if graph else triple)
+    return " ".join(found)
+
+
+class _AheadSite(_Site):
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, folder / "lake")
+        (folder / "to").mkdir()
+        (folder / "lake" / "segments" / GW).mkdir(parents=True)
+        self.gateway = _Gateway(folder / "to")
+        for name in NAMES:
+            self.registry.add(name, QUERIES[name])
+        orders = [
+            PushedOrder(subscription=name, gateway=GW, kind="subscribe", version=1, number=1, at=0)
+            for name in PUSHED_DOWN
+        ]
+        self.lake.write(msgspec.json.encode({"orders": orders}), *PUSHED)
+
+    def matcher(self, order_wait_s: float = NEVER_OLD_ENOUGH) -> Matcher:
+        to = self.gateway.to
+        return Matcher(self.spark, self.lake, order_wait_s=order_wait_s, say=self.said.append, ahead=to)
+
+    def advance(self, matcher: Matcher) -> None:
+        while matcher.advance() is not None:
+            pass
+
+    def compared(self) -> dict[str, int]:
+        return compared(table(self.lake, "matches").live())
+
+
+@pytest.fixture
+def site(spark: SparkSession, tmp_path: Path) -> _AheadSite:
+    return _AheadSite(spark, tmp_path)
+
+
+def test_rows_ahead_are_matches_at_once_and_spark_does_not_repeat_them(site: _AheadSite) -> None:
+    draw, gateway = random.Random(5), site.gateway
+    told = gateway.commits(draw, 12)
+    gateway.tell(told[:-1])
+    gateway.tell([told[-1], *told[:3]])  # at least once
+    matcher = site.matcher()
+    site.advance(matcher)
+    assert _found(site.matches()) == _expected(gateway.records, PUSHED_DOWN), "before a segment has landed"
+    site.land(gateway.records[:6])
+    matcher = site.matcher()  # a new process knows what came ahead
+    site.advance(matcher)
+    later = gateway.commits(draw, 6)
+    site.land(gateway.records[6:])
+    site.advance(matcher)
+    gateway.tell(later)  # too late: Spark has matched their records
+    site.advance(matcher)
+    assert _found(site.matches()) == _expected(gateway.records, NAMES)
+    same = sum(_expected(gateway.records[:12], PUSHED_DOWN).values())
+    assert site.compared() == {"equal": same, "different": 0, "unfound": 0}
+
+
+def test_differences_are_counted_and_nothing_is_delivered_twice(site: _AheadSite) -> None:
+    draw, gateway = random.Random(6), site.gateway
+    told = [one for one in gateway.commits(draw, 12) if one.subscription == "warm" and len(_bindings(one)) == 1]
+    assert len(told) > 2
+    wrong, right, *_ = told
+    _bindings(wrong)[0]["v"]["value"] = "51"
+    false = msgspec.structs.replace(right, subscription="graphs", commit=(1, 11))
+    other = msgspec.structs.replace(right, version=order_version(2, 1))
+    unknown = [msgspec.structs.replace(right, commit=None), msgspec.structs.replace(right, sequence=0)]
+    absent = ("graphs", GW, 1, 11, "added", None) not in {key[:6] for key in _expected(gateway.records, ["graphs"])}
+    assert absent
+    _bindings(false)[0].pop("event_graph", None)
+    gateway.tell([wrong, false, other, *unknown])
+    site.land(gateway.records)
+    site.advance(site.matcher())
+    assert site.compared() == {"equal": 0, "different": 1, "unfound": 1}
+    rows = site.matches()
+    keys = Counter((row["subscription"], row["seq"], row["graph"]) for row in rows)
+    assert set(keys.values()) == {1}
+    expected = {(name, seq, graph) for name, _, _, seq, _, graph, _ in _expected(gateway.records, NAMES)}
+    assert set(keys) == expected | {("graphs", 11, None)}
+
+
+def _bindings(one: AheadNotification) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = one.added["results"]["bindings"]
+    return found
