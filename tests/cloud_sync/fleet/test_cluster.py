@@ -1,11 +1,14 @@
 """The commands on a standalone cluster by `spark-submit`, with the package of `lamplighter-fleet package`."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.package import package
 from lamplighter.cloud_sync.fleet.submit import DISTRIBUTIONS
@@ -15,7 +18,12 @@ from tests.support.components import require_command, require_module
 from tests.support.small_lake import SmallFleet
 from tests.support.spark_cluster import SUBMIT_S, StandaloneCluster
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Built = tuple[SmallFleet, Lake]
+SEVERAL = Path(__file__).parents[2] / "support" / "several_commands.py"
+GATEWAY = "gw-000001"
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +57,60 @@ def test_ingest_by_spark_submit_makes_the_same_bronze(
     assert process.returncode == 1, output[-4000:]
     assert f"refused {odd_gateway.NAME}/{wrong.name}" in output
     assert differences(of_lake(lake, "bronze"), of_lake(expected, "bronze")) == ([], [])
+
+
+def commands(lake: Lake, out: Path) -> list[list[str]]:
+    """Every command that runs Spark after `ingest`."""
+    return [
+        ["silver", lake.url],
+        ["state", lake.url, GATEWAY, "--at", "1/100", "-o", str(out / "state.nq")],
+        ["state", lake.url, odd_gateway.NAME, "--at", "1/3", "-o", str(out / "odd.nq")],
+        ["export", lake.url, "--format", "rdfpatch", "--gateway", GATEWAY, "-o", str(out / "patches.rdfp")],
+        ["jobs", "health", lake.url, "--out", str(out / "health")],
+        ["compact", lake.url],
+    ]
+
+
+@pytest.mark.faults
+def test_commands_end_with_the_same_results_while_a_worker_is_killed_and_replaced(
+    cluster: StandaloneCluster,
+    packed: tuple[Path, Path],
+    silver_lake: Built,
+    spark: "SparkSession",
+    tmp_path: Path,
+) -> None:
+    """The worker dies with its executor, its shuffle files and its cached rows, between two steps of `silver`."""
+    local = silver_lake[1]
+    here, there = tmp_path / "here", tmp_path / "there"
+    lake = Lake(str(there / "lake"))
+    here.mkdir()
+    shutil.copytree(local.path("segments"), lake.path("segments"))
+    shutil.copytree(local.path("snapshots"), lake.path("snapshots"))
+    shutil.copytree(local.path("bronze"), lake.path("bronze"))
+    lines = there / "commands"
+    lines.write_text("".join(f"{json.dumps(words)}\n" for words in commands(lake, there)))
+    worker = cluster.worker()
+    process = cluster.submit(packed, SEVERAL, lines)
+    output = []
+    killed = False
+    assert process.stdout is not None
+    for line in process.stdout:
+        output.append(line)
+        if line.startswith("facts: ") and not killed:
+            cluster.kill(worker)
+            cluster.worker()
+            killed = True
+    text = "".join(output)
+    assert process.wait(SUBMIT_S) == 0 and killed, text[-4000:]
+    assert [line.split()[2] for line in output if line.startswith("exit code")] == ["0:"] * 6, text[-4000:]
+    own = Lake(str(here / "lake"))
+    shutil.copytree(local.path(), own.path())
+    for words in commands(own, here)[1:-1]:
+        assert main(words) == 0
+    for name in ("bronze", "streams", "observations", "actuations"):
+        assert differences(of_lake(lake, name), of_lake(local, name)) == ([], []), name
+    assert sorted((there / "state.nq").read_text().splitlines()) == sorted((here / "state.nq").read_text().splitlines())
+    names = {path.relative_to(here) for path in here.rglob("*") if path.suffix in (".csv", ".rdfp", ".html")}
+    assert len(names) == 2
+    for name in names:
+        assert (there / name).read_bytes() == (here / name).read_bytes(), name
