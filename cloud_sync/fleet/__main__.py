@@ -56,6 +56,10 @@ _CLOUD = frozenset(
     )
 )
 """Packages of the extra `cloud`."""
+_JVM_LOST = (
+    "Spark's JVM has ended (killed, or out of memory); run the command again, with more memory if it repeats: "
+    "--conf spark.driver.memory=4g"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,7 +109,9 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
     except OSError as error:
         said = f"{error.filename}: {error.strerror}; use another path, or check its permissions and its disk"
         if error.filename is None:
-            raise
+            if not _from_lost_jvm(error):
+                raise
+            said = _JVM_LOST
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _CLOUD:
@@ -117,9 +123,18 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
         from_spark = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
         if not from_spark:
             raise
-        said = _first_lines(error)
+        said = _JVM_LOST if _from_lost_jvm(error) else _first_lines(error)
     print(f"lamplighter-fleet {arguments.command}: {said}", file=sys.stderr)
     return 2
+
+
+def _from_lost_jvm(error: BaseException | None) -> bool:
+    """Whether the connection to Spark's JVM was lost, which is the first error of a chain."""
+    while error is not None:
+        if type(error).__name__ == "Py4JNetworkError":
+            return True
+        error = error.__context__
+    return False
 
 
 def _first_lines(error: Exception) -> str:

@@ -10,55 +10,19 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
 from lamplighter.engine.change_log import Record
-from tests.support.fleet_events import commit, plain_events
-from tests.support.fleet_matches import Row, rows_of_event
+from tests.support.fleet_events import commit
+from tests.support.fleet_matches import EX, QUERIES, Row, expected_matches, in_segments, random_commits
 from tests.support.small_lake import write_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EX = "PREFIX : <http://example.org/> "
 NEVER_OLD_ENOUGH, AT_ONCE = 1e12, 0.0
-QUERIES = {
-    "warm": EX + "SELECT ?s ?v { ?s :value ?v FILTER(?v > 50) }",
-    "hot": EX + "SELECT ?s ?v { ?s :value ?v FILTER(?v > 90) }",
-    "placed": EX + "SELECT ?s ?v ?p { ?s :value ?v OPTIONAL { ?s :place ?p } }",
-    "graphs": EX + "SELECT ?g ?s { GRAPH ?g { ?s :value 7 } }",
-    "told": EX + "ASK { ?s :place :cellar ; :value ?v FILTER(?v < 20) }",
-    "everything": EX + "SELECT ?p ?o { ?s ?p ?o }",
-}
-EVERYTHING = {name: text if "SELECT" in text else text.replace("ASK", "SELECT *") for name, text in QUERIES.items()}
-EVERYTHING |= {name: text.replace(text[len(EX) : text.index("{")], "SELECT * ") for name, text in EVERYTHING.items()}
 DELETED = EX + "SELECT ?s ?v { ?s :value ?v }"
-
-
-def _records(draw: random.Random, gateway: str, number: int) -> list[Record]:
-    """Commits that replace values, in several graphs, some of them repeated."""
-    found, before = [], ""
-    for seq in range(1, number + 1):
-        graph = draw.choice(["", "", ":g1", ":g2"])
-        sensor, place = draw.choice([":s1", ":s2"]), draw.choice([":cellar", ":roof"])
-        text = f"{sensor} :value {draw.randrange(100) if draw.random() < 0.8 else 7} . "
-        text += f"{sensor} :place {place} . " if draw.random() < 0.5 else ""
-        added = f"{graph} {{ {text} }}" if graph else text
-        kept = f"{sensor} :label 'a \"quoted\" one' ." if draw.random() < 0.3 else ""
-        found.append(commit(seq, a=added, d=before if draw.random() < 0.5 else "", k=kept, gw=gateway))
-        before = added
-    return found
-
-
-def _segments(draw: random.Random, records: list[Record]) -> list[list[Record]]:
-    found, at = [], 0
-    while at < len(records):
-        size = draw.randrange(1, 5)
-        found.append(records[at : at + size])
-        at += size
-    return found
 
 
 class _Site:
@@ -85,18 +49,6 @@ class _Site:
         return [row for batch in matches.live() for row in matches.read(self.spark, [batch]).collect()]
 
 
-def _expected(records: list[Record], names: Any = QUERIES) -> Counter[tuple[Any, ...]]:
-    """(subscription, gateway, epoch, sequence, change, graph, rows) of each match, by the store."""
-    found: Counter[tuple[Any, ...]] = Counter()
-    for name in names:
-        query = fleet_query(QUERIES[name])
-        for key, triples in plain_events(records, deleted=False).items():
-            rows = rows_of_event(query, EVERYTHING[name], key, triples)
-            if rows is not None:
-                found[name, *key, tuple(rows)] += 1
-    return found
-
-
 def _found(rows: list[Any]) -> Counter[tuple[Any, ...]]:
     return Counter(
         (row["subscription"], *(row[name] for name in ("gw", "epoch", "seq", "change", "graph")), _rows_of(row))
@@ -116,8 +68,8 @@ def site(spark: "SparkSession", tmp_path: Path) -> _Site:
 def test_every_matching_event_is_matched_once_in_order_and_nothing_else(site: _Site) -> None:
     """Segments of three gateways arrive in any order; the matcher starts again in between."""
     draw = random.Random(11)
-    records = {gateway: _records(draw, gateway, 24) for gateway in ("gw-1", "gw-2", "gw-3")}
-    arriving = [segment for of_gateway in records.values() for segment in _segments(draw, of_gateway)]
+    records = {gateway: random_commits(draw, gateway, 24) for gateway in ("gw-1", "gw-2", "gw-3")}
+    arriving = [segment for of_gateway in records.values() for segment in in_segments(draw, of_gateway)]
     draw.shuffle(arriving)
     for name, query in QUERIES.items():
         site.registry.add(name, query)
@@ -130,7 +82,7 @@ def test_every_matching_event_is_matched_once_in_order_and_nothing_else(site: _S
     while matcher.advance():
         pass
     found = site.matches()
-    assert _found(found) == _expected([record for of_gateway in records.values() for record in of_gateway])
+    assert _found(found) == expected_matches([record for of_gateway in records.values() for record in of_gateway])
     for gateway in records:
         places = [(row["epoch"], row["seq"]) for row in found if row["gw"] == gateway]
         assert places == sorted(places), "the order of the gateway's log"
@@ -140,7 +92,7 @@ def test_every_matching_event_is_matched_once_in_order_and_nothing_else(site: _S
 def test_a_crash_before_or_behind_a_write_neither_loses_nor_repeats_a_match(
     site: _Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    records = _records(random.Random(12), "gw-1", 12)
+    records = random_commits(random.Random(12), "gw-1", 12)
     for name in ("warm", "placed"):
         site.registry.add(name, QUERIES[name])
     crashes: Iterator[str | None] = iter(["before", "behind", None, "before", "before", "behind"])
@@ -157,7 +109,7 @@ def test_a_crash_before_or_behind_a_write_neither_loses_nor_repeats_a_match(
 
     monkeypatch.setattr(Batches, "commit", crashing)
     stopped = 0
-    for segment in _segments(random.Random(13), records):
+    for segment in in_segments(random.Random(13), records):
         site.land(segment)
         done = False
         while not done:
@@ -166,12 +118,14 @@ def test_a_crash_before_or_behind_a_write_neither_loses_nor_repeats_a_match(
             except KeyboardInterrupt:
                 stopped += 1
     assert stopped == 5 and next(crashes, "all were tried") == "all were tried"
-    assert _found(site.matches()) == _expected(records, ("warm", "placed"))
+    assert _found(site.matches()) == expected_matches(records, ("warm", "placed"))
 
 
 def test_a_subscription_is_honoured_for_all_that_lands_after_it(site: _Site) -> None:
     """Pellegrino 2013, 3.2: issued before a matching event by the same client."""
-    first, second, third = (_records(random.Random(seed), "gw-1", 30)[10 * seed : 10 * seed + 10] for seed in range(3))
+    first, second, third = (
+        random_commits(random.Random(seed), "gw-1", 30)[10 * seed : 10 * seed + 10] for seed in range(3)
+    )
     matcher = site.matcher()
     site.land(first)
     matcher.advance()
@@ -186,9 +140,9 @@ def test_a_subscription_is_honoured_for_all_that_lands_after_it(site: _Site) -> 
     found = site.matches()
     versions = {(row["subscription"], row["version"]) for row in found}
     assert versions == {("warm", 1), ("everything", 1), ("everything", 2)}
-    assert _of(found, "warm", 1) == _expected(second, ["warm"])
-    assert _of(found, "everything", 1) == _expected([*first, *second], ["everything"])
-    again = _expected([*first, *second, *third], ["placed"])
+    assert _of(found, "warm", 1) == expected_matches(second, ["warm"])
+    assert _of(found, "everything", 1) == expected_matches([*first, *second], ["everything"])
+    again = expected_matches([*first, *second, *third], ["placed"])
     assert _of(found, "everything", 2, "placed") == again, "a new query begins with all, as its subscription does"
 
 
@@ -198,7 +152,7 @@ def _of(found: list[Any], name: str, version: int, called: str | None = None) ->
 
 
 def test_what_comes_after_later_records_were_matched_is_late(site: _Site) -> None:
-    records = _records(random.Random(14), "gw-1", 15)
+    records = random_commits(random.Random(14), "gw-1", 15)
     site.registry.add("everything", QUERIES["everything"])
     site.land(records[:5], records[10:])
     waiting = site.matcher()
@@ -209,7 +163,7 @@ def test_what_comes_after_later_records_were_matched_is_late(site: _Site) -> Non
     site.matcher().advance()
     found = site.matches()
     assert {row["seq"] for row in found if row["late"]} == set(range(6, 11))
-    assert _found(found) == _expected(records, ["everything"])
+    assert _found(found) == expected_matches(records, ["everything"])
 
 
 def test_deleted_quads_gateways_and_requests(site: _Site) -> None:
@@ -247,19 +201,19 @@ def test_a_broken_record_is_told_of_once_and_the_others_go_on(site: _Site) -> No
     broken = records / "broken.json"
     broken.write_text("{")
     matcher = site.matcher()
-    commits = _records(random.Random(15), "gw-1", 6)
+    commits = random_commits(random.Random(15), "gw-1", 6)
     for begin in (0, 3):
         site.land(commits[begin : begin + 3])
         matcher.advance()
     assert sum(str(broken) in line for line in site.said) == 1
     assert sum("subscription older" in line for line in site.said) == 1
-    assert _found(site.matches()) == _expected(commits, ["warm"])
+    assert _found(site.matches()) == expected_matches(commits, ["warm"])
 
 
 def test_an_idle_matcher_does_not_pile_up_manifests(site: _Site) -> None:
     site.registry.add("hot", EX + "SELECT * { ?s :nothing ?v }")
     matcher = site.matcher()
-    records = _records(random.Random(16), "gw-1", 6)
+    records = random_commits(random.Random(16), "gw-1", 6)
     for record in records:
         site.land([record])
         matcher.advance()
