@@ -141,7 +141,10 @@ class Subscriber:
 async def subscribers(broker: Broker, *queries: str) -> AsyncIterator[list[Subscriber]]:
     """A subscriber for each query, each on its own socket."""
     async with AsyncExitStack() as stack:
-        found = [Subscriber(await stack.enter_async_context(connect(broker.socket, max_size=None))) for _ in queries]
+        found = [
+            Subscriber(await stack.enter_async_context(connect(broker.socket, max_size=None, ping_interval=None)))
+            for _ in queries
+        ]
         await asyncio.gather(*[one.subscribe(query) for one, query in zip(found, queries, strict=True)])
         yield found
 

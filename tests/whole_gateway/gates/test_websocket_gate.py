@@ -825,7 +825,7 @@ RANDOM_QUERY = f"SELECT ?o {{ GRAPH <{GRAPH}> {{ <http://s> <http://p> ?o }} }}"
 
 async def events_of(at: Addresses, subscribers: int, publish: Callable[[], Awaitable[None]]) -> int:
     """How many notifications the subscribers of RANDOM_QUERY get in all, the first ones included."""
-    clients = [await connect(at.subscribe) for _ in range(subscribers)]
+    clients = [await connect(at.subscribe, ping_interval=None) for _ in range(subscribers)]
     try:
         spuids = [(await subscribe(client, RANDOM_QUERY))["spuid"] for client in clients]
         await publish()

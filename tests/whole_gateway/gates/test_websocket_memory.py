@@ -180,7 +180,7 @@ def test_half_messages_of_a_plain_gateway_take_a_known_sum_and_the_largest_is_cl
         gateway_process(gateway={"durability": "off"}, limits={"query_bytes_max": 2 * MIB}) as gateway,
         ExitStack() as stack,
     ):
-        good = stack.enter_context(connect(gateway.urls["subscribe"], compression=None))
+        good = stack.enter_context(connect(gateway.urls["subscribe"], ping_interval=None, compression=None))
         memory = Memory(gateway)
         hostile = []
         for _ in range(12):
@@ -240,7 +240,9 @@ def test_results_that_nobody_reads_take_a_known_sum() -> None:
         ) as gateway,
         ExitStack() as stack,
     ):
-        good = stack.enter_context(connect(gateway.urls["subscribe"], compression=None, max_size=None))
+        good = stack.enter_context(
+            connect(gateway.urls["subscribe"], ping_interval=None, compression=None, max_size=None)
+        )
         rows = " . ".join(f"<urn:s{number}> <urn:p> '{'x' * 60}{number}'" for number in range(30_000))
         good.send(json.dumps({"update": {"sparql": f"INSERT DATA {{ {rows} }}"}}))
         assert "updated" in json.loads(good.recv(TIMEOUT_S))
