@@ -86,7 +86,7 @@ def conjunction(tree: Node) -> Conjunction | None:
 def joined_rows(events: DataFrame, query: FleetQuery, parts: Conjunction) -> DataFrame:
     """As `osma.solutions`, for a query with these parts. A null row: `ROWS_MAX` or `TESTS_MAX` is exceeded."""
     kept = [column for column in events.columns if column not in ("triples", "constants")]
-    rows = _Rows(events, query)
+    rows = _JoinedRows(events, query)
     rows.estimate(parts)
     for name in parts.graphs:
         rows.in_graph(name)
@@ -108,7 +108,7 @@ def _in_order(patterns: Sequence[Pattern]) -> list[Pattern]:
     return order
 
 
-class _Rows:
+class _JoinedRows:
     """The rows after each part. terms: the columns of the variables."""
 
     def __init__(self, events: DataFrame, query: FleetQuery) -> None:

@@ -67,7 +67,7 @@ def batch_query(text: str) -> BatchQuery:
         query = fleet_query(text, subscribed=False)
         return BatchQuery(query, query.variables)
     _, body = declarations_and_body(text)
-    read = _Reader(body)
+    read = _ModifierReader(body)
     query = replace(fleet_query(_without(text, read.cut, read.star), subscribed=False), text=text)
     modifiers = read.modifiers
     for name, _ in modifiers.order:
@@ -93,7 +93,7 @@ def _without(text: str, cut: Sequence[Token], star: Token | None) -> str:
     return "".join(signs)
 
 
-class _Reader:
+class _ModifierReader:
     """Reads the modifiers of a SELECT that has been parsed. cut: their tokens; star: where ``*`` replaces a projection
     with aggregates; ordered: the first place of a variable in ORDER BY."""
 

@@ -29,7 +29,7 @@ PUSHED = "subscriptions", "pushed.json"
 _TIMES = 2**32
 
 
-class SendsOrders(Protocol):
+class SendsAnsweredOrders(Protocol):
     """`cloud_sync.orders.Orders`."""
 
     def send(self, gateway: str, order_id: str, kind: Kind, body: Mapping[str, str | int], expires_s: float) -> int: ...
@@ -122,7 +122,7 @@ class Push:
     wall: seconds since 1970.
     """
 
-    def __init__(self, lake: Lake, orders: SendsOrders, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, lake: Lake, orders: SendsAnsweredOrders, wall: Callable[[], float] = time.time) -> None:
         self._lake = lake
         self._orders = orders
         self._wall = wall

@@ -86,7 +86,7 @@ def obstacles(query: FleetQuery) -> list[str]:
 
 def gateway_query(query: FleetQuery) -> GatewayQuery:
     """The query that gateways evaluate. It must have no `obstacles`."""
-    writer = _Writer(query.constants)
+    writer = _QueryWriter(query.constants)
     where = writer.group(query.tree)
     names = sorted({writer.variable(one) for one in visible(query.tree)})
     extra = [f"?{GRAPH}", *(f"?{_BRANCH}{number}" for number in range(1, writer.unions + 1))]
@@ -97,7 +97,7 @@ def _variables(pattern: Pattern) -> set[Part | None]:
     return {part for part in pattern if isinstance(part, Variable)}
 
 
-class _Writer:
+class _QueryWriter:
     """Writes a tree as SPARQL text with full IRIs. unions: their number so far."""
 
     def __init__(self, constants: Sequence[Term]) -> None:
