@@ -100,12 +100,17 @@ def _written(arguments: argparse.Namespace, code: int, seconds: float) -> int:
 def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
     """The exit code of a function. Errors of the commands are printed; others are raised."""
     try:
-        return run()
+        code = run()
+        sys.stdout.flush()
+        return code
     except BusyError as error:
         print(f"lamplighter-fleet {arguments.command}: {error}", file=sys.stderr)
         return os.EX_TEMPFAIL
     except GatewayError as error:
         said = str(error)
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         said = f"{error.filename}: {error.strerror}; use another path, or check its permissions and its disk"
         if error.filename is None:
