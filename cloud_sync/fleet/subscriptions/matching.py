@@ -41,33 +41,26 @@ def matches(events: DataFrame, followed: Sequence[FollowedSubscription]) -> Iter
     try:
         # A plan costs the driver more than a look at which shapes have candidates.
         shapes = [row["shape"] for row in found.select("shape").distinct().collect()]
-        solved = [_solutions(found, queries[shape]) for shape in sorted(shapes)]
+        rows = [_rows(found, queries[shape]) for shape in sorted(shapes)]
         none = no_rows(events.sparkSession, MATCHES)
-        yield _grouped(reduce(lambda one, other: one.unionByName(other), solved)) if solved else none
+        yield reduce(lambda one, other: one.unionByName(other), rows) if rows else none
     finally:
         found.unpersist()
 
 
-def _solutions(found: DataFrame, query: FleetQuery) -> DataFrame:
-    """The solutions of the subscriptions whose query has one shape: columns of MATCH, and `row`."""
+def _rows(found: DataFrame, query: FleetQuery) -> DataFrame:
+    """MATCH of the subscriptions whose query has one shape."""
     from pyspark.sql import functions as F
 
     solutions = osma.solutions(found.where(F.col("shape") == query.shape), query)
     variables: Column = F.array(*map(F.lit, query.variables)).cast("ARRAY<STRING>")
-    named = {"form": F.lit(query.form), "variables": variables}
-    return solutions.select(*_ONE_A_MATCH, *_SAME, "row").withColumns(named)
-
-
-def _grouped(solutions: DataFrame) -> DataFrame:
-    """Solutions of all shapes -> MATCH. One aggregation for all of them: Spark plans and shuffles each by itself."""
-    from pyspark.sql import functions as F
-
     # A null row says that the event exceeds a bound; collect_list leaves it out.
     incomplete = F.bool_or(F.col("row").isNull()).alias("incomplete")
-    rows = F.sort_array(F.collect_list(F.when(F.col("form") == "SELECT", F.col("row"))))
+    rows = F.sort_array(F.collect_list("row")) if query.form == "SELECT" else F.array().cast("ARRAY<ARRAY<STRING>>")
     return (
         solutions.groupBy(*_ONE_A_MATCH)
-        .agg(*(F.first(name).alias(name) for name in (*_SAME, "form", "variables")), incomplete, rows.alias("rows"))
+        .agg(*(F.first(name).alias(name) for name in _SAME), incomplete, rows.alias("rows"))
+        .withColumns({"form": F.lit(query.form), "variables": variables})
         .select(*(name.strip().partition(" ")[0] for name in MATCHES.split(",")))
     )
 
