@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from lamplighter.cloud_sync.fleet.lake import Lake
@@ -134,9 +135,10 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
 
 
 def _from_lost_jvm(error: BaseException | None) -> bool:
-    """Whether the connection to Spark's JVM was lost, which is the first error of a chain."""
+    """Whether py4j lost its connection to Spark's JVM, which may be the first error of a chain."""
     while error is not None:
-        if type(error).__name__ == "Py4JNetworkError":
+        lost = isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+        if lost and any(frame.f_globals["__name__"].startswith("py4j.") for frame, _ in walk_tb(error.__traceback__)):
             return True
         error = error.__context__
     return False
