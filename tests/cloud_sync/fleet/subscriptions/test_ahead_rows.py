@@ -20,8 +20,9 @@ from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, PushedOrder,
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Record
-from tests.cloud_sync.fleet.subscriptions.test_matcher import NEVER_OLD_ENOUGH, QUERIES, _expected, _found, _Site
+from tests.cloud_sync.fleet.subscriptions.test_matcher import NEVER_OLD_ENOUGH, _found, _Site
 from tests.support.fleet_events import commit
+from tests.support.fleet_matches import QUERIES, expected_matches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +115,7 @@ def test_rows_ahead_are_matches_at_once_and_spark_does_not_repeat_them(site: _Ah
     gateway.tell([told[-1], *told[:3]])  # at least once
     matcher = site.matcher()
     site.advance(matcher)
-    assert _found(site.matches()) == _expected(gateway.records, PUSHED_DOWN), "before a segment has landed"
+    assert _found(site.matches()) == expected_matches(gateway.records, PUSHED_DOWN), "before a segment has landed"
     site.land(gateway.records[:6])
     matcher = site.matcher()  # a new process knows what came ahead
     site.advance(matcher)
@@ -123,8 +124,8 @@ def test_rows_ahead_are_matches_at_once_and_spark_does_not_repeat_them(site: _Ah
     site.advance(matcher)
     gateway.tell(later)  # too late: Spark has matched their records
     site.advance(matcher)
-    assert _found(site.matches()) == _expected(gateway.records, NAMES)
-    same = sum(_expected(gateway.records[:12], PUSHED_DOWN).values())
+    assert _found(site.matches()) == expected_matches(gateway.records, NAMES)
+    same = sum(expected_matches(gateway.records[:12], PUSHED_DOWN).values())
     assert site.compared() == {"equal": same, "different": 0, "unfound": 0}
 
 
@@ -137,7 +138,9 @@ def test_differences_are_counted_and_nothing_is_delivered_twice(site: _AheadSite
     false = msgspec.structs.replace(right, subscription="graphs", commit=(1, 11))
     other = msgspec.structs.replace(right, version=order_version(2, 1))
     unknown = [msgspec.structs.replace(right, commit=None), msgspec.structs.replace(right, sequence=0)]
-    absent = ("graphs", GW, 1, 11, "added", None) not in {key[:6] for key in _expected(gateway.records, ["graphs"])}
+    absent = ("graphs", GW, 1, 11, "added", None) not in {
+        key[:6] for key in expected_matches(gateway.records, ["graphs"])
+    }
     assert absent
     _bindings(false)[0].pop("event_graph", None)
     gateway.tell([wrong, false, other, *unknown])
@@ -147,7 +150,7 @@ def test_differences_are_counted_and_nothing_is_delivered_twice(site: _AheadSite
     rows = site.matches()
     keys = Counter((row["subscription"], row["seq"], row["graph"]) for row in rows)
     assert set(keys.values()) == {1}
-    expected = {(name, seq, graph) for name, _, _, seq, _, graph, _ in _expected(gateway.records, NAMES)}
+    expected = {(name, seq, graph) for name, _, _, seq, _, graph, _ in expected_matches(gateway.records, NAMES)}
     assert set(keys) == expected | {("graphs", 11, None)}
 
 
