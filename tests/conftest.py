@@ -1,6 +1,7 @@
 """What holds for all tests. Which run side by side: files are shared out among the processes, the longest first.
 
-A file's tests stay together, since they share what is started for them; the cases of the oracle do not have to.
+A file's tests stay together, since they share what is started for them; the cases of the oracle do not have to. Files
+whose tests use the same ports are one.
 
 Each test has a time limit, by its tier or by its own marker ``timeout``. A test that exceeds it has hung: the stacks of
 all threads are printed and the process ends. faulthandler does it, from a thread that needs no GIL: it also ends a test
@@ -22,6 +23,8 @@ _ORACLE = "tests/properties/test_engine_oracle.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
 _LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", *_WORKERS, "tests/benchmarks/")
 
+_DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
+"""They start a gateway on the ports of the settings' defaults, so one process runs them."""
 _FLEET = "tests/cloud_sync/fleet/"
 _LIMIT_S = 900.0
 _TIER_LIMIT_S = {"faults": 1800.0, "fleet": 1200.0, "image": 7200.0}
@@ -77,7 +80,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if nodeid.startswith(_ORACLE) else str(super()._split_scope(nodeid))
+            if nodeid.startswith(_ORACLE):
+                return nodeid
+            return _DEFAULT_PORTS[0] if nodeid.startswith(_DEFAULT_PORTS) else str(super()._split_scope(nodeid))
 
     return Scheduling(config, log)
 
