@@ -38,7 +38,7 @@ pytestmark = pytest.mark.faults
 
 GATEWAYS = ("gw-1", "gw-2", "gw-3")
 RECORDS = 120
-MATCHER_KILLS = ("jvm", "driver", "jvm", "driver")
+MATCHER_KILLS = ("jvm", "driver")
 FIRST, SECOND = ("warm", "placed", "graphs", "told", "everything"), "hot"
 """Subscriptions from the beginning, and one that is registered when a part of the segments has landed."""
 WAIT_S = 300.0

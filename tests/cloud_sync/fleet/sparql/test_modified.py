@@ -42,14 +42,11 @@ LIKE = _with(SURE, "?k != <urn:mixed>")
 IN_ORDER = [
     f"SELECT ?v ?x {NUMBERS} ORDER BY DESC(?v) ?x LIMIT 5 OFFSET 3",
     f"SELECT DISTINCT ?v {_with(EACH, '?k IN (<urn:whole>, <urn:none>)')} ORDER BY ?v LIMIT 9",
-    f"SELECT ?v {_with(SURE, '?k = <urn:word>')} ORDER BY DESC(?v)",
     f"SELECT ?v {_with(SURE, '?k = <urn:time>')} ORDER BY ASC(?v)",
     f"SELECT ?k (COUNT(*) AS ?n) (COUNT(?v) AS ?m) (COUNT(DISTINCT ?v) AS ?d) {EACH} GROUP BY ?k ORDER BY ?k",
     f"SELECT ?k (SUM(?v) AS ?sum) (AVG(?v) AS ?mean) {SURE} GROUP BY ?k ORDER BY ?k",
     f"SELECT ?k (MIN(?v) AS ?low) (MAX(?v) AS ?high) {LIKE} GROUP BY ?k ORDER BY ?k",
     "SELECT (SUM(?v) AS ?sum) (AVG(?v) AS ?mean) (MIN(?v) AS ?low) (COUNT(*) AS ?n) { ?x <urn:none> ?v }",
-    "SELECT (SUM(?v) AS ?sum) (MIN(?v) AS ?low) (COUNT(?v) AS ?n) { ?k a <urn:Kind> OPTIONAL { ?k <urn:v> ?v } }",
-    f"SELECT (SUM(?v) AS ?sum) (MIN(?v) AS ?low) (MAX(?v) AS ?high) {_with(EACH, '?k IN (<urn:none>, <urn:whole>)')}",
 ]
 
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize(
-    ("name", "targets"), [("osma-csma", 1), ("events", 1), ("subscriptions", 1), ("shapes", 0), ("stages", 0)]
-)
+@pytest.mark.parametrize(("name", "targets"), [("osma-csma", 1), ("stages", 0)])
 def test_part_measures_in_a_small_size(
     name: str, targets: int, spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
