@@ -8,7 +8,7 @@ TESTS ?= tests
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 
 .DEFAULT_GOAL := help
-.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
+.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,7 +62,11 @@ test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulat
 
 test-faults: $(VENV)/test.stamp $(PAGE) ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
-	@$(BIN)/python -m pytest -m faults $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -m "faults and not fleet_faults" $(TESTS) $(ARGS)
+
+test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark's processes and of a cluster's worker
+	@sh tests/install-components.sh
+	@$(BIN)/python -m pytest -m fleet_faults $(TESTS) $(ARGS)
 
 fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF, files and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
 	@$(BIN)/python -m tests.fuzz $(ARGS)

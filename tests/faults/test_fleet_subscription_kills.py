@@ -34,7 +34,7 @@ from tests.support.fleet_matches import QUERIES, expected_matches, in_segments, 
 from tests.support.places import ROOT
 from tests.support.small_lake import write_segment
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.fleet_faults]
 
 GATEWAYS = ("gw-1", "gw-2", "gw-3")
 RECORDS = 120

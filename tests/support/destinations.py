@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -54,16 +56,28 @@ def s3_server(folder: Path) -> Iterator[dict[str, object]]:
     with log.open("wb") as out:
         process = subprocess.Popen(
             [command, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
-             f"-s3.config={folder / 's3.json'}", "-volume.max=4", "-master.volumeSizeLimitMB=64",
+             f"-s3.config={folder / 's3.json'}", "-volume.max=100", "-master.volumeSizeLimitMB=64",
              "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", *arguments],
             stdout=out, stderr=subprocess.STDOUT, cwd=folder,
         )  # fmt: skip
     try:
         wait_for_port(ports["s3"], process, log)
+        _wait_for_volumes(ports["master"], process, log)
         yield {"key": "key", "secret": "secret", "endpoint_url": f"http://127.0.0.1:{ports['s3']}"}
     finally:
         process.kill()
         process.wait()
+
+
+def _wait_for_volumes(master: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until the volume server has told the master of itself: S3 listens before, and refuses each PUT until then."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError, ValueError), urllib.request.urlopen(f"http://127.0.0.1:{master}/dir/status") as answer:
+            if json.load(answer)["Topology"]["Max"]:
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"SeaweedFS has no volumes: {log.read_text()}")
 
 
 @contextmanager

@@ -71,6 +71,7 @@ def commands(lake: Lake, out: Path) -> list[list[str]]:
 
 
 @pytest.mark.faults
+@pytest.mark.fleet_faults
 def test_commands_end_with_the_same_results_while_a_worker_is_killed_and_replaced(
     cluster: StandaloneCluster,
     packed: tuple[Path, Path],

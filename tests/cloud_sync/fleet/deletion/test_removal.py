@@ -240,6 +240,7 @@ def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch, run: Callable[[], obj
 
 
 @pytest.mark.faults
+@pytest.mark.fleet_faults
 @pytest.mark.parametrize("what", ["gateway", "subject", "retain"])
 def test_a_removal_that_is_killed_anywhere_is_completed_by_a_repetition(
     lake: Path, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
