@@ -42,7 +42,7 @@ def weed_command() -> str:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[dict[str, object]]:
-    """A SeaweedFS with S3 on loopback; the storage options for it."""
+    """A SeaweedFS with S3 on loopback that makes no bucket unasked, as AWS; the storage options for it."""
     command = weed_command()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "s3.json").write_text(
@@ -57,7 +57,8 @@ def s3_server(folder: Path) -> Iterator[dict[str, object]]:
         process = subprocess.Popen(
             [command, "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3",
              f"-s3.config={folder / 's3.json'}", "-volume.max=100", "-master.volumeSizeLimitMB=64",
-             "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", *arguments],
+             "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false",
+             *arguments],
             stdout=out, stderr=subprocess.STDOUT, cwd=folder,
         )  # fmt: skip
     try:
