@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from lamplighter.cloud_sync.destinations import Destination, destination
 from lamplighter.cloud_sync.fleet.collection.forgetting import collector_stopped
 from lamplighter.cloud_sync.fleet.deletion import removal
 from lamplighter.cloud_sync.fleet.deletion.cuts import cuts_before
@@ -17,10 +18,12 @@ from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedR
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
+from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import is_iri
 
 DAYS_MAX = 36_500
+_TABLES = locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY, locks.PUSH
 
 
 def add_commands(commands: Any) -> None:
@@ -42,6 +45,10 @@ def add_commands(commands: Any) -> None:
     for parser in (forget, retain):
         parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
         parser.add_argument("--yes", action="store_true", help="confirm: removed data cannot be restored")
+        parser.add_argument(
+            "--orders", metavar="URL", help="destination of sync: also remove rows that gateways sent ahead of segments"
+        )
+        parser.add_argument("--orders-options", metavar="FILE", default="", help="options file of that destination")
 
 
 def _days(text: str) -> int:
@@ -64,7 +71,7 @@ def _forget(arguments: argparse.Namespace) -> int:
     lake, gateway = Lake.existing(arguments.lake), arguments.gateway
     if not gateway or "/" in gateway or gateway.startswith("."):
         raise ConfigurationError(f"--gateway {gateway!r}: not a gateway's name; use one such as gw-7f3a0c11")
-    with _alone(lake, "forget"):
+    with _alone(lake, "forget"), _destination(arguments) as to:
         if arguments.lift:
             forgotten = ForgottenGateways.of(lake)
             if gateway not in forgotten:
@@ -72,9 +79,9 @@ def _forget(arguments: argparse.Namespace) -> int:
             forgotten.lift(lake, gateway)
             print("lifted: the gateway's data is collected again")
             return 0
-        if _is_preview(arguments, lake, removal.counts(lake, OfGateway(gateway), _say)):
+        if _is_preview(arguments, lake, removal.counts(lake, OfGateway(gateway), _say, to)):
             return 0
-        return _tell(removal.forget(lake, gateway, _say, lambda: datetime.now(UTC)))
+        return _tell(removal.forget(lake, gateway, _say, lambda: datetime.now(UTC), to))
 
 
 def _forget_subject(arguments: argparse.Namespace) -> int:
@@ -85,17 +92,17 @@ def _forget_subject(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(
             "--lift: a subject is not kept out, so there is nothing to lift; use it with --gateway"
         )
-    with _alone(lake, "forget"):
+    with _alone(lake, "forget"), _destination(arguments) as to:
         selection = removal.traced(lake, iri)
-        if _is_preview(arguments, lake, removal.counts(lake, selection, _say)):
+        if _is_preview(arguments, lake, removal.counts(lake, selection, _say, to)):
             return 0
-        return _tell(removal.forget_subject(lake, selection, _say, lambda: datetime.now(UTC)))
+        return _tell(removal.forget_subject(lake, selection, _say, lambda: datetime.now(UTC), to))
 
 
 def _retain(arguments: argparse.Namespace) -> int:
     lake = Lake.existing(arguments.lake)
     before = arguments.before or datetime.now(UTC) - timedelta(days=arguments.days)
-    with _alone(lake, "retain"):
+    with _alone(lake, "retain"), _destination(arguments) as to:
         found = cuts_before(lake, before, without_state=arguments.without_state)
         for gateway in found.kept:
             _say(
@@ -103,9 +110,9 @@ def _retain(arguments: argparse.Namespace) -> int:
                 "newer than they are; wait for one, or use --without-state"
             )
         selection = OutdatedRecords(found.cuts)
-        if _is_preview(arguments, lake, removal.counts(lake, selection, _say)):
+        if _is_preview(arguments, lake, removal.counts(lake, selection, _say, to)):
             return 0
-        code = _tell(removal.retain(lake, selection, before, _say, lambda: datetime.now(UTC)))
+        code = _tell(removal.retain(lake, selection, before, _say, lambda: datetime.now(UTC), to))
         return 1 if found.kept else code
 
 
@@ -114,8 +121,19 @@ def _alone(lake: Lake, command: str) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         if lake.local:
             held.enter_context(collector_stopped(Path(lake.path())))
-        held.enter_context(locks.writing(lake, command, locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY))
+        held.enter_context(locks.writing(lake, command, *_TABLES))
         yield
+
+
+@contextlib.contextmanager
+def _destination(arguments: argparse.Namespace) -> Iterator[Destination | None]:
+    """The destination of sync, if it is named."""
+    if arguments.orders is None:
+        yield None
+        return
+    options = storage_options(arguments.orders_options, Path())
+    with contextlib.closing(destination(arguments.orders, options)) as to:
+        yield to
 
 
 def _is_preview(arguments: argparse.Namespace, lake: Lake, counts: removal.Counts) -> bool:

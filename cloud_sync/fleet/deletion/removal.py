@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.fleet.collection.forgetting import forget_gateway
-from lamplighter.cloud_sync.fleet.deletion import landed, notified, rewriting, subject
+from lamplighter.cloud_sync.fleet.deletion import landed, notified, pushed, rewriting, subject
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.deletion.subject import OfSubject
 from lamplighter.cloud_sync.fleet.lake import Lake
@@ -26,6 +27,7 @@ from lamplighter.engine.errors import ConfigurationError
 RESULTS = "results"
 Counts = dict[str, int]
 Say = Callable[[str], None]
+PUSHED, AHEAD = "orders of push", "rows ahead"
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +48,13 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
 
 
-def counts(lake: Lake, selection: Selection, say: Say = lambda line: None) -> Counts:
-    """What a removal would remove: rows of tables, lines of notifications, and files."""
+def counts(
+    lake: Lake, selection: Selection, say: Say = lambda line: None, destination: Destination | None = None
+) -> Counts:
+    """What a removal would remove: rows of tables, lines of notifications, and files.
+
+    destination: that of sync, with the rows that came ahead of segments; None: they are not in reach.
+    """
     found: Counts = {kind: len(landed.landed(lake, kind, selection)) for kind in ("segments", "snapshots")}
     if isinstance(selection, OfSubject):
         found["segments"] = len(selection.segments)
@@ -59,16 +66,24 @@ def counts(lake: Lake, selection: Selection, say: Say = lambda line: None) -> Co
         found["facts"] = rewriting.collapse(lake, selection, dry_run=True)
     found["dead letters"] = notified.remove_dead_letters(lake, selection, dry_run=True)
     found["delivered files"], _ = notified.remove_delivered(lake, selection, say, dry_run=True)
+    found[PUSHED] = pushed.change_orders(lake, selection, dry_run=True)
+    if destination is not None:
+        gateways = pushed.gateways_ahead(lake, selection)
+        found[AHEAD], _ = pushed.remove_ahead(destination, selection, gateways, say, dry_run=True)
     found[RESULTS] = len(lake.fs.find(lake.path(RESULTS))) if lake.names(RESULTS) else 0
     return found
 
 
-def forget(lake: Lake, gateway: str, say: Say, now: Callable[[], datetime]) -> AuditRecord:
+def forget(
+    lake: Lake, gateway: str, say: Say, now: Callable[[], datetime], destination: Destination | None = None
+) -> AuditRecord:
     """Removes a gateway, and keeps it out from now on. Hold all locks of the lake."""
     selection = OfGateway(gateway)
     forgotten = ForgottenGateways.of(lake)
     forgotten.write(lake, gateway, _text(now()))
-    return _remove(lake, selection, AuditRecord(began=_text(now()), gateway=forgotten.hashed(gateway)), say, now)
+    return _remove(
+        lake, selection, AuditRecord(began=_text(now()), gateway=forgotten.hashed(gateway)), say, now, destination
+    )
 
 
 def traced(lake: Lake, iri: str) -> OfSubject:
@@ -84,24 +99,40 @@ def traced(lake: Lake, iri: str) -> OfSubject:
     return OfSubject(iri, subject.traced(lake, iri))
 
 
-def forget_subject(lake: Lake, selection: OfSubject, say: Say, now: Callable[[], datetime]) -> AuditRecord:
+def forget_subject(
+    lake: Lake, selection: OfSubject, say: Say, now: Callable[[], datetime], destination: Destination | None = None
+) -> AuditRecord:
     """Removes a subject as `traced` found it. Hold all locks of the lake."""
-    return _remove(lake, selection, AuditRecord(began=_text(now()), subject=selection.trace.subject), say, now)
+    return _remove(
+        lake, selection, AuditRecord(began=_text(now()), subject=selection.trace.subject), say, now, destination
+    )
 
 
 def retain(
-    lake: Lake, selection: OutdatedRecords, before: datetime, say: Say, now: Callable[[], datetime]
+    lake: Lake,
+    selection: OutdatedRecords,
+    before: datetime,
+    say: Say,
+    now: Callable[[], datetime],
+    destination: Destination | None = None,
 ) -> AuditRecord:
     """Removes what is up to the cuts. Hold all locks of the lake."""
-    return _remove(lake, selection, AuditRecord(began=_text(now()), before=_text(before)), say, now)
+    return _remove(lake, selection, AuditRecord(began=_text(now()), before=_text(before)), say, now, destination)
 
 
 def _remove(
-    lake: Lake, selection: Selection, record: AuditRecord, say: Say, now: Callable[[], datetime]
+    lake: Lake,
+    selection: Selection,
+    record: AuditRecord,
+    say: Say,
+    now: Callable[[], datetime],
+    destination: Destination | None,
 ) -> AuditRecord:
     name = f"{record.began.replace(':', '')}-{secrets.token_hex(4)}.json"
-    record = msgspec.structs.replace(record, removed=counts(lake, selection))
+    record = msgspec.structs.replace(record, removed=counts(lake, selection, destination=destination))
     lake.write(msgspec.json.encode(record) + b"\n", FOLDER, name)
+    # Before the manifests of `matches`: they tell who has sent ahead.
+    whole = _remove_pushed(lake, selection, say, destination)
     if isinstance(selection, OfSubject):
         subject.begin(lake, selection.trace)
         landed.rewrite_landed(lake, selection)
@@ -119,7 +150,7 @@ def _remove(
         rewriting.collapse(lake, selection)
         rewriting.collapse_streams(lake, selection)
     notified.remove_dead_letters(lake, selection)
-    _, whole = notified.remove_delivered(lake, selection, say)
+    whole &= notified.remove_delivered(lake, selection, say)[1]
     if lake.names(RESULTS):
         lake.fs.rm(lake.path(RESULTS), recursive=True)
         say(f"{RESULTS}: removed; run lamplighter-fleet jobs all {lake.url}")
@@ -128,6 +159,18 @@ def _remove(
     record = msgspec.structs.replace(record, ended=_text(now()), complete=whole)
     lake.write(msgspec.json.encode(record) + b"\n", FOLDER, name)
     return record
+
+
+def _remove_pushed(lake: Lake, selection: Selection, say: Say, destination: Destination | None) -> bool:
+    """Removes what belongs to pushed subscriptions. Whether everything in reach could be read."""
+    whole = True
+    if destination is not None:
+        gateways = pushed.gateways_ahead(lake, selection)
+        _, whole = pushed.remove_ahead(destination, selection, gateways, say)
+    elif pushed.sent_ahead(lake, selection):
+        say("rows ahead of segments at the destination of sync stay; name it with --orders to remove them")
+    pushed.change_orders(lake, selection)
+    return whole
 
 
 def _text(time: datetime) -> str:

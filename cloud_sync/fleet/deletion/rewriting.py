@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from lamplighter.cloud_sync.fleet.deletion.selection import OutdatedRecords, Selection
+from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
@@ -56,6 +56,7 @@ def rewrite(lake: Lake, name: str, selection: Selection) -> int:
             rows=rows,
             segments=[one for one in batch.segments if not _leaves(name, one, selection)],
             refused=[one for one in batch.refused if not selection.segment(one.segment)],
+            ahead=_other_gateways(batch.ahead, selection),
         )
         if kept != batch:
             batches.commit(kept)
@@ -74,6 +75,11 @@ def _rests(batches: Batches, file: str, name: str, selection: Selection, growth:
 def _leaves(name: str, segment: str, selection: Selection) -> bool:
     # The segments of facts are snapshots.
     return selection.snapshot(segment) if name == "facts" else selection.segment(segment)
+
+
+def _other_gateways(ahead: dict[str, int], selection: Selection) -> dict[str, int]:
+    gone = selection.gateway if isinstance(selection, OfGateway) else None
+    return {gateway: number for gateway, number in ahead.items() if gateway != gone}
 
 
 def _count(batches: Batches, file: str, name: str, selection: Selection) -> int:

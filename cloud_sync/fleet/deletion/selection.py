@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lamplighter.cloud_sync.ahead import AheadNotification
+from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.change_log import segment_name
 
 if TYPE_CHECKING:
@@ -43,6 +45,14 @@ class Selection(Protocol):
 
     def notification(self, told: dict[str, Any]) -> bool:
         """Whether a notification is removed: its JSON object, or a match as in the table. KeyError if it is neither."""
+        ...
+
+    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+        """Whether a notification that a gateway has sent ahead of its segments is removed."""
+        ...
+
+    def order(self, order: PushedOrder) -> PushedOrder | None:
+        """What stays of the last order for a pushed subscription; None if it is removed."""
         ...
 
 
@@ -100,6 +110,12 @@ class OfGateway:
     def notification(self, told: dict[str, Any]) -> bool:
         return _place_of(told)[0] == self.gateway
 
+    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+        return gateway == self.gateway
+
+    def order(self, order: PushedOrder) -> PushedOrder | None:
+        return None if order.gateway == self.gateway else order
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -155,3 +171,10 @@ class OutdatedRecords:
         gateway, place = _place_of(told)
         cut = self.cuts.get(gateway)
         return cut is not None and place <= cut.records
+
+    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+        cut = self.cuts.get(gateway)
+        return cut is not None and told.commit is not None and told.commit <= cut.records
+
+    def order(self, order: PushedOrder) -> PushedOrder | None:
+        return order  # a gateway still evaluates it

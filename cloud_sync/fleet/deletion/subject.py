@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from lamplighter.cloud_sync.ahead import AheadNotification
 from lamplighter.cloud_sync.fleet.deletion.selection import blanked
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology import vocabulary as v
 
@@ -64,6 +66,10 @@ class OfSubject:
     @cached_property
     def events(self) -> frozenset[Event]:
         return frozenset(self.trace.events)
+
+    @cached_property
+    def _records(self) -> frozenset[tuple[str, int, int]]:
+        return frozenset(one[:3] for one in self.events)
 
     @cached_property
     def segments(self) -> frozenset[str]:
@@ -146,6 +152,16 @@ class OfSubject:
         bindings = told.get("results", {}).get("results", {}).get("bindings", ())
         return event in self.events or any(one["value"] in self.plain for row in bindings for one in row.values())
 
+    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+        if told.commit is not None and (gateway, *told.commit) in self._records:
+            return True
+        return any(one in self.plain for one in _texts([told.added, told.removed]))
+
+    def order(self, order: PushedOrder) -> PushedOrder | None:
+        """Without a query that names the subject, the next run of `push` sends the subscription again."""
+        kept = msgspec.structs.replace(order, reason="") if self.has(order.reason) else order
+        return msgspec.structs.replace(kept, query="") if self.has(order.query) else kept
+
     def _is_match(self, event: Any, rows: Iterable[Iterable[str | None]]) -> bool:
         return tuple(event) in self.events or event[3] in self.terms or any(map(self.is_about, rows))
 
@@ -161,6 +177,19 @@ class OfSubject:
 
     def _other_quads(self, quads: list[dict[str, str | None]] | None) -> list[dict[str, str | None]] | None:
         return [quad for quad in quads or () if not self.is_about(quad.values())] or None
+
+
+def _texts(document: Any) -> Iterator[str]:
+    """All texts in a JSON document."""
+    left = [document]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
 
 
 def traced(lake: Lake, iri: str) -> SubjectTrace:

@@ -107,6 +107,12 @@ def read_pushed(lake: Lake) -> list[PushedOrder]:
         ) from error
 
 
+def write_pushed(lake: Lake, orders: Iterable[PushedOrder]) -> None:
+    """Replaces the last orders. Raises OSError."""
+    content = _PushedFile(orders=sorted(orders, key=lambda one: (one.subscription, one.gateway)))
+    lake.write(msgspec.json.encode(content) + b"\n", *PUSHED)
+
+
 def confirmations(orders: Iterable[PushedOrder], record: SubscriptionRecord) -> dict[str, str]:
     """For each gateway that was told of this version of a subscription, what hinders it; "" if it has confirmed."""
     return {
@@ -247,5 +253,4 @@ class Push:
         self._sent += not reason
 
     def _write(self) -> None:
-        content = _PushedFile(orders=sorted(self._last.values(), key=lambda one: (one.subscription, one.gateway)))
-        self._lake.write(msgspec.json.encode(content) + b"\n", *PUSHED)
+        write_pushed(self._lake, self._last.values())

@@ -9,15 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.deletion import removal
 from lamplighter.cloud_sync.fleet.deletion.cuts import Cuts, cuts_before
-from lamplighter.cloud_sync.fleet.deletion.selection import OutdatedRecords, Place
+from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OutdatedRecords, Place
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds, MatchTable
 from lamplighter.cloud_sync.fleet.delivery.notifications import START, MatchPosition
 from lamplighter.cloud_sync.fleet.lake import Lake, locks
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, PushedOrder, read_pushed
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest, unread
@@ -72,9 +76,35 @@ def lake(silver_lake: tuple[SmallFleet, Lake], tmp_path: Path) -> Path:
     )
     found.write(b"{}", "quarantine", GW, "1-000000000009-000000000010.reason.json")
     found.write(b"x", "results", "health", "gateway_health.csv")
+    pushed = [order_of(gw, 'ASK { ?s <http://e/p> "x" }') for gw in (GW, OTHER)]
+    found.write(msgspec.json.encode({"orders": pushed}), *PUSHED)
+    matches = table(found, "matches")
+    matches.commit(msgspec.structs.replace(matches.all()[0], ahead={GW: 2, OTHER: 1}))
+    for gw in (GW, OTHER):
+        ahead_object(tmp_path / "to", gw, 1, [ahead_of(gw, seq) for seq in range(4)] + [ahead_of(gw, None)])
+    ahead_object(tmp_path / "to", GW, 2, [ahead_of(GW, 10**6)])
     # A crash left these.
     found.write(GW.encode(), "bronze", "batch=none", "part.tmp")
     return root
+
+
+def order_of(gateway: str, query: str, reason: str = "") -> PushedOrder:
+    return PushedOrder(
+        subscription="hot", gateway=gateway, kind="subscribe", version=1, query=query, number=1, at=0, reason=reason
+    )
+
+
+def ahead_of(gateway: str, seq: int | None, **members: Any) -> dict[str, Any]:
+    place = {} if seq is None else {"commit": [1, seq]}
+    told = {"v": 1, "gateway": gateway, "subscription": "hot", "version": 1, "incarnation": "i", "sequence": 1}
+    return {**told, **place, **members}
+
+
+def ahead_object(to: Path, gateway: str, number: int, told: list[dict[str, Any]]) -> Path:
+    path = to / "ahead" / gateway / f"{number:012d}.ndjson"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in told))
+    return path
 
 
 def _run(*arguments: str) -> int:
@@ -108,8 +138,13 @@ def test_nothing_of_a_forgotten_gateway_is_found_in_the_lake_and_all_else_stays(
     assert (shown["matches"], shown["dead letters"], shown["delivered files"], shown["quarantine"]) == (16, 1, 1, 1)
     assert len(files_with(lake, GW)) > 10
 
-    assert _run("forget", str(lake), "--gateway", GW, "--yes") == 0
+    to = tmp_path / "to"
+    assert _run("forget", str(lake), "--gateway", GW, "--yes", "--orders", str(to)) == 0
     assert files_with(lake, GW) == []
+    assert [one.gateway for one in read_pushed(Lake(str(lake)))] == [OTHER]
+    assert [batch.ahead for batch in table(Lake(str(lake)), "matches").all()] == [{OTHER: 1}, {}]
+    assert [path.read_text() for path in sorted((to / "ahead" / GW).iterdir())] == ["", ""]
+    assert len(files_with(to / "ahead" / OTHER, OTHER)) == 1
     assert {table: rows(lake, table) for table in before} == before
     assert [row["gw"] for row in rows(lake, "subscriptions/matches")] == [
         None if row["gw"] == GW else row["gw"] for row in matches
@@ -124,6 +159,31 @@ def test_nothing_of_a_forgotten_gateway_is_found_in_the_lake_and_all_else_stays(
 
     assert _run("forget", str(lake), "--gateway", GW, "--yes") == 0
     assert {table: rows(lake, table) for table in before} == before
+
+
+def test_what_gateways_sent_ahead_goes_with_its_records_and_only_there(
+    lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "to"
+    command = ["forget", str(lake), "--gateway", GW, "--yes"]
+    before = [path.read_bytes() for path in sorted((to / "ahead" / GW).iterdir())]
+    assert _run(*command) == 0
+    assert "rows ahead of segments at the destination of sync stay; name it with --orders" in capsys.readouterr().err
+    assert [path.read_bytes() for path in sorted((to / "ahead" / GW).iterdir())] == before
+    cuts = {OTHER: Cut((1, 2), None)}
+    selection, opened = OutdatedRecords(cuts), LocalFolder(to)
+    found = Lake(str(lake))
+    assert removal.counts(found, selection, destination=opened)["rows ahead"] == 3
+    assert len(files_with(to, '"commit": [1, 2]')) == 2
+    late = datetime(2100, 1, 1, tzinfo=UTC)
+    record = removal.retain(found, selection, late, print, lambda: late, opened)
+    assert record.removed["rows ahead"] == 3
+    left = [json.loads(line) for line in (to / "ahead" / OTHER / "000000000001.ndjson").read_text().splitlines()]
+    assert [one.get("commit") for one in left] == [[1, 3], None]
+    (to / "ahead" / OTHER / "000000000002.ndjson").write_bytes(b"[" * 100_000)
+    assert removal.retain(found, selection, late, print, lambda: late, opened).removed["rows ahead"] == 0
+    with locks.writing(found, "test", locks.PUSH):
+        assert _run(*command) == 75
 
 
 def test_a_cursor_of_delivery_stays_where_it_was(lake: Path) -> None:
@@ -189,10 +249,10 @@ def test_old_records_go_with_all_that_was_made_from_them_and_the_state_stays(
 
     assert _run("retain", str(lake), "--before", time.isoformat(), "--yes") == int(bool(cuts.kept))
     after = {table: rows(lake, table) for table in TABLES}
-    for table, (epoch, seq) in TABLES.items():
-        if table != "silver/streams":
-            assert after[table] == _after(before[table], cuts, epoch, seq), table
-            assert len(after[table]) < len(before[table]), table
+    for one, (epoch, seq) in TABLES.items():
+        if one != "silver/streams":
+            assert after[one] == _after(before[one], cuts, epoch, seq), one
+            assert len(after[one]) < len(before[one]), one
     old = [row for row in after["bronze"] if row["ts"] < time and row["gw"] in cuts.cuts]
     kept_since = {row["gw"]: (row["epoch"], row["seq"]) for row in after["bronze"][::-1]}
     assert all((row["epoch"], row["seq"]) >= kept_since[row["gw"]] for row in old)

@@ -5,13 +5,16 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, read_pushed
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast
+from tests.cloud_sync.fleet.deletion.test_removal import ahead_object, ahead_of, order_of
 from tests.cloud_sync.fleet.delivery.made_up_matches import match, write_batch
 from tests.cloud_sync.fleet.tables.silver_oracle import differences, of_lake
 from tests.support.lake_files import files_with, rows
@@ -80,6 +83,22 @@ def test_notifications_of_its_events_go_even_if_they_do_not_name_it(lake: Path) 
     kept = [bool(one["subscription"]) for one in rows(lake, "subscriptions/matches")]
     assert kept == [False, graph_stays, False]
     assert json.loads(dead.read_text().splitlines()[0]) == lines[1]
+
+
+def test_what_gateways_sent_ahead_and_orders_that_name_it_go_too(lake: Path, tmp_path: Path) -> None:
+    row = next(row for row in rows(lake, "silver/observations") if row["sensor"] == SENSOR)
+    place = {"commit": [row["epoch"], row["seq"]]}
+    named = {"results": {"bindings": [{"o": {"type": "triple", "value": {"subject": {"value": SENSOR}}}}]}}
+    other = {"results": {"bindings": [{"o": {"type": "uri", "value": f"{SENSOR}x"}}]}}
+    told = [ahead_of(row["gw"], None, **place), ahead_of(row["gw"], 10**6, removed=named)]
+    kept = [ahead_of(row["gw"], 10**6, added=other), ahead_of(row["gw"], None)]
+    path = ahead_object(tmp_path, row["gw"], 1, told + kept)
+    orders = [order_of("a", f"ASK {{ <{SENSOR}> ?p ?o }}"), order_of("b", "ASK { ?s ?p 1 }", f"not <{SENSOR}>")]
+    Lake(str(lake)).write(msgspec.json.encode({"orders": orders}), *PUSHED)
+    assert _forget(lake, "--yes", "--orders", str(tmp_path)) == 0
+    assert files_with(lake, SENSOR) == []
+    assert [json.loads(line) for line in path.read_text().splitlines()] == kept
+    assert [(one.query, one.reason) for one in read_pushed(Lake(str(lake)))] == [("", ""), ("ASK { ?s ?p 1 }", "")]
 
 
 def test_a_lake_that_cannot_be_looked_through_is_left_as_it_is(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
