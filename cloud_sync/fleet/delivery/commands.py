@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import signal
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +28,7 @@ from lamplighter.cloud_sync.fleet.lake.batches import compared
 from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
+from lamplighter.cloud_sync.fleet.subscriptions.commands import printable
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.orders import Orders, signing_key
 from lamplighter.cloud_sync.settings import storage_options
@@ -42,10 +44,11 @@ _HOUR_S = 3600.0
 def add_commands(commands: Any) -> None:
     """Declares the subcommands of `subscriptions` that deliver."""
     group = add_group(commands, "subscriptions", "SPARQL queries over the events of all gateways")
-    deliver = add_lake_command(group, "deliver", "deliver notifications to the sinks until it is stopped", _deliver)
+    deliver = add_lake_command(group, "deliver", "deliver notifications to the sinks", _deliver)
     deliver.add_argument(
         "--every", type=float, default=EVERY_S, metavar="S", help="look for new matches every S seconds (default: 1)"
     )
+    deliver.add_argument("--once", action="store_true", help="deliver what waits, and end; for schedulers")
     deliver.add_argument(
         "--give-up",
         type=float,
@@ -66,12 +69,15 @@ def add_commands(commands: Any) -> None:
 async def deliver(
     lake: Lake,
     *,
-    every_s: float = EVERY_S,
+    every_s: float | None = EVERY_S,
     give_up_s: float = GIVE_UP_H * _HOUR_S,
     allow_private: bool = False,
     orders: SendsOrders | None = None,
-) -> None:
-    """Delivers the notifications of a lake until SIGTERM or SIGINT. Raises BusyError if another process does."""
+) -> list[str]:
+    """Delivers the notifications of a lake until SIGTERM or SIGINT. Raises BusyError if another process does.
+
+    every_s: None: delivers what waits, and returns; then the lines of `FleetDelivery.once` are returned.
+    """
     registry = SubscriptionRegistry(lake)
     with contextlib.ExitStack() as stack:
         stack.enter_context(writing(lake, "subscriptions deliver", DELIVERY))
@@ -94,10 +100,14 @@ async def deliver(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, delivery.stop)
             stack.callback(loop.remove_signal_handler, number)
+        if every_s is None:
+            return await delivery.once()
         await delivery.run(every_s)
+        return []
 
 
 def _deliver(arguments: argparse.Namespace) -> int:
+    """Exit code 1, with --once: something was not delivered; stderr names the sinks."""
     for name, value in (("--every", arguments.every), ("--give-up", arguments.give_up)):
         if not value > 0:
             raise ConfigurationError(f"{name}: takes a number greater than 0")
@@ -111,16 +121,18 @@ def _deliver(arguments: argparse.Namespace) -> int:
             options = storage_options(arguments.orders_options, Path())
             to = stack.enter_context(contextlib.closing(destination(arguments.orders, options)))
             orders = Orders(to, signing_key(arguments.orders_key))
-        asyncio.run(
+        undelivered = asyncio.run(
             deliver(
                 Lake(arguments.lake),
-                every_s=arguments.every,
+                every_s=None if arguments.once else arguments.every,
                 give_up_s=arguments.give_up * _HOUR_S,
                 allow_private=arguments.allow_private,
                 orders=orders,
             )
         )
-    return 0
+    for line in undelivered:
+        print(f"lamplighter-fleet subscriptions: {printable(line)}", file=sys.stderr)
+    return 1 if undelivered else 0
 
 
 def _status(arguments: argparse.Namespace) -> int:

@@ -24,6 +24,8 @@ class MatchPosition(NamedTuple):
 
 START = MatchPosition()
 """Before all batches."""
+ALL_ROWS = 2**62
+"""As the row of a position: at the end of its batch."""
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from lamplighter.cloud_sync.fleet.delivery.cursors import SinkName
-from lamplighter.cloud_sync.fleet.delivery.notifications import MatchPosition
+from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import Registered
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
 
 logger = EventLogger(__name__)
 
@@ -26,7 +27,8 @@ STATES_S = 10.0
 """Interval in which the states are written, and cursors of sinks without notifications."""
 GRACE_S = 15.0
 """How long deliveries under way may take when the process is told to end."""
-_ALL_ROWS = 2**62
+RunWorker = Callable[[SinkWorker, str], Coroutine[Any, Any, None]]
+"""`SinkWorker.run` or `SinkWorker.once`."""
 
 
 class SinkState(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +95,36 @@ class FleetDelivery:
             await self._end(list(self._tasks))
             await self._flush(whole=True)
 
+    async def once(self) -> list[str]:
+        """Delivers the matches that are in the table now; each sink ends at its first failure.
+
+        Returns a line for each sink with matches that were not delivered, and for each broken record. Raises
+        GatewayError, OSError.
+        """
+        parts = self._parts
+        self._last = await parts.read(parts.table.last)
+        found = await parts.write(self._read)
+        flushing = asyncio.ensure_future(self._keep_flushing())
+        stopped = asyncio.ensure_future(parts.stopping.wait())
+        try:
+            await self._follow(found, SinkWorker.once)
+            dead = {name: worker.cursor.dead for name, worker in self._workers.items()}
+            ends: list[asyncio.Future[Any]] = [asyncio.gather(*self._tasks.values(), return_exceptions=True), stopped]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            parts.stopping.set()
+            flushing.cancel()
+            stopped.cancel()
+            await self._end(list(self._tasks))
+            await self._flush(whole=True)
+        told = [one.reason for one in found.broken]
+        for name, worker in sorted(self._workers.items()):
+            buried = worker.cursor.dead - dead[name]
+            reasons = [f"{counted(buried, 'notification')} to the dead letters"] if buried else []
+            reasons += [worker.undelivered] if worker.undelivered else []
+            told += [f"subscription {name[0]}, sink {name[1]}: {reason}" for reason in reasons]
+        return told
+
     async def look(self) -> None:
         """Reads the subscriptions, and tells the workers about new matches. Raises GatewayError, OSError."""
         parts = self._parts
@@ -115,7 +147,7 @@ class FleetDelivery:
 
     # --- subscriptions ---
 
-    async def _follow(self, found: Registered) -> None:
+    async def _follow(self, found: Registered, run: RunWorker = SinkWorker.run) -> None:
         """Starts and ends workers as the subscriptions say. A broken record keeps the sinks that it had."""
         broken = {one.id for one in found.broken}
         wanted: dict[SinkName, tuple[SubscriptionRecord, Sink]] = {}
@@ -137,24 +169,24 @@ class FleetDelivery:
         self._forget(found)
         for name, (record, sink) in wanted.items():
             if name not in self._workers:
-                self._start(record, sink)
+                self._start(record, sink, run)
 
     def _forget(self, found: Registered) -> None:
         """Removes the cursors of removed subscriptions, and of sinks that their subscription does not have any more."""
         cursors = self._parts.cursors
         for record in found.records:
             if record.state == "removed":
-                cursors.remove_subscription(record.id, MatchPosition(self._last, _ALL_ROWS))
+                cursors.remove_subscription(record.id, MatchPosition(self._last, ALL_ROWS))
             else:
                 cursors.remove_sinks(record.id, [sink.name for sink in record.deliver])
 
-    def _start(self, record: SubscriptionRecord, sink: Sink) -> None:
+    def _start(self, record: SubscriptionRecord, sink: Sink, run: RunWorker) -> None:
         name = record.id, sink.name
         cursors = self._parts.cursors
         cursor = cursors.get(name) or cursors.begin(record.id, sink.name, whole=record.begin == "all")
         worker = SinkWorker(record.id, sink, cursor, self._parts)
         self._workers[name] = worker
-        self._tasks[name] = asyncio.ensure_future(worker.run(self._last))
+        self._tasks[name] = asyncio.ensure_future(run(worker, self._last))
 
     async def _end(self, names: Sequence[SinkName]) -> None:
         """Ends workers. If everything is stopping, deliveries under way have time to end, and the states are kept."""

@@ -16,12 +16,13 @@ import msgspec
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkCursor, SinkName
 from lamplighter.cloud_sync.fleet.delivery.dead_letters import write_dead_letters
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchChunk, MatchTable
-from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
+from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, MatchNotification, MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, MakeSink, UndeliveredError
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.tables import counted
 
 logger = EventLogger(__name__)
 
@@ -115,6 +116,29 @@ class SinkWorker:
             if self._sink is not None:
                 await self._sink.close()
 
+    async def once(self, until: str) -> None:
+        """Delivers the matches up to the end of a batch, until a delivery fails or the parts are stopping."""
+        parts = self._parts
+        try:
+            self.waiting += await parts.read(parts.table.waiting, *self._place, until)
+            while self.waiting > 0 and not parts.stopping.is_set():
+                if not await self._step():
+                    break
+            if self.waiting <= 0 and self.cursor.position.batch < until:  # the next run need not look there
+                self.cursor = parts.cursors.move(self.cursor, MatchPosition(until, ALL_ROWS))
+        except Exception as error:
+            self._noted(error)
+        finally:
+            if self._sink is not None:
+                await self._sink.close()
+
+    @property
+    def undelivered(self) -> str:
+        """Why matches up to the end of `once` are not delivered; empty if they are, or are dead letters."""
+        if self.next_try is not None:
+            return f"{self.last_error}; {counted(max(0, self.waiting), 'notification')} not delivered"
+        return f"{counted(self.waiting, 'notification')} not delivered; run it again" if self.waiting > 0 else ""
+
     @property
     def _place(self) -> tuple[str, Any]:
         return self.name[0], self.cursor.position
@@ -198,6 +222,10 @@ class SinkWorker:
 
     async def _failed(self, error: Exception) -> None:
         """Notes a failure, and waits."""
+        await self._first_of(self._parts.clock.sleep(self._noted(error)))
+
+    def _noted(self, error: Exception) -> float:
+        """Notes a failure. Returns the pause after it, in seconds."""
         parts = self._parts
         now = parts.clock.wall()
         self._failures += 1
@@ -216,7 +244,7 @@ class SinkWorker:
             retry_s=round(pause),
             reason=self.last_error or type(error).__name__,
         )
-        await self._first_of(parts.clock.sleep(pause))
+        return pause
 
     async def _first_of(self, awaited: Coroutine[Any, Any, Any]) -> None:
         """Waits for it, or until the parts are stopping."""

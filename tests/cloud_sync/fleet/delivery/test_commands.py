@@ -70,6 +70,36 @@ def test_a_process_delivers_until_it_is_stopped_and_tells_its_states(
     assert "hot/files" in capsys.readouterr().out
 
 
+def test_once_delivers_what_waits_and_names_the_sinks_that_fail(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, command = tmp_path / "out", ["subscriptions", "deliver", lake.url, "--once"]
+    assert main(command) == 0, "there is nothing to deliver"
+    registry = SubscriptionRegistry(lake)
+    registry.add("hot", "ASK {?s ?p ?o}", deliver=[FilesSink(url=str(out)), FilesSink(url=f"{out}-2", name="second")])
+    registry.add("cold", "ASK {?s ?p ?o}", deliver=[FilesSink(url=str(out))])
+    for number in (1, 2):
+        write_batch(lake, number, [match(one, seq=seq + 3 * number) for seq in range(3) for one in ("hot", "cold")])
+    capsys.readouterr()
+    assert main(command) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("lamplighter-fleet")]
+    assert len(said) == 1
+    assert "subscription hot, sink second: " in said[0]
+    assert said[0].endswith("; 6 notifications not delivered")
+    assert [one["sequence"] for one in lines(out / "cold")] == [3, 4, 5, 6, 7, 8]
+    assert lines(out / "hot") == [{**one, "id": one["id"].replace("cold", "hot"), "subscription": "hot"}
+                                  for one in lines(out / "cold")]  # fmt: skip
+    (tmp_path / "out-2").mkdir()
+    write_batch(lake, 3, [match("cold", seq=9)])
+    assert main(command) == 0
+    assert len(lines(tmp_path / "out-2" / "hot")) == 6
+    Path(lake.path("subscriptions", "records", "broken.json")).write_text("{")
+    capsys.readouterr()
+    assert main(command) == 1
+    assert "broken.json" in capsys.readouterr().err
+    assert len(lines(out / "cold")) == 7
+
+
 @pytest.mark.parametrize("option", ["--every", "--give-up"])
 def test_numbers_that_make_no_sense_are_refused(lake: Lake, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     for value in ("0", "-1", "nan"):

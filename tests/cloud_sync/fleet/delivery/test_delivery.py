@@ -255,3 +255,27 @@ async def test_a_damaged_table_stops_nothing_but_itself_and_heals(lake: Lake) ->
 def test_states_that_are_damaged_are_none(lake: Lake) -> None:
     lake.write(b"{", "subscriptions", "delivery.json")
     assert read_states(lake) is None
+
+
+async def test_once_ends_at_the_last_batch_and_tells_of_dead_letters(lake: Lake) -> None:
+    script, error = Scripted(), UndeliveredError("refused", permanent=True)
+    script.fails["a"] = error
+    write_batch(lake, 1, [match("hot", seq=seq) for seq in range(2)])
+    rig = Rig(lake, record("hot", webhook("a"), webhook("b")), make=script)
+    waiting = rig.table.waiting
+    # A matcher that goes on does not keep it busy.
+    rig.table.waiting = lambda *place: (write_batch(lake, 2, [match("hot", seq=9)]), waiting(*place))[1]
+    assert await rig.delivery.once() == ["subscription hot, sink a: 2 notifications to the dead letters"]
+    assert [one for one in script.accepted if one[0] == "b"] == [("b", "gw-1", 0), ("b", "gw-1", 1)]
+    rig.close()
+    assert [one.position.batch for one in rig.cursors.all()] == ["000000000001"] * 2
+    again = Rig(lake, record("hot", webhook("a"), webhook("b")), make=script)
+    script.fails = {"b": UpstreamError("away")}
+    assert await again.delivery.once() == ["subscription hot, sink b: away; 1 notification not delivered"]
+    again.close()
+    write_batch(lake, 3, [match("cold")])
+    script.fails.clear()
+    last = Rig(lake, record("hot", webhook("a"), webhook("b")), make=script)
+    assert await last.delivery.once() == []
+    assert {one.position.batch for one in last.cursors.all()} == {"000000000003"}
+    last.close()
