@@ -56,6 +56,20 @@ DEFAULTS = {
 }
 """Defaults for one machine."""
 
+SMALL = {
+    # One compiler, which is cheap and makes slower code, and no threads of a parallel collector.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Expressions are interpreted: compiling those of all jobs takes longer than evaluating them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Sizes that are measured while a query runs cannot improve a plan for so few rows.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Replaces SETTINGS and DEFAULTS for small input on one machine. docs/fleet.md has the measurements."""
+
+ROWS_SMALL = 100_000
+"""Records or readings up to which input is small."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of every command that runs Spark."""
@@ -80,20 +94,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def of_arguments(arguments: argparse.Namespace, name: str) -> SparkSession:
-    """The session that a command's arguments ask for."""
+def of_arguments(arguments: argparse.Namespace, name: str, *, rows: int | None = None) -> SparkSession:
+    """The session that a command's arguments ask for.
+
+    rows: records or readings that the command will read, if known. For few of them, SMALL applies, unless Spark runs on
+    a cluster. `--conf` overrides it.
+    """
     settings = {}
     for text in arguments.conf:
         key, sign, value = text.partition("=")
         if not sign or not key.startswith("spark."):
             raise ConfigurationError(f"--conf {text}: write KEY=VALUE, such as spark.driver.memory=4g")
         settings[key] = value
-    return session(name, arguments.master, settings)
+    master = arguments.master or settings.get("spark.master", "local")
+    small = rows is not None and rows <= ROWS_SMALL and master.startswith("local")
+    return session(name, arguments.master, settings, small=small)
 
 
-def session(name: str, master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
+def session(
+    name: str, master: str | None = None, settings: dict[str, str] | None = None, *, small: bool = False
+) -> SparkSession:
     """The active session, if there is one (of a notebook or a cluster), otherwise a new one.
 
+    small: whether SMALL applies. An existing session, and one of spark-submit, stay as they are.
     Raises ConfigurationError if Java is not installed or Spark does not start; ImportError without PySpark.
     """
     from pyspark.errors import PySparkException
@@ -112,7 +135,8 @@ def session(name: str, master: str | None = None, settings: dict[str, str] | Non
                 )
         if not _under_spark_submit():
             _check_java()
-        for key, value in {**_unless_set(DEFAULTS), **SETTINGS, **(settings or {})}.items():
+        started = {} if not small or _under_spark_submit() else SMALL
+        for key, value in {**_unless_set(DEFAULTS), **SETTINGS, **started, **(settings or {})}.items():
             builder = builder.config(key, value)
         try:
             active = builder.getOrCreate()

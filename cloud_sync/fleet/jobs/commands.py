@@ -115,7 +115,8 @@ def lamp_watts(text: str) -> tuple[str, float]:
 
 def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
     """The jobs over the tables of a lake, with the options of the arguments."""
-    spark = session.of_arguments(arguments, arguments.command)
+    rows = [sum(batch.rows for batch in tables.table(lake, name).live()) for name in ("observations", "actuations")]
+    spark = session.of_arguments(arguments, arguments.command, rows=sum(rows))
     from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, AnalysisOptions
 
     if not tables.table(lake, "observations").live():

@@ -169,6 +169,12 @@ def unread(lake: Lake) -> list[str]:
     return [segment for segment in landed if segment not in known]
 
 
+def records_named(segments: Iterable[str]) -> int:
+    """The number of records in segments, by their names."""
+    names = [segment_name(segment.rpartition("/")[2]) for segment in segments]
+    return sum(name.last - name.first + 1 for name in names if name is not None and name.last is not None)
+
+
 def ingest_again(
     spark: SparkSession, lake: Lake, segments: Sequence[str], say: Callable[[str], None] = lambda line: None
 ) -> TableBatch | None:
@@ -292,12 +298,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
-    spark = session.of_arguments(arguments, "ingest")
-
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     before = unread(lake)
+    # A stream that stays reads more than what has landed now.
+    rows = records_named(before) if arguments.every is None else None
+    spark = session.of_arguments(arguments, "ingest", rows=rows)
     if arguments.again and before:
         ingest_again(spark, lake, before, say)
     query = ingest(

@@ -135,6 +135,16 @@ def gateway_health(bronze: DataFrame) -> DataFrame:
     )
 
 
+def not_in(lake: Lake, name: str) -> list[TableBatch]:
+    """Batches of bronze that are not in a table yet."""
+    had = {source for batch in table(lake, name).all() for source in batch.sources}
+    return [
+        one
+        for one in table(lake, "bronze").live()
+        if one.id not in had and not (one.replaces and had.issuperset(one.replaces))
+    ]
+
+
 class Silver:
     """Brings the tables up to date. say: receives progress lines."""
 
@@ -162,18 +172,9 @@ class Silver:
             # Committed last, so that after a crash the changes are found again.
             table(self._lake, "streams").commit(streams_batch)
 
-    def _new(self, name: str) -> list[TableBatch]:
-        """Batches of bronze that are not in a table yet."""
-        had = {source for batch in table(self._lake, name).all() for source in batch.sources}
-        return [
-            one
-            for one in self._bronze.live()
-            if one.id not in had and not (one.replaces and had.issuperset(one.replaces))
-        ]
-
     def _add(self, name: str, made: Callable[[DataFrame, int | None], DataFrame]) -> None:
         """made: a function of new bronze records and the largest number of quads that one of them asserts."""
-        new = self._new(name)
+        new = not_in(self._lake, name)
         if not new:
             return
         sources = [batch.id for batch in new]
@@ -289,6 +290,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not table(lake, "bronze").live():
         raise ConfigurationError(f"lake {lake.url!r}: bronze is empty; run lamplighter-fleet ingest {lake.url}")
     with locks.writing(lake, "silver", locks.SILVER):
-        spark = session.of_arguments(arguments, "silver")
+        rows = sum(batch.rows for batch in not_in(lake, "observations"))
+        spark = session.of_arguments(arguments, "silver", rows=rows)
         Silver(spark, lake, lambda line: print(line, file=sys.stderr, flush=True)).update()
     return 0
