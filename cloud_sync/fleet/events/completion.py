@@ -16,7 +16,7 @@ from lamplighter.cloud_sync.fleet.events.described import DescribedStreams, Desc
 from lamplighter.cloud_sync.fleet.events.events import DELETED, TRIPLES
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.tables import streams
+from lamplighter.cloud_sync.fleet.tables import single_facts, streams
 from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, snapshot_facts, snapshots_of
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.terms import Term
@@ -30,6 +30,9 @@ SUBJECTS_MAX = 200_000
 """Subjects of a batch of events, over all gateways, whose descriptions are chosen by name. With more, all are taken."""
 BROADCAST_VERSIONS_MAX = 20_000
 """Versions of descriptions that are broadcast, with 2 to 3 KB each. More are joined by a shuffle."""
+FEW_RECORDS = 5000
+FEW_QUADS = 100_000
+"""Records and quads of which the driver makes facts, and matches the events. With more, Spark does."""
 UNNAMED_MAX = 100
 """Batches of bronze without descriptions before a manifest names them. After a crash they are looked at again."""
 
@@ -75,6 +78,10 @@ class KnownDescriptions:
             with self._lake.fs.open(self._lake.path(self._facts.name, name), "rb") as file:
                 for part in ParquetFile(file).iter_batches(columns=list(_FACT)):
                     yield from zip(*(part.column(column).to_pylist() for column in _FACT), strict=True)
+
+    def of(self, gateway: str) -> DescribedStreams | None:
+        """The descriptions of a gateway's streams; None without any."""
+        return self._gateways.get(gateway)
 
     def complete(self, events: DataFrame) -> DataFrame:
         """EVENT -> EVENT, with the description of each subject that is a stream or the live observation of one.
@@ -157,10 +164,8 @@ class Descriptions(KnownDescriptions):
         if not new:
             return
         sources = [*self._unnamed, *(one.id for one in new)]
-        frame = streams.facts(table(self._lake, "bronze").read(self._spark, new))
         # A batch without rows stays without a manifest, and the next one takes its folder.
-        name = f"live-{self._batches:09d}"
-        batch = self._facts.stage(frame, TableBatch(id=name, files=[], rows=0, sources=sources), files=1)
+        batch = self._staged(new, TableBatch(id=f"live-{self._batches:09d}", files=[], rows=0, sources=sources))
         if batch.rows or len(sources) >= UNNAMED_MAX:
             self.learn(self._facts.commit(batch))
             self._named.update(sources)
@@ -169,6 +174,14 @@ class Descriptions(KnownDescriptions):
         else:
             self._unnamed = sources
         self._add_snapshots(sorted(self._behind_a_hole(new)))
+
+    def _staged(self, ingested: Sequence[TableBatch], batch: TableBatch) -> TableBatch:
+        """Writes the facts of batches of bronze."""
+        bronze = table(self._lake, "bronze")
+        records = bronze.few_rows(ingested, single_facts.RECORD, rows_max=FEW_RECORDS, members_max=FEW_QUADS)
+        if records is None:
+            return self._facts.stage(streams.facts(bronze.read(self._spark, ingested)), batch, files=1)
+        return self._facts.stage_rows(single_facts.fact_table(records), batch)
 
     def _behind_a_hole(self, batches: Iterable[TableBatch]) -> set[str]:
         """Gateways of which a new segment does not follow the known ones. Snapshots may have what is missing."""

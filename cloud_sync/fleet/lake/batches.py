@@ -8,8 +8,8 @@ writing a batch again replaces it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from lamplighter.cloud_sync.fleet.lake.folder import Lake
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -129,6 +130,22 @@ class Batches:
         rows = sum(map(self._rows, names))
         return msgspec.structs.replace(batch, files=names if rows else [], rows=rows)
 
+    def stage_rows(self, rows: pyarrow.Table, batch: TableBatch) -> TableBatch:
+        """As `stage`, without Spark, whose jobs cost more than writing a few thousand rows."""
+        from pyarrow.parquet import write_table
+
+        folder = f"batch={batch.id}"
+        path = self.lake.path(self.name, folder)
+        if self.lake.fs.exists(path):  # what a crash left
+            self.lake.fs.rm(path, recursive=True)
+        if not rows.num_rows:
+            return msgspec.structs.replace(batch, files=[], rows=0)
+        self.lake.fs.makedirs(path, exist_ok=True)
+        name = f"{folder}/rows.parquet"
+        with self.lake.fs.open(self.lake.path(self.name, name), "wb") as file:
+            write_table(rows, file, compression="zstd")
+        return msgspec.structs.replace(batch, files=[name], rows=rows.num_rows)
+
     def commit(self, batch: TableBatch) -> TableBatch:
         """Writes the manifest of a staged batch, which counts from now on."""
         self.lake.write(msgspec.json.encode(batch) + b"\n", self.name, "_batches", f"{batch.id}.json")
@@ -150,6 +167,26 @@ class Batches:
         """The rows of these batches; by default of all that count."""
         chosen = self.live() if batches is None else batches
         return self.open(spark, [name for batch in chosen for name in batch.files])
+
+    def few_rows(
+        self, batches: Sequence[TableBatch], columns: Sequence[str], *, rows_max: int, members_max: int
+    ) -> list[dict[str, Any]] | None:
+        """The rows of batches, read without Spark. None if they are more, or their lists have more members in all."""
+        import pyarrow.compute as pc
+        from pyarrow.parquet import ParquetFile
+
+        if sum(batch.rows for batch in batches) > rows_max:
+            return None
+        rows: list[dict[str, Any]] = []
+        for name in (name for batch in batches for name in batch.files):
+            with self.lake.fs.open(self.lake.path(self.name, name), "rb") as file:
+                for part in ParquetFile(file).iter_batches(1000, columns=list(columns)):
+                    lists = (column for column in part.columns if hasattr(column, "offsets"))
+                    members_max -= sum(pc.sum(pc.list_value_length(column)).as_py() or 0 for column in lists)
+                    if members_max < 0:
+                        return None
+                    rows += part.to_pylist()
+        return rows
 
     def forget(self, batch: TableBatch) -> None:
         """Removes the manifest of a replaced batch without files."""

@@ -17,6 +17,7 @@ from lamplighter.cloud_sync.ahead import AheadNotification
 from lamplighter.cloud_sync.answers import AHEAD
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
 from lamplighter.cloud_sync.fleet.subscriptions.planner import chosen, spark_reasons
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, subscription_version
@@ -27,7 +28,7 @@ from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.terms import Bag, Term
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 OBJECTS_MAX = 200
 """Objects of one gateway that are read at once."""
@@ -173,22 +174,16 @@ class AheadMatches:
             before = int(name[1])
 
 
-def frame(spark: SparkSession, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-    """MATCH. Of an Arrow table Spark makes a local relation; a list of rows would start Python workers."""
-    import pyarrow as pa
-
-    text = pa.string()
-    kinds: dict[str, Any] = {
-        "version": pa.int32(),
-        "epoch": pa.int32(),
-        "seq": pa.int64(),
-        "ts": pa.timestamp("us", "UTC"),
-        **{name: pa.bool_() for name in ("trusted", "late", "incomplete")},
-        "variables": pa.list_(text),
-        "rows": pa.list_(pa.list_(text)),
-    }
-    schema = pa.schema([(name, kinds.get(name, text)) for name in rows[0]])
-    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema))
+def compare_rows(
+    rows: Sequence[MatchRow], ahead: Mapping[MatchKey, list[list[Term | None]]]
+) -> tuple[list[MatchRow], Counter[str]]:
+    """As `compare`, for rows in the driver."""
+    if not ahead:
+        return list(rows), Counter()
+    repeated = {key: row for row in rows if (key := _key(row)) in ahead}
+    outcomes = Counter(_outcome(row, ahead[key]) for key, row in repeated.items())
+    outcomes[UNFOUND] = len(ahead) - len(repeated)
+    return [row for row in rows if _key(row) not in repeated], +outcomes
 
 
 def compare(found: DataFrame, ahead: Mapping[MatchKey, list[list[Term | None]]]) -> tuple[DataFrame, Counter[str]]:
@@ -209,10 +204,14 @@ def compare(found: DataFrame, ahead: Mapping[MatchKey, list[list[Term | None]]])
     outcomes: Counter[str] = Counter()
     repeated = found.join(F.broadcast(here), same, "left_semi").collect()
     for row in repeated:
-        equal = row["incomplete"] or sorted(map(_sortable, row["rows"])) == sorted(map(_sortable, ahead[_key(row)]))
-        outcomes[EQUAL if equal else DIFFERENT] += 1
+        outcomes[_outcome(row, ahead[_key(row)])] += 1
     outcomes[UNFOUND] = len(ahead) - len(repeated)
     return found.join(F.broadcast(here), same, "left_anti"), +outcomes
+
+
+def _outcome(row: Any, rows: Iterable[Sequence[Term | None]]) -> str:
+    equal = row["incomplete"] or sorted(map(_sortable, row["rows"])) == sorted(map(_sortable, rows))
+    return EQUAL if equal else DIFFERENT
 
 
 def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -> Iterator[dict[str, Any]]:

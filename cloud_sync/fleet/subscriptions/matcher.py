@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from lamplighter.cloud_sync.destinations import Destination
-from lamplighter.cloud_sync.fleet.events.completion import Descriptions
+from lamplighter.cloud_sync.fleet.events.completion import FEW_QUADS, FEW_RECORDS, Descriptions
 from lamplighter.cloud_sync.fleet.events.events import events
+from lamplighter.cloud_sync.fleet.events.single_events import RECORD
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.sparql.event_store import LeftToSparkError
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches, compare, frame
+from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches, compare, compare_rows
+from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow, match_table
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, in_order, matches
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S, ChosenSegment, SegmentOrder
+from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import counted
 
@@ -43,7 +47,7 @@ class Matcher:
 
     order_wait_s: how long a segment waits for missing ones before it. say: receives progress lines. wall: seconds since
     1970, by the clock of the lake's files. ahead: where gateways write matches ahead of their segments; None: such
-    matches are not taken.
+    matches are not taken. few_records: a batch with more records is matched on Spark, others in the driver.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Matcher:
         say: Callable[[str], None] = lambda line: None,
         wall: Callable[[], float] = time.time,
         ahead: Destination | None = None,
+        few_records: int = FEW_RECORDS,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -73,6 +78,7 @@ class Matcher:
         self._compiled: dict[str, FleetQuery | None] = {}
         self._told: set[str] = set()
         self._ahead = AheadMatches(ahead, say)
+        self._few_records = few_records
 
     @property
     def waiting(self) -> int:
@@ -155,7 +161,7 @@ class Matcher:
         rows, read = self._ahead.take(self._lake, followed, self._order)
         if rows:
             batch = msgspec.structs.replace(self._batch(), ahead=read)
-            self._commit(self._matches.stage(in_order(frame(self._spark, rows)), batch))
+            self._commit(self._matches.stage_rows(match_table(rows), batch))
             self._ahead.note(rows, self._order)
             self._say(f"matches {batch.id}: {counted(len(rows), 'row', ',')} ahead of their segments")
         self._ahead.confirm(read)
@@ -165,6 +171,36 @@ class Matcher:
         self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
     ) -> TableBatch:
         """Writes the matches in some segments; the batch does not count yet."""
+        rows = self._in_driver(chosen, followed)
+        if rows is None:
+            return self._staged_by_spark(batch, chosen, followed)
+        others, outcomes = compare_rows(rows, self._ahead.to_compare(batch.segments, followed))
+        return self._matches.stage_rows(match_table(others), msgspec.structs.replace(batch, compared=dict(outcomes)))
+
+    def _in_driver(
+        self, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
+    ) -> list[MatchRow] | None:
+        """MATCH of some segments. None if they have too many records, or others that Spark has to match."""
+        late = {one.segment: one.late for one in chosen}
+        live = self._live(late.keys())
+        columns = (*RECORD, "segment")
+        records = self._bronze.few_rows(live, columns, rows_max=self._few_records, members_max=FEW_QUADS)
+        if records is None:
+            return None
+        found = SingleMatches(followed, self._descriptions.of)
+        try:
+            return [
+                row
+                for is_late in sorted(set(late.values()))
+                for row in found.rows((one for one in records if late.get(one["segment"]) is is_late), late=is_late)
+            ]
+        except LeftToSparkError as error:
+            self._tell_once(f"some batches are matched on Spark, which takes longer: {error}")
+            return None
+
+    def _staged_by_spark(
+        self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
+    ) -> TableBatch:
         from pyspark.sql import functions as F
 
         deleted = any(one.record.changes != "added" for one in followed)
@@ -195,11 +231,16 @@ class Matcher:
         """BRONZE of some segments."""
         from pyspark.sql import functions as F
 
-        live = [batch for batch in live_of(self._ingested.values()) if not segments.isdisjoint(batch.segments)]
+        live = self._live(segments)
         records = self._bronze.read(self._spark, live)
         if segments.issuperset(segment for batch in live for segment in batch.segments):
             return records
         return records.where(F.array_contains(F.lit(sorted(segments)), F.col("segment")))
+
+    def _live(self, segments: Collection[str]) -> list[TableBatch]:
+        """The batches of bronze that have some of these segments."""
+        wanted = set(segments)
+        return [batch for batch in live_of(self._ingested.values()) if not wanted.isdisjoint(batch.segments)]
 
     def _age_s(self, segment: str) -> float:
         """Seconds since a segment landed. A segment of unknown age waits for nothing."""

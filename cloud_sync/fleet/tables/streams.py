@@ -31,8 +31,8 @@ _OF_OTHERS = {LATITUDE: ("latitude", "feature"), LONGITUDE: ("longitude", "featu
 _OWN = ("sensor", "property", "feature", "unit", "observation", "topic", "label")
 _ATTRIBUTES = (*_OWN, *(name for name, _ in _OF_OTHERS.values()))
 _NUMBERS = ("latitude", "longitude")
-_DESCRIBING = (*_OF_STREAM, *_OF_OTHERS)
-_CLASSES = (v.STREAM, v.OBSERVATION)
+DESCRIBING = (*_OF_STREAM, *_OF_OTHERS)
+CLASSES = (v.STREAM, v.OBSERVATION)
 """An observation in the default graph is the live one of a stream."""
 _KEY = ("gw", "stream")
 _PLACE = ("epoch", "seq")
@@ -47,10 +47,10 @@ def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
 
     none = F.array().cast("ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, g: STRING>>")
     quads = {name: F.coalesce(F.col(name), none) for name in "dak"}
-    wanted = [*map(term, _DESCRIBING)]
+    wanted = [*map(term, DESCRIBING)]
 
     def describes(quad: Column) -> Column:
-        classes = quad["o"].isin(*map(term, _CLASSES))
+        classes = quad["o"].isin(*map(term, CLASSES))
         return quad["p"].isin(*wanted) | ((quad["p"] == term(v.RDF_TYPE)) & classes)
 
     def of_reading(name: str) -> Column:

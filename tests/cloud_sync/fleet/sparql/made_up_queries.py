@@ -9,7 +9,7 @@ from random import Random
 import pyoxigraph as ox
 
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
-from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.errors import LimitExceededError, UnsupportedRequestError
 from lamplighter.engine.store.quad_store import term_text
 from lamplighter.engine.terms import XSD, Term
 
@@ -182,6 +182,9 @@ def made_up_queries(
             continue
         except SyntaxError:
             refused["syntax"] += 1
+            continue
+        except LimitExceededError:
+            refused["a limit"] += 1
             continue
         assert len({one.query.shape for one in found}) == 1
         return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lamplighter.cloud_sync.fleet.events.completion import FEW_RECORDS
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
@@ -28,15 +29,18 @@ DELETED = EX + "SELECT ?s ?v { ?s :value ?v }"
 class _Site:
     """A lake whose segments land as the test says."""
 
-    def __init__(self, spark: "SparkSession", folder: Path) -> None:
+    def __init__(self, spark: "SparkSession", folder: Path, few_records: int) -> None:
         self.spark = spark
+        self.few_records = few_records
         self.folder = folder
         self.lake = Lake(str(folder))
         self.registry = SubscriptionRegistry(self.lake)
         self.said: list[str] = []
 
     def matcher(self, order_wait_s: float = NEVER_OLD_ENOUGH) -> Matcher:
-        return Matcher(self.spark, self.lake, order_wait_s=order_wait_s, say=self.said.append)
+        return Matcher(
+            self.spark, self.lake, order_wait_s=order_wait_s, say=self.said.append, few_records=self.few_records
+        )
 
     def land(self, *segments: list[Record]) -> None:
         for records in segments:
@@ -61,10 +65,16 @@ def _rows_of(row: Any) -> tuple[Row, ...]:
 
 
 @pytest.fixture
-def site(spark: "SparkSession", tmp_path: Path) -> _Site:
-    return _Site(spark, tmp_path)
+def site(spark: "SparkSession", tmp_path: Path, request: pytest.FixtureRequest) -> _Site:
+    """Batches are matched in the driver, or where the parameter says."""
+    few_records = {"on Spark": 0, "in the driver": FEW_RECORDS}[getattr(request, "param", "in the driver")]
+    return _Site(spark, tmp_path, few_records)
 
 
+BOTH_WAYS = pytest.mark.parametrize("site", ["on Spark", "in the driver"], indirect=True)
+
+
+@BOTH_WAYS
 def test_every_matching_event_is_matched_once_in_order_and_nothing_else(site: _Site) -> None:
     """Segments of three gateways arrive in any order; the matcher starts again in between."""
     draw = random.Random(11)
@@ -121,6 +131,7 @@ def test_a_crash_before_or_behind_a_write_neither_loses_nor_repeats_a_match(
     assert _found(site.matches()) == expected_matches(records, ("warm", "placed"))
 
 
+@BOTH_WAYS
 def test_a_subscription_is_honoured_for_all_that_lands_after_it(site: _Site) -> None:
     """Pellegrino 2013, 3.2: issued before a matching event by the same client."""
     first, second, third = (
@@ -151,6 +162,7 @@ def _of(found: list[Any], name: str, version: int, called: str | None = None) ->
     return Counter({(called or name, *key[1:]): count for key, count in own.items()})
 
 
+@BOTH_WAYS
 def test_what_comes_after_later_records_were_matched_is_late(site: _Site) -> None:
     records = random_commits(random.Random(14), "gw-1", 15)
     site.registry.add("everything", QUERIES["everything"])
@@ -166,6 +178,7 @@ def test_what_comes_after_later_records_were_matched_is_late(site: _Site) -> Non
     assert _found(found) == expected_matches(records, ["everything"])
 
 
+@BOTH_WAYS
 def test_deleted_quads_gateways_and_requests(site: _Site) -> None:
     records = [
         commit(1, a=":s1 :value 1 . :g1 { :s2 :value 2 }", request="r-1", gw="gw-a"),
