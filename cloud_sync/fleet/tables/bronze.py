@@ -18,6 +18,7 @@ from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
+from lamplighter.cloud_sync.fleet.tables.few_segments import segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import counted
@@ -132,6 +133,9 @@ class Ingest:
 
     def _segments(self, spark: SparkSession, staged: TableBatch) -> dict[str, Any]:
         """The rows of each segment, counted and summarised."""
+        few = segment_rows(self.bronze, staged)
+        if few is not None:
+            return few
         from pyspark.sql import functions as F
 
         found = (

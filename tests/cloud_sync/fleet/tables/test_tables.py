@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
-from lamplighter.cloud_sync.fleet.tables import bronze, export, terms
+from lamplighter.cloud_sync.fleet.tables import bronze, export, few_segments, terms
 from lamplighter.cloud_sync.fleet.tables.compact import compact
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, nquads, write_lines
@@ -182,9 +182,11 @@ def test_work_that_breaks_off_goes_on_to_the_same_tables(
         assert differences(rows_of(spark, broken, name), expected) == ([], []), name
 
 
+@pytest.mark.parametrize("rows_max", [0, few_segments.ROWS_MAX], ids=["on Spark", "in the driver"])
 def test_segments_that_cannot_be_read_are_named_and_the_stream_goes_on(
-    spark: SparkSession, simulated: SmallFleet, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, rows_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(few_segments, "ROWS_MAX", rows_max)
     lake = Lake(str(tmp_path))
     [first, *_] = odd_gateway.segments()
     good = write_segment(tmp_path / "segments" / "gw-good", renamed(first, "gw-good"))
@@ -199,7 +201,9 @@ def test_segments_that_cannot_be_read_are_named_and_the_stream_goes_on(
     text.write_bytes(b"no segment at all\n")
     said: list[str] = []
     bronze.await_end(bronze.ingest(spark, lake, say=said.append))
-    reasons = {one.segment: one.reason for batch in tables.table(lake, "bronze").live() for one in batch.refused}
+    batches = tables.table(lake, "bronze").live()
+    reasons = {one.segment: one.reason for batch in batches for one in batch.refused}
+    assert max(batch.quads_max or 0 for batch in batches) == max(len(one.a or ()) + len(one.k or ()) for one in first)
     assert f"gw-alien/{good.name}" in reasons and "gw-other" in reasons[f"gw-alien/{good.name}"]
     assert "4 records" in reasons[f"gw-short/{good.name}"]
     assert {row["gw"] for row in of_lake(lake, "bronze")} == {"gw-good"}
