@@ -14,9 +14,8 @@ QUERIES, EVENTS = 40, 30
 INTEGER = "<http://www.w3.org/2001/XMLSchema#integer>"
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_random_queries_have_the_solutions_of_oxigraph(seed: int) -> None:
-    random = Random(seed)
+def test_random_queries_have_the_solutions_of_oxigraph() -> None:
+    random = Random(2)
     events = [made_up_event(random) for _ in range(EVENTS)]
     oracles = [EventOracle(event) for event in events]
     matched = left = 0
