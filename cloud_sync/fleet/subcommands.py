@@ -49,3 +49,8 @@ def small_text(path: Path, most: int) -> str:
         raise ConfigurationError(f"{path}: {error.strerror}; name a file that can be read") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: not UTF-8: {error}; correct the file") from error
+
+
+def printable(text: str) -> str:
+    """The text without control characters, for a terminal."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

@@ -16,7 +16,7 @@ from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.queries.answers import FORMATS, Answer, write_boolean, write_rows
-from lamplighter.cloud_sync.fleet.subcommands import add_lake_command, small_text
+from lamplighter.cloud_sync.fleet.subcommands import add_lake_command, printable, small_text
 from lamplighter.cloud_sync.fleet.tables.state import moment
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted
@@ -69,11 +69,18 @@ def add_commands(commands: Any) -> None:
         "--limit-rows", type=int, default=ROWS_MAX, metavar="N", help="at most N rows (default: %(default)s)"
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the answer to a file")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="tell how each group of triple patterns is answered, instead of the answer",
+    )
     session.add_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     """Exit code 1: some gateways or rows are left out; stderr names them."""
+    from lamplighter.cloud_sync.fleet.queries.star_plan import StarPlan
+
     began = time.monotonic()
     query, added = _checked(arguments)
     lake = Lake.existing(arguments.lake)
@@ -83,7 +90,12 @@ def _run(arguments: argparse.Namespace) -> int:
     data = _data(arguments, spark, lake, query)
     quads = data.quads.persist()
     try:
-        rows = _rows(quads, data.key, query, added)
+        plan = StarPlan.of(quads, data.key, query.query)
+        if arguments.explain:
+            with _opened(arguments.output) as out:
+                out.writelines(f"{printable(line)}\n" for line in plan.lines())
+            return 1 if data.left_out else 0
+        rows = _rows(quads, data.key, query, added, plan.narrow)
         with _opened(arguments.output) as out:
             if query.form == "ASK":
                 write_boolean(not rows.isEmpty(), arguments.format, out)
@@ -142,12 +154,14 @@ def _wanted(patterns: list[str]) -> Callable[[str], bool]:
     return lambda gateway: not patterns or any(fnmatchcase(gateway, pattern) for pattern in patterns)
 
 
-def _rows(quads: DataFrame, key: tuple[str, ...], query: BatchQuery, added: dict[str, str]) -> DataFrame:
+def _rows(
+    quads: DataFrame, key: tuple[str, ...], query: BatchQuery, added: dict[str, str], narrow: frozenset[Term]
+) -> DataFrame:
     """The rows of the answer, with the columns of the added variables."""
     from lamplighter.cloud_sync.fleet.sparql import csma
     from lamplighter.cloud_sync.fleet.sparql.modified import answer
 
-    return answer(csma.solutions(quads, query.query, key), query, tuple(added.values()))
+    return answer(csma.solutions(quads, query.query, key, narrow), query, tuple(added.values()))
 
 
 def _terms(rows: DataFrame, added: dict[str, str]) -> Iterator[Answer]:

@@ -12,6 +12,7 @@ from lamplighter.cloud_sync.fleet.events.events import ADDED, DELETED, events
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.csma import EVENT_KEY
+from lamplighter.cloud_sync.fleet.sparql.stars import star_predicates
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 from lamplighter.cloud_sync.fleet.tables.past import FleetPast
 from lamplighter.engine.sparql.algebra import Bgp, Constant, Graph, Pattern, Values, Variable, walk
@@ -71,8 +72,8 @@ def state(
         "gw", *(_of_gateway(part).alias(part) for part in "spo"), _of_gateway("g").alias("graph")
     )
     if per_gateway:
-        return FleetData(quads, ("gw",), tuple(left_out))
-    return FleetData(quads.drop("gw").distinct(), (), tuple(left_out))
+        return FleetData(_by_subject(quads, query, "gw"), ("gw",), tuple(left_out))
+    return FleetData(_by_subject(quads.drop("gw"), query).distinct(), (), tuple(left_out))
 
 
 def history(
@@ -116,6 +117,16 @@ def predicates_of(query: FleetQuery) -> frozenset[Term] | None:
                 return None
             found.add(query.constants[one.p.number] if isinstance(one.p, Constant) else one.p)
     return frozenset(found)
+
+
+def _by_subject(quads: DataFrame, query: FleetQuery, *key: str) -> DataFrame:
+    """For a query with stars, the quads partitioned by subject: neither a star nor `distinct` shuffles them again.
+
+    The number of partitions is explicit, so that adaptive execution keeps them apart.
+    """
+    if not star_predicates(query):
+        return quads
+    return quads.repartition(int(str(quads.sparkSession.conf.get("spark.sql.shuffle.partitions"))), *key, "s")
 
 
 def _uses_names_alone(query: FleetQuery, per_gateway: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The plan with one join for each triple pattern, over quads in rows of their own.
+"""The plan with one join for each triple pattern, or for each star of them, over quads in rows of their own.
 
 It serves to compare with `osma`, and for queries over the history and the state of a fleet, where the triples of a
 solution may come from different commits and gateways. Source: Pellegrino 2013, 4.1, where a subscription is matched in
@@ -7,7 +7,7 @@ as many steps as it has patterns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lamplighter.cloud_sync.fleet.sparql.expression_tree import Tree, parsed
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 from lamplighter.cloud_sync.fleet.sparql.nested import all_of, compatible, next_pattern
+from lamplighter.cloud_sync.fleet.sparql.stars import pattern_groups, star_rows
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.sparql.algebra import (
     Bgp,
@@ -34,6 +35,7 @@ from lamplighter.engine.sparql.algebra import (
     certain,
     walk,
 )
+from lamplighter.engine.terms import Term
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -44,7 +46,9 @@ EVENT_KEY = ("gw", "epoch", "seq", "graph", "change")
 """The columns that all triples of an event share."""
 
 
-def solutions(quads: DataFrame, query: FleetQuery, key: Sequence[str] = EVENT_KEY) -> DataFrame:
+def solutions(
+    quads: DataFrame, query: FleetQuery, key: Sequence[str] = EVENT_KEY, narrow: Collection[Term] = ()
+) -> DataFrame:
     """The solutions of a query.
 
     quads: a row for each triple, with the columns of key, ``graph`` (null for the default graph), ``s``, ``p`` and
@@ -52,12 +56,14 @@ def solutions(quads: DataFrame, query: FleetQuery, key: Sequence[str] = EVENT_KE
     key: columns that are equal in all triples of a solution; an empty key joins on terms only. With ``graph``, each key
         is an event, one graph that patterns match with and without GRAPH. Without it, each key is an RDF dataset:
         patterns outside of GRAPH match the default graph (SPARQL 1.1 Query, section 13). Each quad occurs once in it.
+    narrow: predicates with few values for each subject. Patterns with them that share a subject take one grouping
+        instead of joins.
     Result: the columns of key, and ``row ARRAY<STRING>`` as of `osma.solutions`, without its bounds.
     Raises UnsupportedRequestError for a GRAPH inside of a GRAPH if the key has no graph.
     """
     from pyspark.sql import functions as F
 
-    found = _Joins(quads, query, key).relation(query.tree, frozenset())
+    found = _Joins(quads, query, key, frozenset(narrow)).relation(query.tree, frozenset())
     null = F.lit(None).cast("string")
     terms = [found.terms.get(Variable(name), null) for name in query.variables]
     row = F.array(*terms).cast("array<string>").alias("row")
@@ -81,12 +87,18 @@ class _Joins:
     """Compiles a tree from its leaves up, as SPARQL defines its meaning."""
 
     def __init__(
-        self, quads: DataFrame, query: FleetQuery, key: Sequence[str], numbers: Iterator[int] | None = None
+        self,
+        quads: DataFrame,
+        query: FleetQuery,
+        key: Sequence[str],
+        narrow: frozenset[Term],
+        numbers: Iterator[int] | None = None,
     ) -> None:
         """numbers: for names of columns."""
         self._quads = quads
         self._query = query
         self._key = tuple(key)
+        self._narrow = narrow
         self._numbers = count() if numbers is None else numbers
 
     def relation(self, node: Node, graphs: frozenset[Variable]) -> Relation:
@@ -168,14 +180,23 @@ class _Joins:
     def _patterns(self, patterns: Sequence[Pattern]) -> Relation:
         if not patterns:
             return self._events()
-        left, found = list(patterns), None
-        while left:
+        groups, found = pattern_groups(patterns, self._query.constants, self._narrow), None
+        while groups:
+            left = [pattern for group in groups for pattern in group]
             following = next_pattern(left, found.certain if found is not None else frozenset())
-            left.remove(following)
-            one = self._pattern(following)
+            group = next(group for group in groups if following in group)
+            groups.remove(group)
+            one = self._star(group) if len(group) > 1 else self._pattern(following)
             found = one if found is None else self._joined(found, one)
         assert found is not None
         return found
+
+    def _star(self, patterns: Sequence[Pattern]) -> Relation:
+        from pyspark.sql import functions as F
+
+        rows = star_rows(self._quads, patterns, self._key, self._query.constants)
+        keys = {name: F.col(name) for name in self._key}
+        return self._named(Relation(rows.frame, keys, rows.terms, frozenset(rows.terms), rows.new))
 
     def _pattern(self, pattern: Pattern) -> Relation:
         from pyspark.sql import functions as F
@@ -285,5 +306,7 @@ class _Joins:
                 "a GRAPH inside of a GRAPH is not available; write it outside of the other one"
             )
         named = self._quads.where("graph IS NOT NULL")
-        found = _Joins(named, self._query, (*self._key, "graph"), self._numbers)._in_graph(name, node, frozenset())
+        found = _Joins(named, self._query, (*self._key, "graph"), self._narrow, self._numbers)._in_graph(
+            name, node, frozenset()
+        )
         return self._named(replace(found, keys={key: found.keys[key] for key in self._key}))

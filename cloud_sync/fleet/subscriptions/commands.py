@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, small_text
+from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, printable, small_text
 from lamplighter.cloud_sync.fleet.subscriptions.records import (
     QUERY_CHARACTERS_MAX,
     FilesSink,
@@ -272,8 +272,3 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _moment(time: datetime) -> str:
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def printable(text: str) -> str:
-    """The text without control characters, for a terminal."""
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
-from lamplighter.cloud_sync.fleet.subscriptions.commands import printable
+from lamplighter.cloud_sync.fleet.subcommands import add_lake_command, printable
 from lamplighter.cloud_sync.fleet.subscriptions.push import confirmations, read_pushed
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry

@@ -11,8 +11,7 @@ from typing import Any
 from lamplighter.cloud_sync.destinations import destination
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.locks import PUSH, writing
-from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
-from lamplighter.cloud_sync.fleet.subscriptions.commands import printable
+from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, printable
 from lamplighter.cloud_sync.fleet.subscriptions.match_command import stopped
 from lamplighter.cloud_sync.fleet.subscriptions.push import Push, PushSummary
 from lamplighter.cloud_sync.orders import Orders, signing_key

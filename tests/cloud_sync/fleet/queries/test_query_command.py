@@ -149,6 +149,16 @@ def test_bounds_and_forms(lake: str, capsys: pytest.CaptureFixture[str]) -> None
     counted = PREFIX + "SELECT (COUNT(*) AS ?n) { ?o :broken true }"
     assert main(["query", lake, counted, "--history", "--per-gateway", "--format", "csv", "--gateway", "gw-[23]"]) == 0
     assert capsys.readouterr().out == "gateway,n\r\ngw-2,1\r\ngw-3,1\r\n"
+    assert (
+        main(
+            ["query", lake, READINGS.replace("FILTER", "; :in ?x . ?x ?r ?b FILTER"), "--gateway", "gw-2", "--explain"]
+        )
+        == 0
+    )
+    assert [line.partition(": ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "star, one grouping by subject",
+        "join, the predicate is a variable",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""Star patterns by one grouping have the solutions of Oxigraph, where a table with one value per cell has not."""
+
+import os
+from collections import Counter, defaultdict
+from functools import reduce
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lamplighter.cloud_sync.fleet.queries.star_plan import StarPlan
+from lamplighter.cloud_sync.fleet.sparql import csma, stars
+from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
+from tests.cloud_sync.fleet.sparql.made_up_queries import (
+    GRAPHS,
+    NODES,
+    OBJECTS,
+    PREDICATES,
+    EventOracle,
+    MadeUpQuery,
+    QueryMaker,
+    made_up_event,
+    made_up_queries,
+)
+from tests.cloud_sync.fleet.sparql.test_csma_datasets import QUADS, _rows, _store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COUNT = int(os.environ.get("FLEET_STAR_QUERIES", "6"))
+WRITTEN = [
+    "{ ?s <urn:p> ?x ; <urn:p> ?y ; <urn:q> ?v }",  # two values of one predicate, with each other
+    "{ ?s <urn:p> ?x ; <urn:q> ?x }",  # one variable for two predicates
+    "{ ?s <urn:p> ?s ; <urn:q> ?x }",
+    "{ ?s <urn:p> ?x ; <urn:q> 1 ; <urn:q> ?v }",
+    "{ ?s <urn:p> ?x ; <urn:q> ?y OPTIONAL { ?s <urn:r> ?v ; <urn:q> ?z FILTER(?z != ?y) } }",  # a missing predicate
+    "{ ?s <urn:p> ?x ; <urn:q> ?v . ?x <urn:r> ?y ; <urn:q> ?w FILTER(?v < ?w) }",  # two stars
+    "{ <urn:a> <urn:p> ?x ; <urn:q> ?v }",
+    "{ GRAPH ?g { ?s <urn:p> ?x ; <urn:q> ?g } }",
+    "{ GRAPH ?s { ?s <urn:p> ?x ; <urn:q> ?y } ?s <urn:p> ?x ; <urn:r> ?z }",
+    "{ ?s <urn:p> ?x . GRAPH <urn:g> { ?s <urn:q> ?y ; <urn:r> ?z } }",
+    "{ { ?s <urn:p> ?x ; <urn:q> ?y } UNION { ?s <urn:q> ?x ; <urn:none> ?y } }",
+]
+
+
+class StarMaker(QueryMaker):
+    """Mostly stars, in few groups."""
+
+    def group(self, depth: int = 0) -> str:
+        return super().group(depth + 1 if depth else 0)
+
+    def triples(self) -> str:
+        if self.random.random() < 0.3:
+            return super().triples()
+        subject = self.subject()
+        count = self.random.choice((2, 2, 3, 4))
+        return "".join(f"{subject} {self.constant(PREDICATES)} {self.object()} . " for _ in range(count))
+
+
+def _collected(frames: list["DataFrame"], key: list[str]) -> list[dict[tuple[object, ...], Counter]]:
+    """The rows of each frame, by key. One job answers all queries."""
+    from pyspark.sql import functions as F
+
+    tagged = [frame.select(F.lit(number).alias("number"), *key, "row") for number, frame in enumerate(frames)]
+    found = [defaultdict(Counter) for _ in frames]
+    for row in reduce(lambda one, other: one.unionAll(other), tagged).collect():
+        found[row.number][tuple(row[name] for name in key)][tuple(row.row)] += 1
+    return found
+
+
+def test_stars_over_datasets(spark: "SparkSession") -> None:
+    random = Random(11)
+    quads = {
+        (gateway, random.choice(GRAPHS), random.choice(NODES), random.choice(PREDICATES), random.choice(OBJECTS))
+        for gateway in ("gw-1", "gw-2")
+        for _ in range(70)
+    }
+    each = spark.createDataFrame(sorted(quads, key=str), QUADS).cache()
+    union = each.drop("gw").distinct().cache()
+    stores = {gateway: _store(one[1:] for one in quads if one[0] == gateway) for gateway in ("gw-1", "gw-2")}
+    whole = _store(one[1:] for one in quads)
+    queries = [MadeUpQuery(fleet_query(f"SELECT * {text}"), f"SELECT * {text}") for text in WRITTEN]
+    assert all(stars.star_predicates(one.query) for one in queries)
+    while len(queries) < len(WRITTEN) + COUNT:
+        [made] = made_up_queries(random, 1, Counter(), StarMaker)
+        if "GRAPH" not in made.query.text and stars.star_predicates(made.query):
+            queries.append(made)
+    of_union = _collected([csma.solutions(union, one.query, (), PREDICATES) for one in queries[::2]], [])
+    of_each = _collected([csma.solutions(each, one.query, ("gw",), PREDICATES) for one in queries[1::2]], ["gw"])
+    answered = 0
+    for made, found in zip(queries[::2], of_union, strict=True):
+        expected = _rows(whole, made)
+        assert found[()] == expected, made.query.text
+        answered += bool(expected)
+    for made, found in zip(queries[1::2], of_each, strict=True):
+        expected = {gateway: _rows(store, made) for gateway, store in stores.items()}
+        assert {one: found[(one,)] for one in stores} == expected, made.query.text
+        answered += any(expected.values())
+    assert answered > len(queries) / 2
+
+
+def test_stars_in_events_use_a_new_triple(spark: "SparkSession") -> None:
+    random = Random(3)
+    events = [made_up_event(random) for _ in range(60)]
+    rows = [(f"{n}", 1, n, one.graph, "added", *triple) for n, one in enumerate(events) for triple in one.triples]
+    quads = spark.createDataFrame(
+        rows, "gw STRING, epoch INT, seq INT, graph STRING, change STRING, s STRING, p STRING, o STRING, new BOOLEAN"
+    ).cache()
+    texts = [
+        "{ ?s <urn:p> ?x ; <urn:q> ?v }",
+        "{ GRAPH ?g { ?s <urn:p> ?x ; <urn:q> ?v OPTIONAL { ?s <urn:r> ?y ; <urn:p> ?y } } }",
+    ]
+    queries = [MadeUpQuery(fleet_query(f"SELECT * {text}"), f"SELECT * {text}") for text in texts]
+    found = _collected([csma.solutions(quads, one.query, narrow=PREDICATES) for one in queries], ["seq"])
+    for made, rows_of in zip(queries, found, strict=True):
+        expected = {number: EventOracle(one).rows(made) for number, one in enumerate(events)}
+        assert sum(sum(one.values()) for one in expected.values()) > 3
+        assert {number: rows_of[(number,)] for number in expected} == expected, made.query.text
+
+
+def test_a_predicate_with_many_values_is_joined(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = [(None, "<urn:hub>", "<urn:hosts>", f"<urn:{number}>") for number in range(3)]
+    quads = spark.createDataFrame(
+        [*hub, (None, "<urn:hub>", "<urn:name>", '"h"'), ("<urn:g>", "<urn:hub>", "<urn:name>", '"g"')],
+        "graph STRING, s STRING, p STRING, o STRING",
+    )
+    query = fleet_query("SELECT ?n { ?s <urn:hosts> ?x ; <urn:name> ?n ; <urn:none> ?y . ?x ?p ?s . ?x <urn:name> ?m }")
+    plan = StarPlan.of(quads, (), query)
+    assert plan.most == {}
+    assert list(plan.lines()) == [
+        "star, one grouping by subject: ?s <urn:hosts> ?x . ?s <urn:name> ?n . ?s <urn:none> ?y",
+        "join, no other pattern has the subject in the same group: ?x <urn:name> ?m",
+        "join, the predicate is a variable: ?x ?p ?s",
+    ]
+    for module in ("queries.star_plan", "sparql.stars"):
+        monkeypatch.setattr(f"lamplighter.cloud_sync.fleet.{module}.VALUES_MAX", 2)
+    plan = StarPlan.of(quads, (), query)
+    assert plan.most == {"<urn:hosts>": 3, "<urn:name>": 1}
+    assert list(plan.lines())[:3] == [
+        "star, one grouping by subject: ?s <urn:name> ?n . ?s <urn:none> ?y",
+        "join, no other pattern has the subject in the same group: ?x <urn:name> ?m",
+        "join, a subject has 3 values of the predicate, more than 2: ?s <urn:hosts> ?x",
+    ]
