@@ -288,13 +288,15 @@ class Orders:
 
     def answer(self, gateway: str, number: int) -> OrderAnswer | None:
         """A gateway's answer to an order; None while there is none. Raises UpstreamError."""
+        if not _GATEWAY.fullmatch(gateway):
+            return None  # no order was sent to it
         name = answer_name(gateway, number)
         content = self._to.get(name)
         if content is None:
             return None
         try:
             return msgspec.json.decode(content, type=OrderAnswer)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamError(f"{self._to.url}/{name}: not an answer: {error}; remove it") from error
 
     def _sent(self, marker: str, order: FleetOrder) -> int | None:

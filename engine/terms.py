@@ -273,6 +273,6 @@ class Bag:
                 tuple(term_from_json(row[name]) if name in row else None for name in variables)
                 for row in document["results"]["bindings"]
             ]
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a SPARQL results document: {error!r}") from error
         return cls(variables, rows)

@@ -12,7 +12,7 @@ from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import OBJECT_BYTES_MAX
+from lamplighter.cloud_sync.fleet.subscriptions.ahead_objects import OBJECT_BYTES_MAX
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, write_pushed
 from lamplighter.engine.errors import UpstreamError
 

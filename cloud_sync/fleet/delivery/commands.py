@@ -27,8 +27,7 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.batches import compared
 from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command
-from lamplighter.cloud_sync.fleet.subscriptions.commands import printable
+from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, printable
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.orders import Orders, signing_key
 from lamplighter.cloud_sync.settings import storage_options

@@ -19,6 +19,7 @@ from lamplighter.engine.log_events import EventLogger
 logger = EventLogger(__name__)
 
 CURSORS = "subscriptions", "cursors.json"
+CURSORS_BYTES_MAX = 256 * 1024 * 1024
 SinkName = tuple[str, str]
 """The id of a subscription, and the name of its sink."""
 
@@ -132,7 +133,8 @@ class Cursors:
 
 
 def _is_beyond(cursor: SinkCursor, last: str) -> bool:
-    beyond = bool(last) and cursor.position.batch > last
+    batch = cursor.position.batch
+    beyond = bool(last) and (batch > last or not (batch == "" or batch.isdecimal()))
     if beyond:
         logger.warning(
             "cursor unusable, its matches are delivered again",
@@ -146,12 +148,15 @@ def _is_beyond(cursor: SinkCursor, last: str) -> bool:
 def _read(lake: Lake) -> _Content:
     path = lake.path(*CURSORS)
     try:
-        file = msgspec.json.decode(lake.fs.cat_file(path), type=_CursorFile)
+        data = lake.fs.cat_file(path, start=0, end=CURSORS_BYTES_MAX + 1)
+        if len(data) > CURSORS_BYTES_MAX:
+            raise ValueError(f"it has more than {CURSORS_BYTES_MAX} bytes")
+        file = msgspec.json.decode(data, type=_CursorFile)
         if zlib.crc32(bytes(file.content)) != file.crc32:
             raise ValueError("its checksum is wrong")
         return msgspec.json.decode(file.content, type=_Content)
     except FileNotFoundError:
         pass
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         logger.warning("cursors damaged, all matches are delivered again", path=path, reason=str(error))
     return _Content(cursors=[])

@@ -234,7 +234,7 @@ def _errors(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
-        told = str(error).rstrip(". ")
+        told = (getattr(error, "strerror", None) or str(error)).rstrip(". ")
         raise UpstreamError(
             f"{path}: the matches cannot be read: {told}; restore the file, or remove the manifest of its batch to "
             "skip its matches"

@@ -273,5 +273,5 @@ def read_states(lake: Lake) -> DeliveryStates | None:
     """The states that the delivering process wrote last; None if there are none. Raises OSError."""
     try:
         return msgspec.json.decode(lake.fs.cat_file(lake.path(*STATES)), type=DeliveryStates)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None

@@ -136,7 +136,8 @@ class SinkWorker:
     def undelivered(self) -> str:
         """Why matches up to the end of `once` are not delivered; empty if they are, or are dead letters."""
         if self.next_try is not None:
-            return f"{self.last_error}; {counted(max(0, self.waiting), 'notification')} not delivered"
+            left = counted(self.waiting, "notification") if self.waiting > 0 else "its notifications are"
+            return f"{self.last_error}; {left} not delivered"
         return f"{counted(self.waiting, 'notification')} not delivered; run it again" if self.waiting > 0 else ""
 
     @property

@@ -101,10 +101,16 @@ class Batches:
         """The manifest of a batch; None if there is none."""
         path = self.lake.path(self.name, "_batches", f"{id}.json")
         try:
-            return msgspec.json.decode(self.lake.fs.cat_file(path), type=TableBatch)
+            found = msgspec.json.decode(self.lake.fs.cat_file(path), type=TableBatch)
+            if found.id != id:
+                raise ValueError(f"its id is {found.id[:100]!a}")
+            for name in found.files:
+                if not name.startswith("batch=") or ".." in name.split("/"):
+                    raise ValueError(f"{name[:100]!a} is not a file of this table")
+            return found
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:  # those of msgspec too
             raise ConfigurationError(
                 f"{path}: not a manifest: {error}; remove it, and write its batch again"
             ) from error

@@ -6,17 +6,16 @@ once. When Spark matches the same event, its match is compared, and not written 
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from lamplighter.cloud_sync.ahead import AheadNotification
-from lamplighter.cloud_sync.answers import AHEAD
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.subscriptions.ahead_objects import CELLS_MAX, AheadObjects, is_small
 from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
 from lamplighter.cloud_sync.fleet.subscriptions.planner import chosen, spark_reasons
@@ -24,20 +23,18 @@ from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, subscri
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import SegmentOrder
 from lamplighter.engine.change_log import segment_name
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.terms import Bag, Term
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OBJECTS_MAX = 200
-"""Objects of one gateway that are read at once."""
 ROWS_MAX = 20_000
 """Matches that are taken at once."""
-OBJECT_BYTES_MAX = 64 * 1024 * 1024
+WAITING_MAX, WAITING_CHARACTERS_MAX = 10_000, 8 * 1024 * 1024
+"""Of the matches of one gateway that wait for the comparison with Spark's. Further ones are left to Spark."""
 EQUAL, DIFFERENT, UNFOUND = "equal", "different", "unfound"
 """Spark has the same rows; it has others; it has no match in the event."""
-_NAME = re.compile(r"([0-9]{12})\.ndjson")
 
 
 class MatchKey(NamedTuple):
@@ -52,6 +49,33 @@ class MatchKey(NamedTuple):
     graph: str
 
 
+class _Room:
+    """How many further matches of a gateway may wait. refused: those that had no room."""
+
+    def __init__(self, matches: int, characters: int) -> None:
+        self._matches = WAITING_MAX - matches
+        self._characters = WAITING_CHARACTERS_MAX - characters
+        self.refused = 0
+
+    @classmethod
+    def beside(cls, waiting: Iterable[Mapping[MatchKey, list[list[Term | None]]]]) -> _Room:
+        matches = [rows for of_epoch in waiting for rows in of_epoch.values()]
+        return cls(len(matches), sum(map(_characters, matches)))
+
+    def takes(self, rows: list[list[Term | None]]) -> bool:
+        size = _characters(rows)
+        if self._matches <= 0 or self._characters < size:
+            self.refused += 1
+            return False
+        self._matches -= 1
+        self._characters -= size
+        return True
+
+
+def _characters(rows: list[list[Term | None]]) -> int:
+    return sum(len(term) + 8 for row in rows for term in row if term is not None) + 8 * len(rows)
+
+
 class AheadMatches:
     """The matches that came ahead and are not compared yet, and the objects that were read.
 
@@ -59,8 +83,9 @@ class AheadMatches:
     """
 
     def __init__(self, source: Destination | None, say: Callable[[str], None]) -> None:
-        self._source = source
+        self._source = None if source is None else AheadObjects(source, say)
         self._say = say
+        self._last = ""
         self._read: dict[str, int] = {}
         self._pending: dict[tuple[str, int], dict[MatchKey, list[list[Term | None]]]] = defaultdict(dict)
         self._fault = ""
@@ -71,11 +96,17 @@ class AheadMatches:
             return
         for gateway, number in batch.ahead.items():
             self._read[gateway] = max(self._read.get(gateway, 0), number)
+        from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
 
         for name in batch.files:
-            with table.lake.fs.open(table.lake.path(table.name, name), "rb") as file:
-                rows = ParquetFile(file).read().to_pylist()
+            path = table.lake.path(table.name, name)
+            try:
+                with table.lake.fs.open(path, "rb") as file:
+                    rows = ParquetFile(file).read().to_pylist()
+            except (OSError, ArrowException) as error:
+                self._say(f"{path}: {error}; restore it. Without it, its matches are written a second time")
+                continue
             self.note((row for row in rows if row["gw"] is not None), order)  # null: of a gateway that was forgotten
 
     def note(self, rows: Iterable[Mapping[str, Any]], order: SegmentOrder) -> None:
@@ -90,32 +121,69 @@ class AheadMatches:
     ) -> tuple[list[dict[str, Any]], dict[str, int]]:
         """New rows of `matches`; and for each gateway the last object that was read for them.
 
-        Rows without a commit, of other versions, and of segments that are matched already are left to Spark.
+        Rows without a commit, of other versions, of subscriptions that the gateway was not given, of segments that are
+        matched already, and of gateways with too many matches that wait for their segments are left to Spark.
         """
         wanted = {
             (one.record.id, one.record.version): one for one in followed if not spark_reasons(one.record, one.query)
         }
         if self._source is None or not wanted:
             return [], {}
-        found: dict[MatchKey, dict[str, Any]] = {}
-        read: dict[str, int] = {}
         try:
-            told_of = {one.gateway for one in read_pushed(lake) if one.kind == "subscribe"}
-            for gateway in sorted(told_of.intersection(lake.names("segments"))):
-                for number, told in self._told(self._source, gateway):
-                    one = wanted.get((told.subscription, subscription_version(told.version)))
-                    if one is not None and chosen(one.record, gateway) and told.commit is not None:
-                        rows = {_key(row): row for row in _matches(one, gateway, told)}
-                        found |= {key: row for key, row in rows.items() if self._is_new(key, order)}
-                    read[gateway] = number
-                    if len(found) >= ROWS_MAX:
-                        break
+            given = {(one.subscription, one.gateway) for one in read_pushed(lake) if one.kind == "subscribe"}
+            landed = set(lake.names("segments"))
             self._fault = ""
         except (GatewayError, OSError) as error:
             if str(error) != self._fault:
                 self._fault = str(error)
-                self._say(f"rows of gateways: {error}; they are read again")
+                self._say(f"rows of gateways: {error}")
+            return [], {}
+        found: dict[MatchKey, dict[str, Any]] = {}
+        read: dict[str, int] = {}
+        gateways = sorted({gateway for _, gateway in given} & landed)
+        first = bisect_right(gateways, self._last)
+        for gateway in [*gateways[first:], *gateways[:first]]:  # each one is the first in its turn
+            mine = {key: one for key, one in wanted.items() if (key[0], gateway) in given}
+            self._take_of(gateway, mine, order, found, read)
+            self._last = gateway
+            if len(found) >= ROWS_MAX:
+                break
         return list(found.values()), read
+
+    def _take_of(
+        self,
+        gateway: str,
+        wanted: Mapping[tuple[str, int], FollowedSubscription],
+        order: SegmentOrder,
+        found: dict[MatchKey, dict[str, Any]],
+        read: dict[str, int],
+    ) -> None:
+        """Adds the new rows of a gateway to found, and the last object to read."""
+        assert self._source is not None
+        room = _Room.beside(rows for of, rows in self._pending.items() if of[0] == gateway)
+        lines = self._source.read(gateway, self._read.get(gateway, 0), lambda number: read.update({gateway: number}))
+        with closing(lines):
+            for line in lines:
+                told = line.told
+                one = wanted.get((told.subscription, subscription_version(told.version)))
+                if one is None or not chosen(one.record, gateway) or told.commit is None:
+                    continue
+                try:
+                    rows = list(_matches(one, gateway, told))
+                except PayloadError as error:
+                    self._source.refuse(line.place, str(error))
+                    continue
+                for row in rows:
+                    key = _key(row)
+                    if key not in found and self._is_new(key, order) and room.takes(row["rows"]):
+                        found[key] = row
+                if len(found) >= ROWS_MAX:
+                    break
+        if room.refused:
+            self._say(
+                f"gateway {gateway}: {room.refused:,} of its matches ahead of segments are left to Spark, because too "
+                "many wait for their segments; check whether it ships them"
+            )
 
     def confirm(self, read: Mapping[str, int]) -> None:
         """What was read until there need not be read again."""
@@ -153,25 +221,6 @@ class AheadMatches:
         return key not in self._pending.get((key.gw, key.epoch), {}) and not order.is_matched(
             key.gw, (key.epoch, key.seq)
         )
-
-    def _told(self, source: Destination, gateway: str) -> Iterator[tuple[int, AheadNotification]]:
-        """The lines of the next objects of a gateway, each with the number of the last object that is read whole."""
-        before = self._read.get(gateway, 0)
-        folder = f"{AHEAD}/{gateway}"
-        after = f"{before:012d}.ndjson" if before else ""
-        for entry in source.entries(folder, after, OBJECTS_MAX):
-            name = _NAME.fullmatch(entry.name)
-            if name is None:
-                continue
-            lines = _lines(source, f"{folder}/{entry.name}")
-            for place, line in enumerate(lines, 1):
-                try:
-                    told = msgspec.json.decode(line, type=AheadNotification)
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                    self._say(f"{folder}/{entry.name}: not a notification: {error}; it is left out")
-                    continue
-                yield (int(name[1]) if place == len(lines) else before), told
-            before = int(name[1])
 
 
 def compare_rows(
@@ -215,7 +264,7 @@ def _outcome(row: Any, rows: Iterable[Sequence[Term | None]]) -> str:
 
 
 def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -> Iterator[dict[str, Any]]:
-    """The rows of `matches` of a notification of a gateway. Damaged results have none."""
+    """The rows of `matches` of a notification of a gateway. Raises PayloadError for damaged results."""
     assert told.commit is not None
     if not told.sequence:
         return
@@ -224,11 +273,13 @@ def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -
         if one.record.changes not in (change, "both") or not results:
             continue
         try:
+            if not is_small(results):
+                raise ValueError(f"it has more than {CELLS_MAX} cells, or none")
             bag = Bag.from_json(results)
-        except ValueError:
-            continue
-        if query.graph not in bag.variables:
-            continue
+        except (ValueError, RecursionError) as error:
+            raise PayloadError(f"its results cannot be read: {error}") from error
+        if set(bag.variables) != query.projected or len(bag.variables) != len(query.projected):
+            raise PayloadError("its results have other variables than the query for gateways")
         for graph, rows in query.rows(list(bag.bindings())).items():
             yield {
                 "subscription": one.record.id,
@@ -247,15 +298,6 @@ def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -
                 "incomplete": False,
                 "request": None,
             }
-
-
-def _lines(source: Destination, name: str) -> list[bytes]:
-    data = bytearray()
-    for chunk in source.chunks(name):
-        data += chunk
-        if len(data) > OBJECT_BYTES_MAX:
-            return []
-    return bytes(data).splitlines()
 
 
 def _key(row: Any) -> MatchKey:

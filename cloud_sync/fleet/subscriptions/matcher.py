@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecor
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S, ChosenSegment, SegmentOrder
 from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import counted
 
 if TYPE_CHECKING:
@@ -111,6 +111,9 @@ class Matcher:
         """Reads the manifests that are new since the last time."""
         written = self._matches.all(known=self._written)
         for batch in written:
+            if not is_match_id(batch.id):
+                path = self._lake.path(self._matches.name, "_batches", f"{batch.id}.json")
+                raise ConfigurationError(f"{path}: not a batch of matches, whose names are numbers; remove it")
             self._written[batch.id] = batch
             self._order.matched(batch.segments)
         for batch in written:
@@ -249,8 +252,9 @@ class Matcher:
 
     def _batch(self, *, segments: list[str] | None = None, caught_up: list[str] | None = None) -> TableBatch:
         """The next batch, without rows yet. The numbers of batches ascend, also after some were merged."""
-        number = 1 + max((int(name) for name in self._written), default=0)
-        return TableBatch(id=f"{number:012d}", files=[], rows=0, segments=segments or [], caught_up=caught_up or [])
+        return TableBatch(
+            id=following_id(self._written), files=[], rows=0, segments=segments or [], caught_up=caught_up or []
+        )
 
     def _commit(self, batch: TableBatch) -> None:
         """A batch without rows takes the place of one before it, so that an idle matcher does not pile up manifests."""
@@ -269,6 +273,16 @@ class Matcher:
         if last is not None and batch.replaces:
             self._matches.forget(last)
             del self._written[last.id]
+
+
+def is_match_id(id: str) -> bool:
+    """Whether a batch of `matches` has this id: 12 digits, of which the last one is never reached."""
+    return len(id) == 12 and id.isascii() and id.isdigit() and id != "9" * 12
+
+
+def following_id(ids: Iterable[str]) -> str:
+    """The id of the next batch."""
+    return f"{1 + max(map(int, ids), default=0):012d}"
 
 
 def _version(record: SubscriptionRecord) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -17,7 +17,7 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.orders import Kind, OrderAnswer
-from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, RequestError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, MalformedRequestError, RequestError
 
 EXPIRES_S = 7 * 86_400.0
 """A gateway that is away for longer is told again."""
@@ -26,6 +26,9 @@ AGAIN_S = 86_400.0
 OF_GATEWAY_MAX = 100
 """Subscriptions that a gateway takes."""
 PUSHED = "subscriptions", "pushed.json"
+PUSHED_BYTES_MAX = 512 * 1024 * 1024
+FAILING_MAX = 10
+"""Gateways at which a run may fail before it ends; then the fault is not theirs."""
 _TIMES = 2**32
 
 
@@ -37,6 +40,9 @@ class SendsAnsweredOrders(Protocol):
     def answer(self, gateway: str, number: int) -> OrderAnswer | None: ...
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
 class PushedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The last order for a subscription and a gateway.
 
@@ -45,12 +51,12 @@ class PushedOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     subscription: str
-    gateway: str
+    gateway: Annotated[str, msgspec.Meta(pattern=r"^[^/]+$", max_length=255)]
     kind: Literal["subscribe", "unsubscribe"]
-    version: int
+    version: _Count
     query: str = ""
-    number: int
-    at: int
+    number: _Count
+    at: _Count
     outcome: Literal["", "done", "refused"] = ""
     reason: str = ""
 
@@ -72,13 +78,13 @@ class _PushedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushSummary(NamedTuple):
-    """What one run has done, and which gateways do not confirm. unsupported: lines about subscriptions."""
+    """What one run has done, and which gateways do not confirm. faults: lines about subscriptions and gateways."""
 
     sent: int
     confirmed: int
     unanswered: int
     refused: tuple[PushedOrder, ...]
-    unsupported: tuple[str, ...]
+    faults: tuple[str, ...]
 
 
 def order_version(version: int, at: int) -> int:
@@ -98,10 +104,13 @@ def read_pushed(lake: Lake) -> list[PushedOrder]:
     """The last orders. Raises ConfigurationError for a damaged file, OSError."""
     path = lake.path(*PUSHED)
     try:
-        return msgspec.json.decode(lake.fs.cat_file(path), type=_PushedFile).orders
+        data = lake.fs.cat_file(path, start=0, end=PUSHED_BYTES_MAX + 1)
+        if len(data) > PUSHED_BYTES_MAX:
+            raise ValueError(f"it has more than {PUSHED_BYTES_MAX} bytes")
+        return msgspec.json.decode(data, type=_PushedFile).orders
     except FileNotFoundError:
         return []
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # those of msgspec too
         raise ConfigurationError(
             f"{path}: damaged: {error}; remove it, and `subscriptions push` tells all gateways again"
         ) from error
@@ -135,13 +144,17 @@ class Push:
         self._registry = SubscriptionRegistry(lake)
         self._last = {(one.subscription, one.gateway): one for one in read_pushed(lake)}
         self._sent = 0
+        self._failing: dict[str, GatewayError] = {}
+        """Gateways at which this run has failed, with the first fault."""
 
     def once(self) -> PushSummary:
         """Reads the answers of gateways, and sends what they have to be told.
 
-        Raises UpstreamError, OSError; what was sent is noted, and the next run continues.
+        A fault at one gateway does not stop the others. Raises UpstreamError, OSError; what was sent is noted, and the
+        next run continues.
         """
         self._sent = 0
+        self._failing.clear()
         try:
             return self._once()
         finally:
@@ -163,13 +176,17 @@ class Push:
             elif one.outcome == "done" and self._wall() - one.at > AGAIN_S:
                 del self._last[name]
         self._subscribe(wanted)
+        gateways = {gateway for _, gateway in (*self._last, *wanted)}
+        if self._failing and gateways <= self._failing.keys():
+            raise next(iter(self._failing.values()))
+        faults = [f"gateway {name}: {error}" for name, error in sorted(self._failing.items())]
         going = [one for one in self._last.values() if one.kind == "subscribe"]
         return PushSummary(
             self._sent,
             sum(one.outcome == "done" for one in going),
             sum(not one.outcome for one in going),
             tuple(one for one in going if one.outcome == "refused"),
-            (*unsupported, *(one.reason for one in found.broken)),
+            (*unsupported, *(one.reason for one in found.broken), *faults),
         )
 
     def _wanted(self, records: Sequence[SubscriptionRecord]) -> tuple[dict[tuple[str, str], PushedOrder], list[str]]:
@@ -225,13 +242,27 @@ class Push:
         return self._wall() - last.at > patience
 
     def _answered(self, one: PushedOrder) -> PushedOrder:
-        answer = None if one.outcome else self._orders.answer(one.gateway, one.number)
+        if one.outcome or one.gateway in self._failing:
+            return one
+        try:
+            answer = self._orders.answer(one.gateway, one.number)
+        except GatewayError as error:
+            self._failed(one.gateway, error)
+            return one
         if answer is None:
             return one
         return msgspec.structs.replace(one, outcome=answer.outcome, reason=answer.reason)
 
+    def _failed(self, gateway: str, error: GatewayError) -> None:
+        """Notes a fault at a gateway. Raises it if too many have one."""
+        self._failing[gateway] = error
+        if len(self._failing) > FAILING_MAX:
+            raise error
+
     def _send(self, order: PushedOrder, kind: Literal["subscribe", "unsubscribe"], version: int) -> None:
         name = order.subscription, order.gateway
+        if order.gateway in self._failing:
+            return
         body: dict[str, str | int] = {"subscription": order.subscription, "version": version}
         if kind == "subscribe":
             body["query"] = order.query
@@ -241,6 +272,9 @@ class Push:
             number = self._orders.send(order.gateway, order_id, kind, body, EXPIRES_S)
         except MalformedRequestError as error:  # of this order, and others go on
             reason = str(error)
+        except GatewayError as error:
+            self._failed(order.gateway, error)
+            return
         self._last[name] = msgspec.structs.replace(
             order,
             kind=kind,

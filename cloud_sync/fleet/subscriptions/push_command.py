@@ -31,7 +31,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Exit code 1: a gateway has refused a subscription, or a record is broken; stderr names them."""
+    """Exit code 1: a gateway has refused a subscription, could not be told, or a record is broken; stderr has which."""
     every_s = arguments.every
     if every_s is not None and not 0 < every_s < float("inf"):
         raise ConfigurationError(f"--every {every_s}: use seconds greater than 0")
@@ -71,6 +71,6 @@ def _told(summary: PushSummary) -> int:
         flush=True,
     )
     lines = [f"subscription {one.subscription}, gateway {one.gateway}: {one.hindrance}" for one in summary.refused]
-    for line in (*lines, *summary.unsupported):
+    for line in (*lines, *summary.faults):
         print(f"lamplighter-fleet subscriptions: {printable(line)}", file=sys.stderr, flush=True)
-    return 1 if lines or summary.unsupported else 0
+    return 1 if lines or summary.faults else 0

@@ -46,10 +46,12 @@ _RESERVED = "event_"
 
 @dataclass(frozen=True)
 class GatewayQuery:
-    """What a gateway evaluates for a fleet query. text: a SELECT; graph: its variable for the graph of the event."""
+    """What a gateway evaluates for a fleet query. text: a SELECT; projected: the variables of its results; graph: that
+    for the graph of the event."""
 
     query: FleetQuery
     text: str
+    projected: frozenset[str]
     graph: str = GRAPH
 
     def rows(self, bindings: Sequence[Mapping[str, Term]]) -> dict[Term | None, list[list[Term | None]]]:
@@ -90,7 +92,8 @@ def gateway_query(query: FleetQuery) -> GatewayQuery:
     where = writer.group(query.tree)
     names = sorted({writer.variable(one) for one in visible(query.tree)})
     extra = [f"?{GRAPH}", *(f"?{_BRANCH}{number}" for number in range(1, writer.unions + 1))]
-    return GatewayQuery(query, f"SELECT {' '.join([*names, *extra])} WHERE {where}")
+    projected = [*names, *extra]
+    return GatewayQuery(query, f"SELECT {' '.join(projected)} WHERE {where}", frozenset(one[1:] for one in projected))
 
 
 def _variables(pattern: Pattern) -> set[Part | None]:

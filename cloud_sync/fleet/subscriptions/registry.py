@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -252,7 +253,11 @@ class SubscriptionRegistry:
             return None
         except (PermissionError, IsADirectoryError) as error:
             return BrokenRecord(name, f"{path}: {error.strerror}; it has to be a file that this user can read")
-        except ValueError as error:  # those of msgspec too
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return BrokenRecord(name, f"{path}: its links lead in a circle; remove it")
+        except (ValueError, RecursionError) as error:  # those of msgspec too
             return BrokenRecord(
                 name, f"{path}: not a subscription record: {error}; correct the file, or restore it from a backup"
             )

@@ -7,7 +7,9 @@ missing ones, but not for ever: a gateway may have lost them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
 from lamplighter.engine.change_log import SegmentName, segment_name
@@ -37,6 +39,8 @@ class SegmentOrder:
         self._matched: set[str] = set()
         self._waiting: dict[str, dict[str, SegmentName]] = {}
         self._cursors: dict[str, Place] = {}
+        self._covered: dict[str, tuple[list[Place], list[Place]]] = {}
+        """The matched segments of a gateway: where each begins, sorted, and the greatest end up to each."""
 
     def matched(self, segments: Iterable[str]) -> None:
         """Segments whose matches are in the table."""
@@ -45,6 +49,7 @@ class SegmentOrder:
             if name is None or segment in self._matched:
                 continue
             self._matched.add(segment)
+            self._covered.pop(gateway, None)
             self._waiting.get(gateway, {}).pop(segment, None)
             self._cursors[gateway] = max(self._cursors.get(gateway, _BEFORE_ALL), _end(name))
 
@@ -59,12 +64,13 @@ class SegmentOrder:
         """Whether the segment of a record is matched."""
         if place > self._cursors.get(gateway, _BEFORE_ALL):
             return False
-        epoch, sequence = place
-        return any(
-            name is not None and name.epoch == epoch and name.first <= sequence <= _end(name)[1]
-            for of_gateway, name in map(_parts, self._matched)
-            if of_gateway == gateway
-        )
+        if gateway not in self._covered:
+            found = (name for of, name in map(_parts, self._matched) if of == gateway and name is not None)
+            names = sorted(found, key=lambda name: name[:2])
+            self._covered[gateway] = [name[:2] for name in names], list(accumulate(map(_end, names), max))
+        begins, ends = self._covered[gateway]
+        number = bisect_right(begins, place)
+        return number > 0 and ends[number - 1] >= place
 
     @property
     def done(self) -> list[str]:

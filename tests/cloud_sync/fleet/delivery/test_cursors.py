@@ -1,5 +1,6 @@
 """The cursors of sinks: durable, and never ahead."""
 
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -95,3 +96,30 @@ def test_moves_wait_and_failed_writes_are_repeated(lake: Lake, monkeypatch: pyte
         with pytest.raises(OSError, match="space"):
             kept(cursors)
     assert kept(cursors)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"cursors":5}',
+        b'{"cursors":[{"subscription":1,"sink":"files"}]}',
+        b'{"cursors":[{"subscription":"hot","sink":"files","position":["../../secret",0]}]}',
+        b'{"cursors":[{"subscription":"hot","sink":"files","position":["999999999999",0]}]}',
+        b'{"cursors":[{"subscription":"hot","sink":"files","position":["000000000001",1e300]}]}',
+        b'{"cursors":[{"subscription":"hot","sink":"files","position":["\\u0000",0]}]}',
+    ],
+)
+def test_a_forged_file_begins_again(lake: Lake, content: bytes) -> None:
+    lake.write(b'{"crc32":%d,"content":%s}' % (zlib.crc32(content), content), *CURSORS)
+    assert Cursors(lake, "000000000007").all() == []
+    lake.write(content, *CURSORS)
+    assert Cursors(lake, "000000000007").all() == []
+
+
+def test_a_huge_file_is_not_read_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    cursors = Cursors(lake)
+    cursors.set(SinkCursor(subscription="hot", sink="files", position=PLACE, delivered=4))
+    kept(cursors)
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.cursors.CURSORS_BYTES_MAX", 20)
+    assert Cursors(lake).all() == []
