@@ -286,8 +286,9 @@ def run_orders(
     data: Path, to: Destination, gateway: str, settings: OrderSettings, folder: Path, clock: PaceClock
 ) -> None:
     """One round. Raises GatewayError, after writing it to `orders.json`."""
-    intake = OrderIntake(data, to, gateway, trusted_keys(folder / settings.key_file), clock)
+    intake = OrderIntake(data, to, gateway, [], clock)
     try:
+        intake.keys = trusted_keys(folder / settings.key_file)
         outbox = AheadOutbox(data, to, gateway)
         asyncio.run(OrderRound(intake, outbox, gateway, GatewayAccess(settings, folder)).run())
         intake.update(error="")

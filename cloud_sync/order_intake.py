@@ -63,7 +63,8 @@ class OrderState(msgspec.Struct, frozen=True):
 
     number: of the last settled order; gap: rounds in which the next one was missing though a later one was there;
     missing: orders that never came; unanswered: answers that are not at the destination yet; ended: last version of
-    each subscription that has ended, by id; ahead: number of the next file of notifications; error: of the last round;
+    each subscription that has ended, by id; ahead: number of the next file of notifications; refused_at: time of the
+    last refusal, in seconds since 1970; error: of the last round;
     waits: why the next order is not executed yet.
     """
 
@@ -77,6 +78,7 @@ class OrderState(msgspec.Struct, frozen=True):
     ended: dict[str, int] = {}
     ahead: int = 1
     last_refusal: str = ""
+    refused_at: float | None = None
     waits: str = ""
     error: str = ""
 
@@ -96,7 +98,7 @@ def read_order_state(data: Path) -> OrderState:
         return msgspec.json.decode(path.read_bytes(), type=OrderState)
     except FileNotFoundError:
         return OrderState()
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = f'restore it, or write {{"number": N}} with the number of the last answer at {ORDERS}/<gateway>'
         raise ChangeLogError(f"damaged: {error}", path=path, hint=hint) from error
 
@@ -124,7 +126,7 @@ class OrderIntake:
         self._data = data
         self._source = source
         self._gateway = gateway
-        self._keys = keys
+        self.keys = keys
         self._clock = clock
         self.state = read_order_state(data)
 
@@ -153,7 +155,8 @@ class OrderIntake:
         )
         if outcome == "refused":
             logger.warning("order refused", number=answer.number, id=answer.id or None, reason=answer.reason)
-            self.update(refused=self.state.refused + 1, last_refusal=f"order {answer.number}: {answer.reason}")
+            told, now = f"order {answer.number}: {answer.reason}", self._clock.wall()
+            self.update(refused=self.state.refused + 1, last_refusal=told, refused_at=now)
         else:
             logger.info("order done", number=answer.number, id=answer.id)
             self.update(done=self.state.done + 1)
@@ -205,7 +208,7 @@ class OrderIntake:
 
     def _received(self, data: bytes, number: int) -> ReceivedOrder | None:
         try:
-            order = verified(data, self._gateway, number, self._keys)
+            order = verified(data, self._gateway, number, self.keys)
         except MalformedRequestError as error:
             return ReceivedOrder(number, reason=str(error))
         if not self._clock.trusted():
@@ -226,7 +229,7 @@ class OrderIntake:
         for later in [found for one in listed if (found := order_number(one.name))][:ROUND_MAX]:
             data = read_order(self._source, order_name(self._gateway, later)) or b""
             with suppress(MalformedRequestError):
-                verified(data, self._gateway, later, self._keys)
+                verified(data, self._gateway, later, self.keys)
                 self.update(gap=self.state.gap + 1)
                 if self.state.gap < GAP_ROUNDS:
                     self.update(waits=f"order {number} is missing, order {later} waits for it")

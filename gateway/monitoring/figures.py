@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -16,8 +17,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from isodate import duration_isoformat
 
+from lamplighter.cloud_sync.order_intake import STATE as ORDERS
+from lamplighter.cloud_sync.order_intake import OrderState, read_order_state
 from lamplighter.cloud_sync.status import STATUS, Status, read_status
 from lamplighter.engine.core import Engine
+from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.matching.spu import RE_EVALUATED
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.keeper import LogKeeper
@@ -250,6 +254,13 @@ class Figures(Generic[S]):
         """The progress of shipping at the last run of the shipper; None if it never ran."""
         data = self._parts.log.data
         return read_status(data) if (data / STATUS).exists() else None
+
+    def orders(self) -> OrderState | None:
+        """The orders of the fleet; None if none were looked for, or if their state is damaged."""
+        data = self._parts.log.data
+        with suppress(ChangeLogError, OSError):
+            return read_order_state(data) if (data / ORDERS).exists() else None
+        return None
 
     def monitoring(self) -> dict[str, Any]:
         """The answer of `GET /figures`: the figures of SEPA's beans (protocol 5.4) that apply here, a member for each

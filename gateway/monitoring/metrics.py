@@ -120,6 +120,12 @@ _SYNC = {
     "last_success": ("shipping_success_timestamp_seconds", "gauge", "Time of the last complete run of the shipper."),
 }
 """Figures of the shipper; absent if it never ran."""
+_ORDERS = {
+    "done": ("orders_done_total", "Executed orders of the fleet."),
+    "refused": ("orders_refused_total", "Refused orders of the fleet."),
+    "missing": ("orders_missing_total", "Orders of the fleet that never came."),
+}
+"""Figures of the fleet's orders; absent if none were looked for."""
 _TIMINGS = {
     "store_query": "Ad-hoc queries, from start of evaluation to first byte of the result.",
     "store_update": "Updates: evaluation and append to the change log.",
@@ -175,6 +181,9 @@ class FiguresCollector(Collector):
         for member, (name, kind, text) in _SYNC.items() if sync is not None else ():
             if (value := getattr(sync, member)) is not None:
                 yield _metric(name, kind, text, value)
+        orders = self._figures.orders()
+        for member, (name, text) in _ORDERS.items() if orders is not None else ():
+            yield _metric(name, "counter", text, getattr(orders, member))
         for name, text in _TIMINGS.items():
             yield _histogram(name, text, getattr(self._figures.timings, name))
 

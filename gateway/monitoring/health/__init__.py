@@ -6,6 +6,6 @@
                                              └─▶ /health, /figures, /ready, /metrics, lamplighter status, STATUS=
 
 components: one component; reports: what parts of the process report until the next start; own: engine, log, disk,
-clock, sync and security; peers: MQTT brokers and the CoAP adapter; devices: devices that are not ok; applications: by
-the outcomes of their reactions; model: all of them, with the time of the last change.
+clock, sync, orders and security; peers: MQTT brokers and the CoAP adapter; devices: devices that are not ok;
+applications: by the outcomes of their reactions; model: all of them, with the time of the last change.
 """

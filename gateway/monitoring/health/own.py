@@ -1,4 +1,4 @@
-"""The components of the gateway itself: engine, log, disk, clock, sync and security."""
+"""The components of the gateway itself: engine, log, disk, clock, sync, orders and security."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from lamplighter.cloud_sync.order_intake import STATE, OrderState, read_order_state
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.status import STATUS, Status, read_status
+from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.health.components import Component, not_ok
@@ -18,6 +20,7 @@ from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.settings import Settings
 
 ENGINE, LOG, DISK, CLOCK, SYNC, SECURITY = "engine", "log", "disk", "clock", "sync", "security"
+ORDERS = "orders"
 
 LITTLE_SHARE, LITTLE_BYTES = 0.05, 256 * 1024 * 1024
 """The disk is degraded below both."""
@@ -29,6 +32,9 @@ SYNC_WINDOW = timedelta(hours=26)
 """The same with sync.window, in which it runs once a day."""
 SYNC_FAILED = timedelta(days=1)
 """A shipper that has failed for less is degraded: networks come and go."""
+REFUSAL = timedelta(days=1)
+"""How long the refusal of an order is shown."""
+REASON_MAX = 300
 _PROBLEM_S = 600.0
 """A problem of the shipper is over if a complete run ended so long after it."""
 CERTIFICATE_LEFT = timedelta(days=14)
@@ -69,11 +75,14 @@ class OwnComponents:
     _started_us: int
     validity: Validity | None = None
     _sync_seen: tuple[int, Status] | None = None
+    _orders_seen: tuple[int, OrderState] | None = None
 
     def components(self) -> list[Component]:
         found = [self._reported(ENGINE), self._log_state(), self._disk(), self._clock_state()]
         if self._settings().sync.destination:
             found.append(self._sync())
+            if self._settings().sync.orders.key_file:
+                found.append(self._orders())
         return [*found, self._security()]
 
     def damaged(self) -> bool:
@@ -166,6 +175,30 @@ class OwnComponents:
             reason = f"the collector has refused segments: {status.refused:,}"
             return not_ok(SYNC, "degraded", reason, "see `lamplighter-fleet status` at the collector, and docs/sync.md")
         return Component(name=SYNC)
+
+    def _orders(self) -> Component:
+        """The orders of the fleet: degraded after a failed round, and for a day after a refusal."""
+        try:
+            state = self._order_state()
+        except (ChangeLogError, OSError) as error:
+            return not_ok(ORDERS, "failed", f"{error}"[:REASON_MAX], "see Orders in docs/sync.md; no order is executed")
+        if state.error:
+            cure = "`lamplighter sync status` has details, docs/sync.md the errors; orders wait"
+            return not_ok(ORDERS, "degraded", state.error[:REASON_MAX], cure)
+        if state.refused_at is not None and self._clock.wall().timestamp() - state.refused_at < REFUSAL.total_seconds():
+            cure = "correct what the fleet sends, or the limits and permissions of its client here"
+            return not_ok(ORDERS, "degraded", f"refused: {state.last_refusal}"[:REASON_MAX], cure)
+        return Component(name=ORDERS)
+
+    def _order_state(self) -> OrderState:
+        """Read again when the file has changed. Raises ChangeLogError, OSError."""
+        try:
+            changed = (self._log.data / STATE).stat().st_mtime_ns
+        except FileNotFoundError:
+            return OrderState()
+        if self._orders_seen is None or self._orders_seen[0] != changed:
+            self._orders_seen = changed, read_order_state(self._log.data)
+        return self._orders_seen[1]
 
     def _status(self) -> Status | None:
         """The progress of the shipper; None if it never ran. Read again when the file has changed."""

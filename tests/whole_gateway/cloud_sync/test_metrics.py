@@ -31,3 +31,10 @@ async def test_the_gateway_tells_the_lag_among_its_metrics(site: Site) -> None:
     text = await metrics(other)
     assert "\nlamplighter_shipping_lag_records 9.0\n" in text
     assert "\nlamplighter_shipping_sent_segments_total 3.0\n" in text
+    assert "lamplighter_orders" not in text
+    (other / "data" / "orders.json").write_text('{"number":3,"done":2,"refused":1}')
+    text = await metrics(other)
+    assert "\nlamplighter_orders_refused_total 1.0\n" in text
+    assert "\nlamplighter_orders_done_total 2.0\n" in text
+    (other / "data" / "orders.json").write_text("{")
+    assert "lamplighter_orders" not in await metrics(other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +136,8 @@ def test_differences_are_counted_and_nothing_is_delivered_twice(site: _AheadSite
     assert len(told) > 2
     wrong, right, *_ = told
     _bindings(wrong)[0]["v"]["value"] = "51"
-    false = msgspec.structs.replace(right, subscription="graphs", commit=(1, 11))
+    false = msgspec.structs.replace(right, subscription="graphs", commit=(1, 11), added=deepcopy(right.added))
+    false.added["head"]["vars"] = sorted(gateway_query(fleet_query(QUERIES["graphs"])).projected)
     other = msgspec.structs.replace(right, version=order_version(2, 1))
     unknown = [msgspec.structs.replace(right, commit=None), msgspec.structs.replace(right, sequence=0)]
     absent = ("graphs", GW, 1, 11, "added", None) not in {

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.cloud_sync.order_intake import OrderState
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log.damage import Acceptance, DamageReport, accept_damage, read_damage
@@ -226,3 +227,31 @@ def test_a_shipper_with_a_problem(tmp_path: Path) -> None:
     assert own.of("sync").state == "ok", "later runs had none"
     sync_status(tmp_path, at=now, last_success=now, refused=2)
     assert own.of("sync").reason == "the collector has refused segments: 2"
+
+
+def _order_state(data: Path, content: bytes) -> None:
+    (data / "orders.json").write_bytes(content)
+    os.utime(data / "orders.json", ns=(0, hash(content) % 10**12))
+
+
+def test_faults_of_orders_are_shown_with_the_cure(tmp_path: Path) -> None:
+    sync = {"destination": "to", "orders": {"key_file": "fleet.pub"}}
+    own = Own(tmp_path, sync=sync)
+    assert own.of("orders").state == "ok"
+    assert [one.name for one in Own(tmp_path / "other", sync={"destination": "to"}).parts.components()][-2:] == [
+        "sync",
+        "security",
+    ]
+    now = own.clock.wall().timestamp()
+    state = OrderState(number=3, refused=1, last_refusal="order 3: it is not signed by a key", refused_at=now)
+    _order_state(tmp_path, msgspec.json.encode(state))
+    found = own.of("orders")
+    assert (found.state, found.reason) == ("degraded", "refused: order 3: it is not signed by a key")
+    _order_state(tmp_path, msgspec.json.encode(msgspec.structs.replace(state, refused_at=now - 86_401)))
+    assert own.of("orders").state == "ok"
+    _order_state(tmp_path, msgspec.json.encode(msgspec.structs.replace(state, error="the gateway gives no token")))
+    assert (own.of("orders").state, own.of("orders").reason) == ("degraded", "the gateway gives no token")
+    for damaged in (b"{", b"[" * 100_000, b'{"number":"x"}'):
+        _order_state(tmp_path, damaged)
+        assert own.of("orders").state == "failed"
+        assert "orders.json" in own.of("orders").reason
