@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from lamplighter.cloud_sync.__main__ import main as sync_main
 from lamplighter.cloud_sync.fleet.__main__ import main
+from tests.cloud_sync.conftest import spark as spark
 from tests.cloud_sync.fleet.delivery.made_up_matches import lines
 from tests.support.gateway_process import GatewayProcess
 
@@ -70,6 +71,7 @@ class _Road:
         return [json.loads(line) for path in found for line in path.read_bytes().splitlines()]
 
 
+@pytest.mark.faults
 @pytest.mark.fleet_faults
 def test_a_pushed_subscription_is_told_ahead_notified_once_compared_and_ended(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
