@@ -29,7 +29,7 @@ DELETED = EX + "SELECT ?s ?v { ?s :value ?v }"
 class _Site:
     """A lake whose segments land as the test says."""
 
-    def __init__(self, spark: "SparkSession", folder: Path, few_records: int) -> None:
+    def __init__(self, spark: "SparkSession", folder: Path, few_records: int = FEW_RECORDS) -> None:
         self.spark = spark
         self.few_records = few_records
         self.folder = folder
