@@ -93,7 +93,7 @@ def test_what_spark_says_is_told_without_its_stack(
 ) -> None:
     errors = import_module("pyspark.errors")
 
-    def failing(*arguments: object) -> None:
+    def failing(*arguments: object, **options: object) -> None:
         raise errors.PySparkRuntimeError("no room is left\n\tat org.apache.Spark\n\tat java.lang.Thread")
 
     monkeypatch.setattr("lamplighter.cloud_sync.fleet.session.of_arguments", failing)

@@ -13,6 +13,7 @@ import pytest
 
 from lamplighter.cloud_sync.ahead import AheadNotification, line
 from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.fleet.events.completion import FEW_RECORDS
 from lamplighter.cloud_sync.fleet.lake.batches import compared
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
@@ -79,8 +80,8 @@ def _quads(draw: random.Random) -> str:
 
 
 class _AheadSite(_Site):
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        super().__init__(spark, folder / "lake")
+    def __init__(self, spark: SparkSession, folder: Path, few_records: int) -> None:
+        super().__init__(spark, folder / "lake", few_records)
         (folder / "to").mkdir()
         (folder / "lake" / "segments" / GW).mkdir(parents=True)
         self.gateway = _Gateway(folder / "to")
@@ -94,7 +95,14 @@ class _AheadSite(_Site):
 
     def matcher(self, order_wait_s: float = NEVER_OLD_ENOUGH) -> Matcher:
         to = self.gateway.to
-        return Matcher(self.spark, self.lake, order_wait_s=order_wait_s, say=self.said.append, ahead=to)
+        return Matcher(
+            self.spark,
+            self.lake,
+            order_wait_s=order_wait_s,
+            say=self.said.append,
+            ahead=to,
+            few_records=self.few_records,
+        )
 
     def advance(self, matcher: Matcher) -> None:
         while matcher.advance() is not None:
@@ -104,9 +112,9 @@ class _AheadSite(_Site):
         return compared(table(self.lake, "matches").live())
 
 
-@pytest.fixture
-def site(spark: SparkSession, tmp_path: Path) -> _AheadSite:
-    return _AheadSite(spark, tmp_path)
+@pytest.fixture(params=[0, FEW_RECORDS], ids=["on Spark", "in the driver"])
+def site(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> _AheadSite:
+    return _AheadSite(spark, tmp_path, request.param)
 
 
 def test_rows_ahead_are_matches_at_once_and_spark_does_not_repeat_them(site: _AheadSite) -> None:
