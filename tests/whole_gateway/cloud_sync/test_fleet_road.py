@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from lamplighter.cloud_sync.__main__ import main as sync_main
 from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.status import sealed_segments
 from tests.cloud_sync.conftest import spark as spark
 from tests.cloud_sync.fleet.delivery.made_up_matches import lines
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,15 @@ class _Road:
             url = f"ws://127.0.0.1:{self.gateway.websocket_port}/subscribe"
             file.write(f"[sync.orders]\nkey_file = 'fleet.pub'\nurl = '{url}'\n")
 
-    def sync(self) -> None:
+    def sync(self, sealed: int = 0) -> None:
+        """One run of the shipper, once the gateway has sealed the record with this sequence."""
+        data = self.gateway.folder / "data"
+
+        def is_sealed() -> bool:
+            return any(one.end[1] >= sealed for one in sealed_segments(data))
+
+        if sealed:
+            wait_for(is_sealed, what=f"the seal of record {sealed}")
         assert sync_main(["run", "--once", "--config", str(self.gateway.config)]) == 0
 
     def fleet(self, command: str, *options: str) -> None:
@@ -79,7 +88,7 @@ def test_a_pushed_subscription_is_told_ahead_notified_once_compared_and_ended(
     road = _Road(tmp_path)
     with road.gateway as gateway:
         gateway.update("INSERT DATA { <http://e/a> <http://e/value> 99 }")  # before the gateway is told
-        road.sync()
+        road.sync(sealed=1)
         road.collect()
         road.fleet("add", "hot", "--query", HOT, "--to", f"files:{tmp_path / 'out'}")
         road.push()
@@ -88,7 +97,7 @@ def test_a_pushed_subscription_is_told_ahead_notified_once_compared_and_ended(
         assert "1 confirmed" in capsys.readouterr().out
         gateway.update("INSERT DATA { GRAPH <http://e/g> { <http://e/b> <http://e/value> 20, 40 } }")
         gateway.update("INSERT DATA { <http://e/c> <http://e/value> 50 }")
-        road.sync()
+        road.sync(sealed=4)  # the second record is the subscription's
         first = road.notified()
         ahead, spark_only = first[:2], first[2:]
         assert [_told(one) for one in ahead] == [("http://e/g", "http://e/b", "40"), (None, "http://e/c", "50")]
@@ -106,7 +115,7 @@ def test_a_pushed_subscription_is_told_ahead_notified_once_compared_and_ended(
         road.sync()
         gateway.update("INSERT DATA { <http://e/d> <http://e/value> 60 }")
         before = road.ahead()
-        road.sync()
+        road.sync(sealed=6)
         assert road.ahead() == before, "the gateway does not evaluate it any more"
         road.collect()
         assert road.notified() == first
