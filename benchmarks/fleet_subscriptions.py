@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from benchmarks.fleet_latency import latency
 from benchmarks.measuring import Cost, machine, target
 from benchmarks.spark_cost import SparkProcesses, line_fit, say
 from lamplighter.cloud_sync.fleet.events.events import events
+from lamplighter.cloud_sync.fleet.queries.fleet_data import by_subject
+from lamplighter.cloud_sync.fleet.queries.star_plan import StarPlan
 from lamplighter.cloud_sync.fleet.session import session
 from lamplighter.cloud_sync.fleet.sparql import csma, osma
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
@@ -314,6 +317,43 @@ def _partitions(bench: Bench) -> PartResult:
     return PartResult(f"{report.table(rows)}\n\ntwo cores are {walls[0] / walls[1]:.2f} times as fast as one (wall)")
 
 
+def _stars(bench: Bench) -> PartResult:
+    """`lamplighter-fleet query`: patterns with one subject, from the quads of readings to the rows of the answer."""
+    rows = [["readings", "patterns", "star CPU s", "joins CPU s", "joins / star", "wall s"]]
+    sides: dict[str, Callable[[], None]] = {}
+    sizes = bench.sizes(1_000, 50_000)
+    for size, patterns in product(sizes, (3, 5)):
+        quads = bench.stored(f"star-{size}", lambda spark, size=size: _quads_of(workload.readings(spark, size)))  # type: ignore[misc]
+        query = fleet_query(workload.star_query(patterns))
+        for as_star in (True, False):
+            assert _answered(quads, query, as_star, lambda rows: rows.count()) == size
+            sides[f"{size} {patterns} {as_star}"] = (
+                lambda quads=quads, query=query, as_star=as_star: _answered(quads, query, as_star, _drain)  # type: ignore[misc]
+            )
+    costs = bench.medians(sides)
+    for size, patterns in product(sizes, (3, 5)):
+        star, joins = (costs[f"{size} {patterns} {as_star}"] for as_star in (True, False))
+        ratio = f"{joins.cpu / star.cpu:.2f}"
+        rows.append([f"{size:,}", f"{patterns}", f"{star.cpu:.2f}", f"{joins.cpu:.2f}", ratio, _walls((star, joins))])
+    return PartResult(report.table(rows))
+
+
+def _quads_of(records: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F
+
+    return records.select(F.inline("a")).withColumnRenamed("g", "graph")
+
+
+def _answered(quads: "DataFrame", query: FleetQuery, as_star: bool, take: Callable[["DataFrame"], Any]) -> Any:
+    """What is taken of the answer, with the cost of the dataset that each plan wants."""
+    found = (by_subject(quads, query) if as_star else quads).distinct().persist()
+    try:
+        narrow = StarPlan.of(found, (), query).narrow if as_star else frozenset()
+        return take(csma.solutions(found, query, (), narrow))
+    finally:
+        found.unpersist(blocking=True)
+
+
 def _latency(bench: Bench) -> PartResult:
     """File landed -> notification written."""
     found = latency(bench.folder / "latency", seconds=3 if bench.quick else 60, rate=100 if bench.quick else 1000)
@@ -366,6 +406,7 @@ PARTS: dict[str, Callable[[Bench], PartResult]] = {
     "shapes": _shapes,
     "stages": _stages,
     "partitions": _partitions,
+    "stars": _stars,
     "latency": _latency,
 }
 

@@ -81,6 +81,13 @@ def fine_query(number: int) -> str:
     )
 
 
+def star_query(patterns: int) -> str:
+    """All readings, by 1 to 6 patterns with one subject."""
+    predicates = ("hasSimpleResult", "resultTime", "observedProperty", "madeBySensor", "hasFeatureOfInterest")
+    parts = [*(f"sosa:{one} ?v{number}" for number, one in enumerate(predicates)), "a sosa:Observation"]
+    return f"{_PREFIX}SELECT * WHERE {{ GRAPH ?g {{ ?o {' ; '.join(parts[:patterns])} }} }}"
+
+
 def shaped_queries(count: int) -> list[str]:
     """Queries of different shapes, 256 at most: with and without a filter, OPTIONAL, BIND and further patterns."""
     parts = (

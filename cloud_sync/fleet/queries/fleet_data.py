@@ -72,8 +72,8 @@ def state(
         "gw", *(_of_gateway(part).alias(part) for part in "spo"), _of_gateway("g").alias("graph")
     )
     if per_gateway:
-        return FleetData(_by_subject(quads, query, "gw"), ("gw",), tuple(left_out))
-    return FleetData(_by_subject(quads.drop("gw"), query).distinct(), (), tuple(left_out))
+        return FleetData(by_subject(quads, query, "gw"), ("gw",), tuple(left_out))
+    return FleetData(by_subject(quads.drop("gw"), query).distinct(), (), tuple(left_out))
 
 
 def history(
@@ -119,7 +119,7 @@ def predicates_of(query: FleetQuery) -> frozenset[Term] | None:
     return frozenset(found)
 
 
-def _by_subject(quads: DataFrame, query: FleetQuery, *key: str) -> DataFrame:
+def by_subject(quads: DataFrame, query: FleetQuery, *key: str) -> DataFrame:
     """For a query with stars, the quads partitioned by subject: neither a star nor `distinct` shuffles them again.
 
     The number of partitions is explicit, so that adaptive execution keeps them apart.

@@ -27,19 +27,16 @@ from tests.cloud_sync.fleet.sparql.test_csma_datasets import QUADS, _rows, _stor
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNT = int(os.environ.get("FLEET_STAR_QUERIES", "6"))
+COUNT = int(os.environ.get("FLEET_STAR_QUERIES", "3"))
 WRITTEN = [
     "{ ?s <urn:p> ?x ; <urn:p> ?y ; <urn:q> ?v }",  # two values of one predicate, with each other
     "{ ?s <urn:p> ?x ; <urn:q> ?x }",  # one variable for two predicates
-    "{ ?s <urn:p> ?s ; <urn:q> ?x }",
     "{ ?s <urn:p> ?x ; <urn:q> 1 ; <urn:q> ?v }",
     "{ ?s <urn:p> ?x ; <urn:q> ?y OPTIONAL { ?s <urn:r> ?v ; <urn:q> ?z FILTER(?z != ?y) } }",  # a missing predicate
     "{ ?s <urn:p> ?x ; <urn:q> ?v . ?x <urn:r> ?y ; <urn:q> ?w FILTER(?v < ?w) }",  # two stars
-    "{ <urn:a> <urn:p> ?x ; <urn:q> ?v }",
+    "{ <urn:a> <urn:p> ?x ; <urn:q> ?v . ?x <urn:p> ?x ; <urn:r> ?y }",
     "{ GRAPH ?g { ?s <urn:p> ?x ; <urn:q> ?g } }",
     "{ GRAPH ?s { ?s <urn:p> ?x ; <urn:q> ?y } ?s <urn:p> ?x ; <urn:r> ?z }",
-    "{ ?s <urn:p> ?x . GRAPH <urn:g> { ?s <urn:q> ?y ; <urn:r> ?z } }",
-    "{ { ?s <urn:p> ?x ; <urn:q> ?y } UNION { ?s <urn:q> ?x ; <urn:none> ?y } }",
 ]
 
 
@@ -106,16 +103,12 @@ def test_stars_in_events_use_a_new_triple(spark: "SparkSession") -> None:
     quads = spark.createDataFrame(
         rows, "gw STRING, epoch INT, seq INT, graph STRING, change STRING, s STRING, p STRING, o STRING, new BOOLEAN"
     ).cache()
-    texts = [
-        "{ ?s <urn:p> ?x ; <urn:q> ?v }",
-        "{ GRAPH ?g { ?s <urn:p> ?x ; <urn:q> ?v OPTIONAL { ?s <urn:r> ?y ; <urn:p> ?y } } }",
-    ]
-    queries = [MadeUpQuery(fleet_query(f"SELECT * {text}"), f"SELECT * {text}") for text in texts]
-    found = _collected([csma.solutions(quads, one.query, narrow=PREDICATES) for one in queries], ["seq"])
-    for made, rows_of in zip(queries, found, strict=True):
-        expected = {number: EventOracle(one).rows(made) for number, one in enumerate(events)}
-        assert sum(sum(one.values()) for one in expected.values()) > 3
-        assert {number: rows_of[(number,)] for number in expected} == expected, made.query.text
+    text = "SELECT * { GRAPH ?g { ?s <urn:p> ?x ; <urn:q> ?v OPTIONAL { ?s <urn:r> ?y ; <urn:p> ?y } } }"
+    made = MadeUpQuery(fleet_query(text), text)
+    [found] = _collected([csma.solutions(quads, made.query, narrow=PREDICATES)], ["seq"])
+    expected = {number: EventOracle(one).rows(made) for number, one in enumerate(events)}
+    assert sum(sum(one.values()) for one in expected.values()) > 3
+    assert {number: found[(number,)] for number in expected} == expected
 
 
 def test_a_predicate_with_many_values_is_joined(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
