@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter, defaultdict
-from functools import reduce
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,10 @@ from tests.cloud_sync.fleet.sparql.test_csma_datasets import QUADS, _rows, _stor
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-COUNT = int(os.environ.get("FLEET_STAR_QUERIES", "3"))
+COUNT = int(os.environ.get("FLEET_STAR_QUERIES", "1"))
 WRITTEN = [
     "{ ?s <urn:p> ?x ; <urn:p> ?y ; <urn:q> ?v }",  # two values of one predicate, with each other
     "{ ?s <urn:p> ?x ; <urn:q> ?x }",  # one variable for two predicates
-    "{ ?s <urn:p> ?x ; <urn:q> 1 ; <urn:q> ?v }",
     "{ ?s <urn:p> ?x ; <urn:q> ?y OPTIONAL { ?s <urn:r> ?v ; <urn:q> ?z FILTER(?z != ?y) } }",  # a missing predicate
     "{ ?s <urn:p> ?x ; <urn:q> ?v . ?x <urn:r> ?y ; <urn:q> ?w FILTER(?v < ?w) }",  # two stars
     "{ <urn:a> <urn:p> ?x ; <urn:q> ?v . ?x <urn:p> ?x ; <urn:r> ?y }",
@@ -54,14 +52,11 @@ class StarMaker(QueryMaker):
         return "".join(f"{subject} {self.constant(PREDICATES)} {self.object()} . " for _ in range(count))
 
 
-def _collected(frames: list["DataFrame"], key: list[str]) -> list[dict[tuple[object, ...], Counter]]:
-    """The rows of each frame, by key. One job answers all queries."""
-    from pyspark.sql import functions as F
-
-    tagged = [frame.select(F.lit(number).alias("number"), *key, "row") for number, frame in enumerate(frames)]
-    found = [defaultdict(Counter) for _ in frames]
-    for row in reduce(lambda one, other: one.unionAll(other), tagged).collect():
-        found[row.number][tuple(row[name] for name in key)][tuple(row.row)] += 1
+def _collected(frame: "DataFrame", *key: str) -> dict[tuple[object, ...], Counter]:
+    """The rows of each key."""
+    found = defaultdict(Counter)
+    for row in frame.select(*key, "row").collect():
+        found[tuple(row[name] for name in key)][tuple(row.row)] += 1
     return found
 
 
@@ -70,7 +65,7 @@ def test_stars_over_datasets(spark: "SparkSession") -> None:
     quads = {
         (gateway, random.choice(GRAPHS), random.choice(NODES), random.choice(PREDICATES), random.choice(OBJECTS))
         for gateway in ("gw-1", "gw-2")
-        for _ in range(70)
+        for _ in range(50)
     }
     each = spark.createDataFrame(sorted(quads, key=str), QUADS).cache()
     union = each.drop("gw").distinct().cache()
@@ -82,17 +77,16 @@ def test_stars_over_datasets(spark: "SparkSession") -> None:
         [made] = made_up_queries(random, 1, Counter(), StarMaker)
         if "GRAPH" not in made.query.text and stars.star_predicates(made.query):
             queries.append(made)
-    of_union = _collected([csma.solutions(union, one.query, (), PREDICATES) for one in queries[::2]], [])
-    of_each = _collected([csma.solutions(each, one.query, ("gw",), PREDICATES) for one in queries[1::2]], ["gw"])
     answered = 0
-    for made, found in zip(queries[::2], of_union, strict=True):
-        expected = _rows(whole, made)
-        assert found[()] == expected, made.query.text
-        answered += bool(expected)
-    for made, found in zip(queries[1::2], of_each, strict=True):
-        expected = {gateway: _rows(store, made) for gateway, store in stores.items()}
-        assert {one: found[(one,)] for one in stores} == expected, made.query.text
-        answered += any(expected.values())
+    for number, made in enumerate(queries):
+        if number % 2:
+            found = _collected(csma.solutions(each, made.query, ("gw",), PREDICATES), "gw")
+            expected = {(gateway,): _rows(store, made) for gateway, store in stores.items()}
+        else:
+            found = _collected(csma.solutions(union, made.query, (), PREDICATES))
+            expected = {(): _rows(whole, made)}
+        assert found == {one: bag for one, bag in expected.items() if bag}, made.query.text
+        answered += bool(found)
     assert answered > len(queries) / 2
 
 
@@ -105,7 +99,7 @@ def test_stars_in_events_use_a_new_triple(spark: "SparkSession") -> None:
     ).cache()
     text = "SELECT * { GRAPH ?g { ?s <urn:p> ?x ; <urn:q> ?v OPTIONAL { ?s <urn:r> ?y ; <urn:p> ?y } } }"
     made = MadeUpQuery(fleet_query(text), text)
-    [found] = _collected([csma.solutions(quads, made.query, narrow=PREDICATES)], ["seq"])
+    found = _collected(csma.solutions(quads, made.query, narrow=PREDICATES), "seq")
     expected = {number: EventOracle(one).rows(made) for number, one in enumerate(events)}
     assert sum(sum(one.values()) for one in expected.values()) > 3
     assert {number: found[(number,)] for number in expected} == expected
