@@ -67,7 +67,7 @@ SMALL = {
 }
 """Replaces SETTINGS and DEFAULTS for small input on one machine. docs/fleet.md has the measurements."""
 
-ROWS_SMALL = 100_000
+ROWS_SMALL = 50_000
 """Records or readings up to which input is small."""
 
 

@@ -55,12 +55,20 @@ class Analysis:
         actuations: DataFrame,
         gateway_health: DataFrame,
         options: AnalysisOptions | None = None,
+        *,
+        short_plans: bool = False,
     ) -> None:
+        """short_plans: shared intermediate results become the source of later plans, without how they were computed.
+
+        This makes planning much faster. But Spark cannot compute them again if it loses an executor, so it is for
+        small tables in one process. They are freed when Python frees this object.
+        """
         self.streams = streams
         self.observations = observations
         self.actuations = actuations
         self.gateway_health = gateway_health
         self.options = options or AnalysisOptions()
+        self._short_plans = short_plans
         self._kept: list[DataFrame] = []
 
     def __enter__(self) -> Analysis:
@@ -209,5 +217,7 @@ class Analysis:
         return frame
 
     def _keep(self, frame: DataFrame) -> DataFrame:
+        if self._short_plans:
+            return frame.localCheckpoint(eager=False)
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return frame

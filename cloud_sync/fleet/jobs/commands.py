@@ -115,8 +115,9 @@ def lamp_watts(text: str) -> tuple[str, float]:
 
 def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
     """The jobs over the tables of a lake, with the options of the arguments."""
-    rows = [sum(batch.rows for batch in tables.table(lake, name).live()) for name in ("observations", "actuations")]
-    spark = session.of_arguments(arguments, arguments.command, rows=sum(rows))
+    batches = [batch for name in ("observations", "actuations") for batch in tables.table(lake, name).live()]
+    rows = sum(batch.rows for batch in batches)
+    spark = session.of_arguments(arguments, arguments.command, rows=rows)
     from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, AnalysisOptions
 
     if not tables.table(lake, "observations").live():
@@ -139,6 +140,7 @@ def analysis(arguments: argparse.Namespace, lake: Lake) -> Analysis:
         tables.read(spark, lake, "actuations"),
         tables.read(spark, lake, "gateway_health"),
         options,
+        short_plans=rows <= session.ROWS_SMALL and spark.sparkContext.master.startswith("local"),
     )
 
 
@@ -164,9 +166,9 @@ def run(arguments: argparse.Namespace) -> int:
     out = Lake(arguments.out) if arguments.out else results_folder(lake)
     with analysis(arguments, lake) as found:
         written = write_results(found, results_of(arguments.job), out)
-        for name, frame in written.items():
+        for name in written:
             result = RESULTS[name]
-            rows = top_rows(frame, result, arguments.rows)
+            rows = top_rows(out, result, arguments.rows).rows
             print(f"\n{result.title}: {out.path(result.job, name)}.parquet, .csv")
             print(text_table(rows, result.columns) if rows else "none")
     return 0

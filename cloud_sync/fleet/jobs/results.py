@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,17 +12,48 @@ from uuid import uuid4
 from lamplighter.cloud_sync.fleet.lake import Lake
 
 if TYPE_CHECKING:
+    from pyarrow import ChunkedArray, Table
+    from pyarrow.compute import Expression
     from pyspark.sql import DataFrame
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _distance(table: Table) -> ChunkedArray:
+    import pyarrow.compute as pc
+
+    return pc.abs(table["z"])
+
+
+def _severity(table: Table) -> ChunkedArray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.index_in(table["health"], value_set=pa.array(["silent", "bad", "watch", "good"]))
+
+
+_COMPUTED_KEYS: dict[str, Callable[[Table], ChunkedArray]] = {"distance": _distance, "severity": _severity}
+"""Keys of a sort order that are no columns: of anomalies and of fleet_health."""
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first rows of a result, and the number of all."""
+
+    rows: list[dict[str, Any]]
+    all: int
+
+    @property
+    def left_out(self) -> int:
+        return self.all - len(self.rows)
 
 
 @dataclass(frozen=True)
 class Result:
     """name: the attribute of `Analysis` and the name of the files; job: the name of their folder, and of the command.
 
-    title: the meaning of its rows; keys: sort order in the files; top: sort order for display, SQL; columns: those
-    shown on a terminal.
+    title: the meaning of its rows; keys: sort order in the files; top: sort order for display, names of columns or of
+    computed keys, with `` DESC`` if descending; columns: those shown on a terminal.
     """
 
     name: str
@@ -81,7 +112,7 @@ RESULTS = {
             "anomalies",
             "readings far from those of the fleet at that hour of the day",
             ("gw", "epoch", "seq", "stream"),
-            ("abs(z) DESC", "gw", "epoch", "seq"),
+            ("distance DESC", "gw", "epoch", "seq"),
             ("gw", "seq", "stream", "property", "time", "number", "median", "scale", "z"),
         ),
         Result(
@@ -150,7 +181,7 @@ RESULTS = {
             "health",
             "health of the gateways",
             ("gw",),
-            ("array_position(array('silent', 'bad', 'watch', 'good'), health)", "uptime", "gw"),
+            ("severity", "uptime", "gw"),
             ("gw", "health", "why", "heard", "streams", "readings", "uptime", "gaps", "dead", "anomalies", "clock"),
         ),
     )
@@ -199,17 +230,40 @@ def _write_csv(out: Lake, source: str, target: str) -> int:
         return int(rows.metadata.num_rows)
 
 
-def top_rows(frame: DataFrame, result: Result, rows: int) -> list[dict[str, Any]]:
-    """The first rows in the order for display. Nulls come last."""
-    from pyspark.sql import functions as F
+def top_rows(out: Lake, result: Result, rows: int, where: Expression | None = None) -> Top:
+    """The first rows of a written result in the order for display. Nulls come last.
 
-    order = [
-        F.expr(term.removesuffix(" DESC")).desc_nulls_last()
-        if term.endswith(" DESC")
-        else F.expr(term).asc_nulls_last()
-        for term in result.top
-    ]
-    return rows_of(frame.orderBy(*order).limit(rows))
+    where: a condition on the rows. Read without Spark, which would run a job for each result. Only the first rows and
+    one part of the file are in memory at a time. Times are in UTC.
+    """
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    matched = 0
+    with out.fs.open(out.path(result.job, f"{result.name}.parquet"), "rb") as file:
+        stored = ParquetFile(file)
+        first = stored.schema_arrow.empty_table()
+        for batch in stored.iter_batches():
+            part = pa.Table.from_batches([batch])
+            if where is not None:
+                part = part.filter(where)
+            matched += part.num_rows
+            first = _in_order(pa.concat_tables([first, part]), result.top).slice(0, rows)
+    return Top(first.to_pylist(), matched)
+
+
+def _in_order(table: Table, order: tuple[str, ...]) -> Table:
+    """The rows sorted by columns and by _COMPUTED_KEYS; those that are equal keep their order."""
+    import pyarrow.compute as pc
+
+    keys = table.select([])
+    directions = []
+    for term in order:
+        name = term.removesuffix(" DESC")
+        keys = keys.append_column(name, _COMPUTED_KEYS[name](table) if name in _COMPUTED_KEYS else table[name])
+        directions.append((name, "ascending" if name == term else "descending"))
+    # Nulls are put at the end by default. To say so is deprecated from pyarrow 25 on, in another way than before.
+    return table.take(pc.sort_indices(keys, sort_keys=directions))
 
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:

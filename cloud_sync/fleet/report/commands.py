@@ -52,7 +52,7 @@ def write_report(found: Analysis, results: Mapping[str, DataFrame], out: Lake) -
     from lamplighter.cloud_sync.fleet.report.page import page
 
     print("the page ...", end="", file=sys.stderr, flush=True)
-    text = page(content(results, found.as_of)).encode()
+    text = page(content(results, out, found.as_of)).encode()
     out.write(text, NAME)
     print(f" {len(text) // 1024} KiB", file=sys.stderr, flush=True)
     return out.path(NAME)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, rows_of, top_rows
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, Top, rows_of, top_rows
+from lamplighter.cloud_sync.fleet.lake import Lake
 
 if TYPE_CHECKING:
+    from pyarrow.compute import Expression
     from pyspark.sql import DataFrame
 
 Row = dict[str, Any]
@@ -26,18 +28,6 @@ POINTS_MAX = 400
 TREND = timedelta(days=14)
 TRENDS_MAX = 8
 DAYS_MAX = 92
-
-
-@dataclass(frozen=True)
-class Top:
-    """The first rows of a result, and the number of all."""
-
-    rows: list[Row]
-    all: int
-
-    @property
-    def left_out(self) -> int:
-        return self.all - len(self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +68,13 @@ class Content:
         return float(sum(row["kwh"] for row in self.lamp_totals))
 
 
-def content(results: Mapping[str, DataFrame], as_of: datetime) -> Content:
-    """The content of the page. results: by name, all of `jobs.results.RESULTS`, as written."""
+def content(results: Mapping[str, DataFrame], out: Lake, as_of: datetime) -> Content:
+    """The content of the page. results: by name, all of `jobs.results.RESULTS`, as written into `out`."""
+    import pyarrow.compute as pc
     from pyspark.sql import functions as F
 
-    def top(name: str, rows: int = ROWS_MAX, frame: DataFrame | None = None) -> Top:
-        chosen = results[name] if frame is None else frame
-        return Top(top_rows(chosen, RESULTS[name], rows), chosen.count())
+    def top(name: str, rows: int = ROWS_MAX, where: Expression | None = None) -> Top:
+        return top_rows(out, RESULTS[name], rows, where)
 
     def counts(name: str, column: str) -> dict[str, int]:
         return {row[column]: row["count"] for row in results[name].groupBy(column).count().collect()}
@@ -125,7 +115,7 @@ def content(results: Mapping[str, DataFrame], as_of: datetime) -> Content:
         lamp_totals=_first(days, F.desc("day"), rows=DAYS_MAX).rows[::-1],
         lamps=_first(lamps, F.desc("on_h"), "gw", "actuator", rows=ROWS_MAX),
         reactions=top("reaction_times"),
-        clocks=top("clock_quality", frame=results["clock_quality"].where("quality <> 'good'")),
+        clocks=top("clock_quality", where=pc.field("quality") != "good"),
         by_quality=counts("clock_quality", "quality"),
     )
 

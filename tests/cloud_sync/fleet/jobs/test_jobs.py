@@ -12,12 +12,15 @@ from typing import Any
 
 import duckdb
 import pytest
+from pyarrow import Table
+from pyarrow.compute import field
+from pyarrow.parquet import write_table
 from pyspark.sql import SparkSession
 
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis, AnalysisOptions
 from lamplighter.cloud_sync.fleet.jobs.commands import write_results
-from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, top_rows
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from tests.cloud_sync.fleet.jobs import jobs_oracle
 from tests.cloud_sync.fleet.jobs.made_up_tables import (
@@ -285,6 +288,40 @@ def test_an_argument_that_means_nothing_is_refused(wrong: list[str], capsys: pyt
     with pytest.raises(SystemExit, match="2"):
         main(["jobs", "all", "lake", *wrong])
     assert wrong[0] in capsys.readouterr().err
+
+
+COMPUTED_KEYS = {"distance": "abs(z)", "severity": "list_position(['silent', 'bad', 'watch', 'good'], health)"}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_first_rows_are_those_of_another_engine(computed: Computed, name: str) -> None:
+    result, out = RESULTS[name], Lake(str(computed.folder))
+    terms = [term.partition(" ") for term in result.top]
+    order = ", ".join(f"{COMPUTED_KEYS.get(key, key)} {way or 'ASC'} NULLS LAST" for key, _, way in terms)
+    every = of_parquet(computed.file(name, ".parquet"))
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'; SET threads = 1")
+        expected = jobs_oracle.rows(
+            connection, f"SELECT *, {', '.join(COMPUTED_KEYS.get(key, key) for key, _, _ in terms)} "
+            f"FROM '{computed.file(name, '.parquet')}' ORDER BY {order} LIMIT 3"
+        )  # fmt: skip
+    found = top_rows(out, result, 3)
+    assert found.all == len(every) and len(found.rows) == min(3, len(every))
+    for ours, theirs in zip(found.rows, expected, strict=True):
+        assert ours.items() <= theirs.items()
+
+
+def test_first_rows_of_a_condition_come_from_the_whole_file(tmp_path: Path) -> None:
+    """Of more rows than are read at a time, in an order that is not that of the file, and with nulls."""
+    result, out = RESULTS["anomalies"], Lake(str(tmp_path))
+    (tmp_path / result.job).mkdir()
+    z = [None, *(float(number if number % 2 else -number) for number in range(200_000))]
+    columns = {"z": z, "gw": ["gw"] * len(z), "epoch": [1] * len(z), "seq": list(range(len(z)))}
+    write_table(Table.from_pydict(columns), tmp_path / result.job / "anomalies.parquet", row_group_size=70_000)
+    assert [row["z"] for row in top_rows(out, result, 2).rows] == [199_999.0, -199_998.0]
+    few = top_rows(out, result, 5, field("z") > -3)
+    assert few.all == 100_002 and [row["z"] for row in few.rows[:2]] == [199_999.0, 199_997.0]
+    assert top_rows(out, result, 1, field("seq") == 0).rows == [{"z": None, "gw": "gw", "epoch": 1, "seq": 0}]
 
 
 def of_text(text: str, like: Any) -> Any:
