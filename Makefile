@@ -62,7 +62,7 @@ test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulat
 
 test-faults: $(VENV)/test.stamp $(PAGE) ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
-	@$(BIN)/python -m pytest -m "faults and not fleet_faults" $(TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -m "faults and not fleet_faults" --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
 
 test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark's processes and of a cluster's worker
 	@sh tests/install-components.sh

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 _ORACLE = "tests/properties/test_engine_oracle.py"
+_HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
-_LONGEST = (_ORACLE, "tests/properties/", "tests/w3c/", *_WORKERS, "tests/benchmarks/")
+_LONGEST = (_ORACLE, _HOSTILE, "tests/properties/", "tests/w3c/", *_WORKERS, "tests/benchmarks/")
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
 """They start a gateway on the ports of the settings' defaults, so one process runs them."""

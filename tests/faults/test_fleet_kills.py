@@ -28,8 +28,8 @@ from tests.support.shipped_logs import DataFolder, Written, lines_of, recut, seg
 
 pytestmark = pytest.mark.faults
 
-KILLS = 60
-JVM_KILLS, DRIVER_KILLS = 5, 3
+KILLS = 40
+JVM_KILLS, DRIVER_KILLS = 2, 1
 ALIVE = (0.8, 3.0)
 """How long a process lives, of the time that one takes to start, look, and end."""
 ROUNDS_MAX = 30

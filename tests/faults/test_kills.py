@@ -11,7 +11,7 @@ from tests.support.kills import MOMENT, run_streets
 
 pytestmark = pytest.mark.faults
 
-KILLS = 240
+KILLS = 160
 
 
 async def test_everything_has_one_effect_across_kills() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.fault_rig import CUTS, run_case, run_many
 
-FEW = 12
-CASES = 500
+FEW = 6
+CASES = 250
 
 
 def test_a_few_power_cuts_lose_nothing_that_was_acknowledged() -> None:
@@ -18,14 +18,14 @@ def test_a_few_power_cuts_lose_nothing_that_was_acknowledged() -> None:
 
 
 @pytest.mark.faults
-def test_thousands_of_power_cuts_lose_nothing_that_was_acknowledged() -> None:
+def test_a_thousand_power_cuts_lose_nothing_that_was_acknowledged() -> None:
     first = secrets.randbelow(10**9)
     figures = run_many("cuts", CASES, first)
     print(f"{CASES * CUTS} power cuts, cases from {first}\n  {figures}")
-    assert figures.left["files torn"] > 100
-    assert figures.log["recovered from a snapshot"] > 100
-    assert figures.log["segments sealed"] > 100
-    assert figures.log["segments evicted"] > 10
+    assert figures.left["files torn"] > 50
+    assert figures.log["recovered from a snapshot"] > 50
+    assert figures.log["segments sealed"] > 50
+    assert figures.log["segments evicted"] > 5
 
 
 @pytest.mark.faults

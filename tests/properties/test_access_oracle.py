@@ -25,7 +25,7 @@ from tests.properties.comparison import Follower, GraphOracle, coloured, in_orde
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, case_of
 from tests.support.oracle import term_text
 
-CASES = 250
+CASES = 120
 NAMES = (None, *(f"<{NAMESPACE}{name}>" for name in ("g1", "g2", "g%2F2", "g3")))
 MOST = 60
 """Quads beyond which a dataset is cleared."""

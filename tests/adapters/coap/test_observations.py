@@ -282,13 +282,13 @@ def test_a_device_does_not_cause_one_request_after_the_other(ends: bool) -> None
         exchanges = Exchanges(network.endpoint("10.0.0.1"), Networks(("10.0.0.0/8",), "coap.networks"), VIRTUAL)
         observation = Observation(exchanges, ObservedResource("coap://10.0.0.2/lamp"), counters)
         async with beside(observation.run(states.append)):
-            await asyncio.sleep(600)
+            await asyncio.sleep(200)
             before = device.answered
             await observation.cancel()
         return before, b"whole" in states.bodies
 
     count, told = run_virtual(asked())
-    assert 50 < count <= 2 * (STEPS_BURST + 600 * STEPS_PER_S) + 10
+    assert 50 < count <= 2 * (STEPS_BURST + 200 * STEPS_PER_S) + 10
     assert told or ends
 
 
@@ -302,7 +302,7 @@ def test_of_states_that_come_too_fast_the_newest_is_taken() -> None:
         async with beside(observation.run(states.append)):
             await asyncio.sleep(1)
             began = loop.time()
-            while loop.time() < began + 60:
+            while loop.time() < began + 20:
                 lamp.change(b"%.3f" % loop.time())
                 await asyncio.sleep(0.002)
             lamp.change(b"last")
@@ -310,9 +310,9 @@ def test_of_states_that_come_too_fast_the_newest_is_taken() -> None:
         return states.bodies, counters.notifications_outdated
 
     bodies, outdated = run_virtual(taken())
-    assert STATES_BURST < len(bodies) <= STATES_BURST + 60 * STATES_PER_S + 10
+    assert STATES_BURST < len(bodies) <= STATES_BURST + 20 * STATES_PER_S + 10
     assert bodies[-1] == b"last"
-    assert outdated > 1_000
+    assert outdated > 300
     numbers = [float(body) for body in bodies[1:-1]]
     assert numbers == sorted(numbers)
 

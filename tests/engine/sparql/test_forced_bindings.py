@@ -174,7 +174,7 @@ NUMBERS = st.tuples(
     st.one_of(st.integers(), st.floats(), st.decimals(allow_nan=False, allow_infinity=False, places=3), TEXTS),
 )
 
-FUZZ = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def with_value(template: str, declared: tuple[dict[str, str], Any]) -> tuple[Jsap, str | None]:

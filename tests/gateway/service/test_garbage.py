@@ -42,11 +42,12 @@ async def test_a_refused_request_leaves_no_cycle(
     tmp_path: Path, request_of: Callable[[Runner], Awaitable[object]]
 ) -> None:
     async with recovered_runner(tmp_path) as runner:
-        with uncollected() as found:
-            for _ in range(REQUESTS):
-                with suppress(GatewayError):
-                    await request_of(runner)
-                    raise AssertionError("it was not refused")
+        for _ in range(2):  # in the first round, what other tests of this process have left may go too
+            with uncollected() as found:
+                for _ in range(REQUESTS):
+                    with suppress(GatewayError):
+                        await request_of(runner)
+                        raise AssertionError("it was not refused")
         assert len(found) < REQUESTS
 
 
