@@ -288,7 +288,7 @@ def test_a_device_does_not_cause_one_request_after_the_other(ends: bool) -> None
         return before, b"whole" in states.bodies
 
     count, told = run_virtual(asked())
-    assert 50 < count <= 2 * (STEPS_BURST + 200 * STEPS_PER_S) + 10
+    assert 15 < count <= 2 * (STEPS_BURST + 200 * STEPS_PER_S) + 10
     assert told or ends
 
 
