@@ -23,6 +23,8 @@ _KEYS = {"Enter": "\ue007", "Tab": "\ue004", "Shift": "\ue008", "Control": "\ue0
 """Names of keys -> their characters in WebDriver."""
 _ERRORS = {"TypeError", "ReferenceError", "SyntaxError"}
 """Names of what `until` takes for "not yet": an element that is not there."""
+_STARTS_MAX = 5
+"""Attempts to start chromedriver, each with another port."""
 _STARTED = re.compile(r"started successfully on port (\d+)")
 _FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"),
@@ -135,26 +137,36 @@ class Browser:
 def chromium(*flags: str) -> Iterator[Browser]:
     """A browser with a profile of its own, until left. flags: further ones of its command."""
     binary = require_command("chromium")
-    command = [require_command("chromedriver"), "--port=0"]
     with (
         TemporaryDirectory() as profile,
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
-        httpx.Client(timeout=TIMEOUT_S, trust_env=False) as driver,
+        _chromedriver() as port,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S, trust_env=False) as driver,
     ):
+        options = {"binary": binary, "args": [*_FLAGS, *flags, f"--user-data-dir={profile}"]}
+        wanted = {"browserName": "chrome", "timeouts": {"script": 1000 * TIMEOUT_S}, "goog:chromeOptions": options}
+        begun = driver.post("/session", json={"capabilities": {"alwaysMatch": wanted}}).json()["value"]
+        assert "sessionId" in begun, begun
         try:
-            assert process.stdout is not None
-            found = (_STARTED.search(line) for line in process.stdout)
-            driver.base_url = httpx.URL(f"http://127.0.0.1:{next(filter(None, found))[1]}")
-            options = {"binary": binary, "args": [*_FLAGS, *flags, f"--user-data-dir={profile}"]}
-            wanted = {"browserName": "chrome", "timeouts": {"script": 1000 * TIMEOUT_S}, "goog:chromeOptions": options}
-            begun = driver.post("/session", json={"capabilities": {"alwaysMatch": wanted}}).json()["value"]
-            assert "sessionId" in begun, begun
-            try:
-                yield Browser(driver, begun["sessionId"])
-            finally:
-                driver.delete(f"/session/{begun['sessionId']}")
+            yield Browser(driver, begun["sessionId"])
         finally:
-            process.terminate()
+            driver.delete(f"/session/{begun['sessionId']}")
+
+
+@contextmanager
+def _chromedriver() -> Iterator[int]:
+    """A chromedriver; its port. It takes a free IPv6 port, ends if the IPv4 one is taken, and is then started anew."""
+    command = [require_command("chromedriver"), "--port=0"]
+    for _ in range(_STARTS_MAX):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                started = next(filter(None, map(_STARTED.search, process.stdout)), None)
+                if started is not None:
+                    yield int(started[1])
+                    return
+            finally:
+                process.terminate()
+    raise AssertionError(f"chromedriver did not start in {_STARTS_MAX} attempts")
 
 
 class _Empty(BaseHTTPRequestHandler):
