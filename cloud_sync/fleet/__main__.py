@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -61,6 +62,8 @@ _JVM_LOST = (
     "Spark's JVM has ended (killed, or out of memory); run the command again, with more memory if it repeats: "
     "--conf spark.driver.memory=4g"
 )
+
+_NO_JAR = re.compile(r"Class (org\.apache\.hadoop\.fs\.\S+) not found|No FileSystem for scheme \"(\w+)\"")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -130,8 +133,20 @@ def _code(arguments: argparse.Namespace, run: Callable[[], int]) -> int:
         if not from_spark:
             raise
         said = _JVM_LOST if _from_lost_jvm(error) else _first_lines(error)
-    print(f"lamplighter-fleet {arguments.command}: {said}", file=sys.stderr)
+    print(f"lamplighter-fleet {arguments.command}: {_without_jars(said, arguments) or said}", file=sys.stderr)
     return 2
+
+
+def _without_jars(said: str, arguments: argparse.Namespace) -> str:
+    """The message for a lake that Spark cannot open, since a file system is not among its jars; empty for others."""
+    found = _NO_JAR.search(said)
+    if found is None:
+        return ""
+    lake = getattr(arguments, "lake", "")
+    return (
+        f"lake {lake!r}: Spark has no file system for it ({found[1] or found[2]}); add its jars, for s3: with "
+        "--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, or collect into a folder"
+    )
 
 
 def _from_lost_jvm(error: BaseException | None) -> bool:

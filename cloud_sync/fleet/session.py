@@ -49,6 +49,11 @@ DEFAULTS = {
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.ui.enabled": "false",
+    # Without its pages too, Spark keeps the plans of so many queries, 1,000 by default, in the memory of the driver.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
     # Frames that `tables.by_gateway` has partitioned are joined by gateway and stream without another shuffle.
@@ -117,11 +122,18 @@ def session(
     """The active session, if there is one (of a notebook or a cluster), otherwise a new one.
 
     small: whether SMALL applies. An existing session, and one of spark-submit, stay as they are.
-    Raises ConfigurationError if Java is not installed or Spark does not start; ImportError without PySpark.
+    Raises ConfigurationError if Java is not installed, Spark does not start or Spark Connect is asked for; ImportError
+    without PySpark.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    remote = os.environ.get("SPARK_REMOTE") or (settings or {}).get("spark.remote")
+    if remote or str(master).startswith("sc://"):
+        raise ConfigurationError(
+            f"Spark Connect ({remote or master}) is not supported: its server cannot run the stream of `ingest`; "
+            "unset SPARK_REMOTE and name a master, or use spark-submit"
+        )
     active = SparkSession.getActiveSession()
     if active is None:
         # Python workers, if any, must run the same Python.

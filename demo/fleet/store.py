@@ -57,7 +57,8 @@ def store(folder: Path) -> Iterator[Store]:
                 "-ip.bind=127.0.0.1",
                 "-s3",
                 f"-s3.config={folder / 's3.json'}",
-                "-volume.max=4",
+                # It grows several at once; each begins empty.
+                "-volume.max=16",
                 "-master.volumeSizeLimitMB=64",
                 "-master.telemetry=false",
                 *(f"-{name}={port}" for name, port in zip(_FLAGS, ports.values(), strict=True)),

@@ -22,6 +22,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_
 from lamplighter.demo.fleet.checks import Check, same
 from lamplighter.demo.fleet.gateways import RealGateway
 from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.tables import counted
 from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:
@@ -70,10 +71,14 @@ class WarmPlaces:
                 if time.monotonic() > end:
                     raise UpstreamError(f"{len(found)} of {expected} notifications were delivered in {_WAIT_S:.0f} s")
                 time.sleep(0.2)
+        gateways = len({one["gateway"] for one in found})
+        self._say(
+            f"{NAME} fired: {counted(len(found), 'notification', ',')} of {counted(gateways, 'gateway')}, such as"
+        )
         for one in found[:: max(1, len(found) // _SHOWN)][:_SHOWN]:
-            row = one["results"]["bindings"][0]
+            row = _rows(one)[0]
             place = row["place"]["value"].rpartition("/")[2]
-            self._say(f"{one['gateway']}/{one['sequence']}: {row['value']['value']} degrees at {place}, {one['time']}")
+            self._say(f"  {row['value']['value']} degrees at {place}, {one['time']}, gateway {one['gateway']}")
 
     def notifications(self) -> list[dict[str, Any]]:
         """Those that were delivered, each once, in their order."""
@@ -83,11 +88,7 @@ class WarmPlaces:
     def checks(self, spark: SparkSession, real: Sequence[RealGateway]) -> list[Check]:
         from pyspark.sql import functions as F
 
-        found = [
-            (one["gateway"], float(row["value"]["value"]))
-            for one in self.notifications()
-            for row in one["results"]["bindings"]
-        ]
+        found = [(one["gateway"], float(row["value"]["value"])) for one in self.notifications() for row in _rows(one)]
         sent = [
             (gateway.name, degrees)
             for gateway in real
@@ -105,6 +106,12 @@ class WarmPlaces:
                 "notifications: the readings in silver", [(row["gw"], row["number"]) for row in warm.collect()], found
             ),
         ]
+
+
+def _rows(notification: dict[str, Any]) -> list[dict[str, Any]]:
+    """The bindings of its SPARQL results."""
+    found: list[dict[str, Any]] = notification["results"]["results"]["bindings"]
+    return found
 
 
 @contextlib.contextmanager

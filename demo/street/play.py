@@ -133,7 +133,13 @@ def _with_lamps(configuration: Configuration) -> Configuration:
     networks, server = (*coap.networks, "127.0.0.0/8"), msgspec.structs.replace(coap.server, port=0)
     coap = msgspec.structs.replace(coap, networks=networks, server=server)
     settings = msgspec.structs.replace(configuration.settings, coap=coap)
-    return Configuration(settings, configuration.folder, configuration.data, configuration.applications)
+    return _with_settings(configuration, settings)
+
+
+def _with_settings(configuration: Configuration, settings: Settings) -> Configuration:
+    """The configuration of the gateway with other settings."""
+    folder, data, applications = configuration.folder, configuration.data, configuration.applications
+    return Configuration(settings, folder, data, applications, shapes=configuration.shapes)
 
 
 @contextmanager
@@ -147,10 +153,7 @@ def _broker(configuration: Configuration) -> Iterator[tuple[Configuration, Embed
     settings = msgspec.structs.replace(configuration.settings, mqtt=mqtt)
     broker.start()
     try:
-        yield (
-            Configuration(settings, configuration.folder, configuration.data, configuration.applications),
-            broker,
-        )
+        yield _with_settings(configuration, settings), broker
     finally:
         broker.stop()
 

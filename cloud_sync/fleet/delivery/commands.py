@@ -73,13 +73,15 @@ async def deliver(
     allow_private: bool = False,
     orders: SendsOrders | None = None,
 ) -> list[str]:
-    """Delivers the notifications of a lake until SIGTERM or SIGINT. Raises BusyError if another process does.
+    """Delivers the notifications of a lake until SIGTERM or SIGINT.
+
+    Raises BusyError if another process does, LockLostError if one has begun because this one did not renew its lock.
 
     every_s: None: delivers what waits, and returns; then the lines of `FleetDelivery.once` are returned.
     """
     registry = SubscriptionRegistry(lake)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(writing(lake, "subscriptions deliver", DELIVERY))
+        held = stack.enter_context(writing(lake, "subscriptions deliver", DELIVERY))
         reader, writer = (stack.enter_context(ThreadPoolExecutor(1)) for _ in range(2))
         threads = SinkThreads(BLOCKING_MAX)
         stack.callback(threads.close)
@@ -88,11 +90,12 @@ async def deliver(
         parts = DeliveryParts(
             lake=lake,
             table=table,
-            cursors=Cursors(lake, table.last()),
+            cursors=Cursors(lake, table.last(), held.token(DELIVERY)),
             make=opener(threads, allow_private=allow_private, desk=desk),
             reading=reader,
             writing=writer,
             give_up_s=give_up_s,
+            check_lock=held.check,
         )
         delivery = FleetDelivery(parts, lambda: registry.all("active", "paused", "removed"))
         loop = asyncio.get_running_loop()
@@ -135,19 +138,28 @@ def _deliver(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
+    """Exit code 1: matches could not be read; stderr names the files."""
     lake = Lake(arguments.lake)
-    states, ahead = read_states(lake), compared(table(lake, "matches").live())
+    states = read_states(lake)
     if states is None:
         raise ConfigurationError(
             f"lake {arguments.lake!r}: nothing was delivered yet; run `lamplighter-fleet subscriptions deliver "
             f"{arguments.lake}`"
         )
+    told, ahead = list(states.damaged), {}
+    try:
+        ahead = compared(table(lake, "matches").live())
+    except ConfigurationError as error:  # a damaged manifest
+        told += [] if str(error) in told else [str(error)]
+    for line in told:
+        print(f"lamplighter-fleet subscriptions: {printable(line)}", file=sys.stderr)
+    code = 1 if told or any(one.unread for one in states.sinks) else 0
     if arguments.json:
         for one in states.sinks:
             print(json.dumps({**msgspec.to_builtins(one), "at": states.at}))
         if ahead:
             print(json.dumps({"ahead": ahead}))
-        return 0
+        return code
     now = time.time()
     rows = [
         (
@@ -156,7 +168,7 @@ def _status(arguments: argparse.Namespace) -> int:
             one.state,
             *map(str, (one.delivered, one.waiting, one.dead)),
             "-" if one.last_success is None else f"{age(now - one.last_success)} ago",
-            one.last_error if one.state == "retrying" else "",
+            "; ".join([one.last_error] * (one.state == "retrying") + [f"{unread} not read" for unread in one.unread]),
         )
         for one in states.sinks
     ]
@@ -164,6 +176,6 @@ def _status(arguments: argparse.Namespace) -> int:
     title = f"{counted(len(rows), 'sink')}, as of {age(now - states.at)} ago"
     print(text_table(title, names, rows, len(rows), len(rows)))
     if ahead:
-        told = ", ".join(f"{number} {outcome}" for outcome, number in ahead.items())
-        print(f"ahead of the segments, compared with Spark: {told}")
-    return 0
+        outcomes = ", ".join(f"{number} {outcome}" for outcome, number in ahead.items())
+        print(f"ahead of the segments, compared with Spark: {outcomes}")
+    return code

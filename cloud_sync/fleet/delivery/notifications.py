@@ -22,6 +22,17 @@ class MatchPosition(NamedTuple):
     row: int = 0
 
 
+class UnreadMatches(NamedTuple):
+    """Matches that a sink has passed because their file is damaged: from a position to the end of a batch."""
+
+    position: MatchPosition
+    until: str
+
+    @property
+    def end(self) -> MatchPosition:
+        return MatchPosition(self.until, ALL_ROWS)
+
+
 START = MatchPosition()
 """Before all batches."""
 ALL_ROWS = 2**62
@@ -63,6 +74,10 @@ class MatchNotification:
         self.match = match
         self.next = next
         self.id = notification_id(match)
+
+    def as_late(self) -> MatchNotification:
+        """The same, of a match that is delivered after matches of later records."""
+        return MatchNotification(msgspec.structs.replace(self.match, late=True), self.next)
 
     @cached_property
     def body(self) -> bytes:

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from lamplighter.cloud_sync.fleet.delivery.cursors import SinkName
+from lamplighter.cloud_sync.fleet.delivery.cursors import SinkCursor, SinkName
+from lamplighter.cloud_sync.fleet.delivery.match_files import DamagedMatchesError
 from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.worker import DeliveryParts, SinkWorker
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import Registered
 from lamplighter.engine.errors import GatewayError
@@ -35,7 +37,8 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
     """How the delivery to a sink is. Times are seconds since 1970.
 
     state: "delivering", "retrying" after a failure until next_try, or "paused". delivered, dead: numbers of
-    notifications since the sink was added. waiting: matches that are not delivered yet.
+    notifications since the sink was added. waiting: matches that are not delivered yet. unread: the batches of those
+    that could not be read, and are not among the waiting.
     """
 
     subscription: str
@@ -50,14 +53,16 @@ class SinkState(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
     last_error_at: float | None = None
     next_try: float | None = None
+    unread: list[str] = []
 
 
 class DeliveryStates(msgspec.Struct, frozen=True, kw_only=True):
-    """`<lake>/subscriptions/delivery.json`. at: when it was written, in seconds since 1970."""
+    """`<lake>/subscriptions/delivery.json`. at: when it was written, in seconds since 1970. damaged: names files."""
 
     v: int = 1
     at: float
     sinks: list[SinkState]
+    damaged: list[str] = []
 
 
 class FleetDelivery:
@@ -78,14 +83,21 @@ class FleetDelivery:
         self._parts.stopping.set()
 
     async def run(self, every_s: float) -> None:
-        """Delivers until it is stopped. every_s: interval of looking for new matches and changed subscriptions."""
+        """Delivers until it is stopped. every_s: interval of looking for new matches and changed subscriptions.
+
+        Raises LockLostError if another process delivers; OSError and UpstreamError if cursors cannot be written at the
+        end.
+        """
         parts = self._parts
         self._last = await parts.read(parts.table.last)
         flushing = asyncio.ensure_future(self._keep_flushing())
         try:
             while not parts.stopping.is_set():
                 try:
+                    await parts.write(parts.check_lock)
                     await self.look()
+                except LockLostError:
+                    raise
                 except (GatewayError, OSError) as error:
                     logger.warning("lake not readable", lake=parts.lake.url, reason=str(error))
                 await self._pause(every_s)
@@ -98,8 +110,8 @@ class FleetDelivery:
     async def once(self) -> list[str]:
         """Delivers the matches that are in the table now; each sink ends at its first failure.
 
-        Returns a line for each sink with matches that were not delivered, and for each broken record. Raises
-        GatewayError, OSError.
+        Returns a line for each sink with matches that were not delivered, and for each broken record and damaged file.
+        Raises GatewayError, OSError.
         """
         parts = self._parts
         self._last = await parts.read(parts.table.last)
@@ -117,11 +129,12 @@ class FleetDelivery:
             stopped.cancel()
             await self._end(list(self._tasks))
             await self._flush(whole=True)
-        told = [one.reason for one in found.broken]
+        told = [*(one.reason for one in found.broken), *parts.table.damaged]
         for name, worker in sorted(self._workers.items()):
             buried = worker.cursor.dead - dead[name]
             reasons = [f"{counted(buried, 'notification')} to the dead letters"] if buried else []
             reasons += [worker.undelivered] if worker.undelivered else []
+            reasons += [f"matches of {unread} not read" for unread in unread_batches(worker.cursor)]
             told += [f"subscription {name[0]}, sink {name[1]}: {reason}" for reason in reasons]
         return told
 
@@ -129,8 +142,18 @@ class FleetDelivery:
         """Reads the subscriptions, and tells the workers about new matches. Raises GatewayError, OSError."""
         parts = self._parts
         await self._follow(await parts.write(self._read))
-        while (following := await parts.read(parts.table.after, self._last)) is not None:
-            counts = await parts.read(parts.table.counts, following)
+        while True:
+            try:
+                following = await parts.read(parts.table.after, self._last)
+                if following is None:
+                    return
+                counts = await parts.read(parts.table.counts, following)
+            except DamagedMatchesError as error:
+                logger.error("matches not readable", first=error.first, last=error.last, reason=str(error))
+                self._last = error.last
+                for worker in self._workers.values():
+                    worker.tell(0)  # each notes that it has to read them later
+                continue
             self._last = following
             for name, worker in self._workers.items():
                 if counts.get(name[0]):
@@ -211,6 +234,9 @@ class FleetDelivery:
             await self._parts.clock.sleep(FLUSH_S)
             try:
                 await self._flush(whole=False)
+            except LockLostError:
+                self._parts.stopping.set()  # the flush at the end raises it again
+                return
             except (GatewayError, OSError) as error:
                 logger.warning("cursors not written", lake=self._parts.lake.url, reason=str(error))
 
@@ -224,7 +250,8 @@ class FleetDelivery:
             await parts.write(parts.cursors.write, changes)
         if due:
             self._written_at = now
-            states = msgspec.json.encode(DeliveryStates(at=parts.clock.wall(), sinks=self.states()))
+            found = DeliveryStates(at=parts.clock.wall(), sinks=self.states(), damaged=parts.table.damaged)
+            states = msgspec.json.encode(found)
             await parts.write(parts.lake.write, states + b"\n", *STATES)
 
     def states(self) -> list[SinkState]:
@@ -243,6 +270,7 @@ class FleetDelivery:
                 last_error=worker.last_error,
                 last_error_at=worker.last_error_at,
                 next_try=worker.next_try,
+                unread=unread_batches(worker.cursor),
             )
             for name, worker in self._workers.items()
         ]
@@ -259,9 +287,18 @@ class FleetDelivery:
                         dead=cursor.dead,
                         waiting=0,
                         position=cursor.position,
+                        unread=unread_batches(cursor),
                     )
                 )
         return sorted(found, key=lambda state: (state.subscription, state.sink))
+
+
+def unread_batches(cursor: SinkCursor) -> list[str]:
+    """The batches with matches that the sink has not read."""
+    return [
+        f"batch {one.until}" if one.position.batch == one.until else f"batches {one.position.batch} to {one.until}"
+        for one in cursor.unread
+    ]
 
 
 def kind_of(sink: Sink) -> str:

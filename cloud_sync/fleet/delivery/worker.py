@@ -15,8 +15,9 @@ import msgspec
 
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkCursor, SinkName
 from lamplighter.cloud_sync.fleet.delivery.dead_letters import write_dead_letters
+from lamplighter.cloud_sync.fleet.delivery.match_files import DamagedMatchesError
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchChunk, MatchTable
-from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, MatchNotification, MatchPosition
+from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification, MatchPosition, UnreadMatches
 from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, MakeSink, UndeliveredError
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
@@ -29,6 +30,10 @@ logger = EventLogger(__name__)
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 300.0
 GIVE_UP_S = 24 * 3600.0
 REASON_CHARACTERS_MAX = 300
+UNREAD_S = 60.0
+"""Interval in which a sink tries to read what it could not read."""
+UNREAD_MAX = 20
+"""Damaged batches that a sink passes. It waits at the next one."""
 BLOCKING_MAX = 16
 """Sinks that may occupy a thread at the same time."""
 
@@ -46,7 +51,10 @@ class DeliveryClock:
 
 @dataclass(frozen=True)
 class DeliveryParts:
-    """What all workers share. reading: an executor of one thread, for the table; writing: of one, for the lake."""
+    """What all workers share. reading: an executor of one thread, for the table; writing: of one, for the lake.
+
+    check_lock: raises LockLostError if another process may deliver; it is called before each delivery.
+    """
 
     lake: Lake
     table: MatchTable
@@ -57,6 +65,7 @@ class DeliveryParts:
     clock: DeliveryClock = DeliveryClock()
     chance: Random = field(default_factory=Random)
     give_up_s: float = GIVE_UP_S
+    check_lock: Callable[[], None] = lambda: None
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BLOCKING_MAX))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -89,6 +98,7 @@ class SinkWorker:
         self.next_try: float | None = None
         self._parts = parts
         self._failures = 0
+        self._tried_unread_at: float | None = None
         self._news = asyncio.Event()
         self._sink: DeliverySink | None = None
 
@@ -108,24 +118,34 @@ class SinkWorker:
                     if not counted:
                         self.waiting += await parts.read(parts.table.waiting, *self._place, until)
                         counted = True
+                    await self._take_unread()
                     if not await self._step():
-                        await self._first_of(self._news.wait())
+                        await self._first_of(self._until_news())
                 except Exception as error:
                     await self._failed(error)
         finally:
             if self._sink is not None:
                 await self._sink.close()
 
+    async def _until_news(self) -> None:
+        """Waits for matches, or until it is time to read again what could not be read."""
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._news.wait())]
+        if self.cursor.unread:
+            waiting.append(asyncio.ensure_future(self._parts.clock.sleep(UNREAD_S)))
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+
     async def once(self, until: str) -> None:
         """Delivers the matches up to the end of a batch, until a delivery fails or the parts are stopping."""
         parts = self._parts
         try:
             self.waiting += await parts.read(parts.table.waiting, *self._place, until)
-            while self.waiting > 0 and not parts.stopping.is_set():
-                if not await self._step():
-                    break
-            if self.waiting <= 0 and self.cursor.position.batch < until:  # the next run need not look there
-                self.cursor = parts.cursors.move(self.cursor, MatchPosition(until, ALL_ROWS))
+            await self._take_unread()
+            while until and not parts.stopping.is_set() and await self._step(until):
+                pass
         except Exception as error:
             self._noted(error)
         finally:
@@ -144,20 +164,51 @@ class SinkWorker:
     def _place(self) -> tuple[str, Any]:
         return self.name[0], self.cursor.position
 
-    async def _step(self) -> bool:
-        """Delivers one chunk. False if there is none."""
+    async def _take_unread(self) -> None:
+        """Delivers what could not be read before, if it can be read now."""
+        now = self._parts.clock.monotonic()
+        if self._tried_unread_at is not None and now - self._tried_unread_at < UNREAD_S:
+            return
+        self._tried_unread_at = now
+        for lane in self.cursor.unread:
+            with contextlib.suppress(DamagedMatchesError):
+                rest: UnreadMatches | None = lane
+                while rest is not None and not self._parts.stopping.is_set():
+                    await self._step_from(rest.position, rest.until, late=True)
+                    rest = next((one for one in self.cursor.unread if one.until == lane.until), None)
+
+    async def _step(self, until: str | None = None) -> bool:
+        """Delivers one chunk of the matches, or passes a damaged batch. False if there is none.
+
+        until: the last batch to look at.
+        """
+        try:
+            if await self._step_from(self.cursor.position, until):
+                return True
+            self.waiting = 0
+            return False
+        except DamagedMatchesError as error:
+            if len(self.cursor.unread) >= UNREAD_MAX:
+                raise
+            self.cursor = self.cursor.without(error.first, error.last)
+            self._parts.cursors.set(self.cursor)
+            return True
+
+    async def _step_from(self, place: MatchPosition, until: str | None, *, late: bool = False) -> bool:
+        """Delivers one chunk. False if there is none. late: matches of later records were delivered."""
         sink = self._sink = self._sink or self._parts.make(self.record)
         # A sink that fails holds no notifications in the pauses.
         async with self._parts.slots if sink.blocking else contextlib.nullcontext():
             self._news.clear()
-            chunk = await self._parts.read(_prepared, self._parts.table, *self._place, sink.bounds)
-            if not chunk.notifications:
-                if chunk.position != self.cursor.position:
-                    self.cursor = self._parts.cursors.move(self.cursor, chunk.position)
-                    return True
-                self.waiting = 0
+            args = self.name[0], place, sink.bounds, until
+            chunk = await self._parts.read(_prepared, self._parts.table, late, *args)
+            if chunk.notifications:
+                await self._parts.write(self._parts.check_lock)
+                await self._deliver(sink, chunk.notifications)
+            elif chunk.position != place:
+                self.cursor = self._parts.cursors.move(self.cursor.at(chunk.position))
+            else:
                 return False
-            await self._deliver(sink, chunk.notifications)
         return True
 
     async def _deliver(self, sink: DeliverySink, notifications: Sequence[MatchNotification]) -> None:
@@ -201,16 +252,15 @@ class SinkWorker:
         self._advance(notifications, dead=len(notifications))
 
     def _advance(self, notifications: Sequence[MatchNotification], *, delivered: int = 0, dead: int = 0) -> None:
-        old = self.cursor
-        self.cursor = SinkCursor(
-            subscription=old.subscription,
-            sink=old.sink,
-            position=notifications[-1].next,
+        old, position = self.cursor, notifications[-1].next
+        if position > old.position:
+            self.waiting -= len(notifications)
+        self.cursor = msgspec.structs.replace(
+            old.at(position),
             delivered=old.delivered + delivered,
             dead=old.dead + dead,
             failing_since=None if delivered else old.failing_since,
         )
-        self.waiting -= len(notifications)
         self._parts.cursors.set(self.cursor)
 
     async def _is_overdue(self, notification: MatchNotification) -> bool:
@@ -257,9 +307,11 @@ class SinkWorker:
                 task.cancel()
 
 
-def _prepared(table: MatchTable, *args: Any) -> MatchChunk:
+def _prepared(table: MatchTable, late: bool, *args: Any) -> MatchChunk:
     """The next chunk. Its bodies are made here, beside the event loop."""
     chunk = table.chunk(*args)
+    if late:
+        chunk = chunk._replace(notifications=[one.as_late() for one in chunk.notifications])
     for notification in chunk.notifications:
         _is_sound(notification)
     return chunk

@@ -30,9 +30,9 @@ SUBJECTS_MAX = 200_000
 """Subjects of a batch of events, over all gateways, whose descriptions are chosen by name. With more, all are taken."""
 BROADCAST_VERSIONS_MAX = 20_000
 """Versions of descriptions that are broadcast, with 2 to 3 KB each. More are joined by a shuffle."""
-FEW_RECORDS = 5000
-FEW_QUADS = 100_000
-"""Records and quads of which the driver makes facts, and matches the events. With more, Spark does."""
+FEW_RECORDS = 50_000
+FEW_QUADS = 1_000_000
+"""Records and quads of which the driver makes facts. With more, Spark does."""
 UNNAMED_MAX = 100
 """Batches of bronze without descriptions before a manifest names them. After a crash they are looked at again."""
 

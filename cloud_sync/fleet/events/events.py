@@ -27,7 +27,6 @@ COLUMNS = (
 ADDED, DELETED = "added", "deleted"
 
 _RECORD = ("gw", "epoch", "seq", "ts", "trusted", "cause_kind", "cause_id", "cause_seq", "request")
-_GROUPS = f"ARRAY<STRUCT<change: STRING, graph: STRING, triples: {TRIPLES}>>"
 
 
 def events(records: DataFrame, *, deleted: bool) -> DataFrame:
@@ -38,31 +37,41 @@ def events(records: DataFrame, *, deleted: bool) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    groups = _groups(("a", "k"), ADDED)
+    commits = records.where(F.col("type") == "commit")
     if deleted:
-        groups = F.concat(_groups(("d",), DELETED), groups)
-    some = F.size(F.col("a.p")) > 0
-    if deleted:
-        some |= F.size(F.col("d.p")) > 0
-    commits = records.where((F.col("type") == "commit") & some)
-    grouped = commits.select(*_RECORD, groups.alias("groups"))
-    # Spark would add a filter to `inline`, and compute the groups twice.
-    return grouped.select(*_RECORD, F.inline_outer("groups")).where(F.col("change").isNotNull()).select(*COLUMNS)
+        none = F.array().cast(commits.schema["k"].dataType)
+        members = ((DELETED, F.col("d"), none), (ADDED, F.col("a"), F.col("k")))
+        both = [F.struct(F.lit(name).alias("change"), new.alias("new"), old.alias("old")) for name, new, old in members]
+        changes = commits.select(*_RECORD, F.inline(F.array(*both)))
+    else:
+        changes = commits.select(
+            *_RECORD, F.lit(ADDED).alias("change"), F.col("a").alias("new"), F.col("k").alias("old")
+        )
+    return _by_graph(changes.where(F.size("new") > 0)).select(*COLUMNS)
 
 
-def _groups(names: tuple[str, ...], change: str) -> Column:
-    """The quads of some members by graph. The first member has the new ones; graphs without a new one are left out."""
+def _by_graph(changes: DataFrame) -> DataFrame:
+    """Quads that are `new`, and `old`, by their graph: `graph` and `triples`, for each graph with a new one.
+
+    Most records have quads of one graph, and take a short way. Its code has to stay below the size up to which HotSpot
+    compiles a method: behind it, Spark evaluates a plan operator by operator and copies each row several times.
+    """
     from pyspark.sql import functions as F
 
-    graphs = F.concat(*(_parts(name, "g") for name in names))
-    one_graph = F.size(F.array_distinct(graphs)) == 1
-    triples = F.concat(*(_triples(name, name == names[0]) for name in names))
-    one = F.array(F.struct(F.lit(change), F.get(graphs, F.lit(0)), triples)).cast(_GROUPS)
-    return (
-        F.when(F.size(_parts(names[0], "g")) == 0, F.array().cast(_GROUPS))
-        .when(one_graph, one)
-        .otherwise(_by_graph(graphs, triples, change).cast(_GROUPS))
-    )
+    graphs = F.concat(_parts("new", "g"), _parts("old", "g"))
+    triples = F.concat(_triples("new", True), _triples("old", False))
+    whole = changes.withColumns({"graphs": graphs, "triples": triples})
+    several = F.size(F.array_distinct("graphs")) > 1
+    parted = F.when(several, _groups(F.col("graphs"), F.col("triples"))).alias("parts")
+    rows = whole.select("*", several.alias("several"), F.get("graphs", F.lit(0)).alias("graph"), parted)
+    kept = (*_RECORD, "change", "several", "graph", "triples")
+    # A row for each part; a row of nulls without parts.
+    each = rows.select(*kept, F.inline_outer("parts").alias("part_graph", "part"))
+
+    def of_part(part: str, whole: str) -> Column:
+        return F.when(F.col("several"), F.col(part)).otherwise(F.col(whole)).alias(whole)
+
+    return each.select(*_RECORD, "change", of_part("part_graph", "graph"), of_part("part", "triples"))
 
 
 def _parts(name: str, part: str) -> Column:
@@ -73,15 +82,16 @@ def _parts(name: str, part: str) -> Column:
 
 
 def _triples(name: str, new: bool) -> Column:
-    """Quads -> TRIPLES. Unlike a lambda, `arrays_zip` is compiled."""
+    """Quads -> TRIPLES."""
     from pyspark.sql import functions as F
 
     parts = [_parts(name, part) for part in "spo"]
-    return F.arrays_zip(*parts, F.array_repeat(F.lit(new), F.size(parts[0]))).cast(TRIPLES)
+    flags = F.array_repeat(F.lit(new), F.size(parts[0]))
+    return F.arrays_zip(*(column.alias(part) for part, column in zip("spo", parts, strict=True)), flags.alias("new"))
 
 
-def _by_graph(graphs: Column, triples: Column, change: str) -> Column:
-    """The groups of a record with several graphs. It sorts once, so that a commit with thousands of graphs, such as a
+def _groups(graphs: Column, triples: Column) -> Column:
+    """The parts of a record with several graphs. It sorts once, so that a commit with thousands of graphs, such as a
     restored backup, takes no time by the square of them."""
     from pyspark.sql import functions as F
 
@@ -98,7 +108,6 @@ def _by_graph(graphs: Column, triples: Column, change: str) -> Column:
         def group(start: Column, number: Column) -> Column:
             end = F.coalesce(F.get(starts, number + 1), F.size(ordered))
             return F.struct(
-                F.lit(change).alias("change"),
                 F.get(ordered, start)["g"].alias("graph"),
                 F.slice(ordered, start + 1, end - start)["triple"].alias("triples"),
             )

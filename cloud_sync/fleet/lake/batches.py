@@ -7,13 +7,15 @@ writing a batch again replaces it.
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lamplighter.cloud_sync.fleet.lake.folder import Lake
+from lamplighter.cloud_sync.fleet.lake.folder import Lake, LockLostError
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -28,6 +30,14 @@ class Refused(msgspec.Struct, frozen=True):
     reason: str
 
 
+class MergedBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch of `matches` whose rows are in another one now. written: when, in seconds since 1970, if known."""
+
+    id: str
+    rows: int
+    written: float | None = None
+
+
 class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A manifest. files: relative to the table's folder; rows: their number.
 
@@ -35,7 +45,8 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     sources: the bronze batches of a silver batch; refused: segments that were left out; quads_max: the largest number
     of quads that a bronze record asserts; caught_up: `<id>/<version>` of subscriptions whose matches in the segments
     before are in a batch of `matches`. ahead: for each gateway the last object with matches ahead of its segments that
-    is in `matches`; compared: of such matches, the number by outcome of their comparison with Spark.
+    is in `matches`; compared: of such matches, the number by outcome of their comparison with Spark. merged: the
+    batches of `matches` that this one was made of, in the order of their rows; those without rows are left out.
     """
 
     v: int = 1
@@ -50,6 +61,7 @@ class TableBatch(msgspec.Struct, frozen=True, kw_only=True):
     caught_up: list[str] = []
     ahead: dict[str, int] = {}
     compared: dict[str, int] = {}
+    merged: list[MergedBatch] = []
 
 
 def live_of(batches: Iterable[TableBatch]) -> list[TableBatch]:
@@ -129,32 +141,53 @@ class Batches:
     def stage(self, frame: DataFrame, batch: TableBatch, *, files: int | None = None) -> TableBatch:
         """Writes the files of a batch, which does not count yet."""
         folder = f"batch={batch.id}"
+        # On object storage, a process that has lost its lock without noticing must not remove files of the next one.
+        before = set() if self.lake.local else set(self.lake.names(self.name, folder))
+        mode = "overwrite" if self.lake.local else "append"
         # coalesce would also reduce the parallelism of all earlier steps.
         written = frame if files is None else frame.repartition(files)
-        written.write.mode("overwrite").parquet(self.lake.spark(self.name, folder))
-        names = [f"{folder}/{name}" for name in self.lake.names(self.name, folder) if name.endswith(".parquet")]
+        written.write.mode(mode).parquet(self.lake.spark(self.name, folder))
+        new = sorted(set(self.lake.names(self.name, folder)) - before)
+        names = [f"{folder}/{name}" for name in new if name.endswith(".parquet")]
         rows = sum(map(self._rows, names))
         return msgspec.structs.replace(batch, files=names if rows else [], rows=rows)
 
     def stage_rows(self, rows: pyarrow.Table, batch: TableBatch) -> TableBatch:
         """As `stage`, without Spark, whose jobs cost more than writing a few thousand rows."""
-        from pyarrow.parquet import write_table
+        return self.stage_parts([rows], rows.schema, batch)
+
+    def stage_parts(self, parts: Iterable[pyarrow.Table], schema: pyarrow.Schema, batch: TableBatch) -> TableBatch:
+        """As `stage_rows`, with a row group for each part."""
+        from pyarrow.parquet import ParquetWriter
 
         folder = f"batch={batch.id}"
         path = self.lake.path(self.name, folder)
-        if self.lake.fs.exists(path):  # what a crash left
+        if self.lake.local and self.lake.fs.exists(path):  # what a crash left
             self.lake.fs.rm(path, recursive=True)
-        if not rows.num_rows:
-            return msgspec.structs.replace(batch, files=[], rows=0)
-        self.lake.fs.makedirs(path, exist_ok=True)
-        name = f"{folder}/rows.parquet"
-        with self.lake.fs.open(self.lake.path(self.name, name), "wb") as file:
-            write_table(rows, file, compression="zstd")
-        return msgspec.structs.replace(batch, files=[name], rows=rows.num_rows)
+        file_name = "rows.parquet" if self.lake.local else f"rows-{secrets.token_hex(8)}.parquet"  # as in `stage`
+        name, rows = f"{folder}/{file_name}", 0
+        with contextlib.ExitStack() as opened:
+            writer: Any = None
+            for part in parts:
+                if part.num_rows and writer is None:
+                    self.lake.fs.makedirs(path, exist_ok=True)
+                    file = opened.enter_context(self.lake.fs.open(self.lake.path(self.name, name), "wb"))
+                    writer = opened.enter_context(ParquetWriter(file, schema, compression="zstd"))
+                if part.num_rows:
+                    writer.write_table(part)
+                    rows += part.num_rows
+        return msgspec.structs.replace(batch, files=[name] if rows else [], rows=rows)
 
-    def commit(self, batch: TableBatch) -> TableBatch:
-        """Writes the manifest of a staged batch, which counts from now on."""
-        self.lake.write(msgspec.json.encode(batch) + b"\n", self.name, "_batches", f"{batch.id}.json")
+    def commit(self, batch: TableBatch, *, new: bool = False) -> TableBatch:
+        """Writes the manifest of a staged batch, which counts from now on.
+
+        new: no other process may have written this batch. Then LockLostError is raised if one has, on object storage.
+        """
+        place, data = (self.name, "_batches", f"{batch.id}.json"), msgspec.json.encode(batch) + b"\n"
+        if not new or self.lake.local:
+            self.lake.write(data, *place)
+        elif self.lake.write_if(data, None, *place) is None:
+            raise LockLostError(f"{self.lake.path(*place)}: another process has written this batch; this one ends")
         return batch
 
     def _rows(self, name: str) -> int:
@@ -176,14 +209,17 @@ class Batches:
 
     def few_rows(
         self, batches: Sequence[TableBatch], columns: Sequence[str], *, rows_max: int, members_max: int
-    ) -> list[dict[str, Any]] | None:
-        """The rows of batches, read without Spark. None if they are more, or their lists have more members in all."""
+    ) -> Iterator[dict[str, Any]] | None:
+        """The rows of batches, read without Spark. None if they are more, or their lists have more members in all.
+
+        They are kept as Arrow data, and become objects, which take several times the memory, one thousand at a time.
+        """
         import pyarrow.compute as pc
         from pyarrow.parquet import ParquetFile
 
         if sum(batch.rows for batch in batches) > rows_max:
             return None
-        rows: list[dict[str, Any]] = []
+        parts = []
         for name in (name for batch in batches for name in batch.files):
             with self.lake.fs.open(self.lake.path(self.name, name), "rb") as file:
                 for part in ParquetFile(file).iter_batches(1000, columns=list(columns)):
@@ -191,8 +227,8 @@ class Batches:
                     members_max -= sum(pc.sum(pc.list_value_length(column)).as_py() or 0 for column in lists)
                     if members_max < 0:
                         return None
-                    rows += part.to_pylist()
-        return rows
+                    parts.append(part)
+        return (row for part in parts for row in part.to_pylist())
 
     def forget(self, batch: TableBatch) -> None:
         """Removes the manifest of a replaced batch without files."""
@@ -213,4 +249,14 @@ class Batches:
         for name in self.lake.names(self.name):
             if name.startswith("batch=") and name not in keep:
                 self.lake.fs.rm(self.lake.path(self.name, name), recursive=True)
+        if not self.lake.local:
+            self._sweep_beside(live)
         return swept
+
+    def _sweep_beside(self, live: Iterable[TableBatch]) -> None:
+        """Removes files that are beside those of a batch because `stage` on object storage removes none."""
+        for batch in live:
+            folder = f"batch={batch.id}"
+            for name in self.lake.names(self.name, folder):
+                if f"{folder}/{name}" not in batch.files:
+                    self.lake.fs.rm_file(self.lake.path(self.name, folder, name))

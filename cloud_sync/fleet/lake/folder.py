@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from lamplighter.cloud_sync.files import write_whole
-from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _SPARK_SCHEMES = {"file": "file", "s3": "s3a", "s3a": "s3a", "gs": "gs", "gcs": "gs", "abfs": "abfs", "hdfs": "hdfs"}
 _FSSPEC_SCHEMES = {"s3a:": "s3:"}
+
+
+class LockLostError(UpstreamError):
+    """Another process has the lock of a table that this one wrote. It must not write any more."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,36 @@ class Lake:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, data)
 
+    def mark(self, *parts: str) -> str | None:
+        """What identifies the content of a file for `write_if`: its ETag. None: there is no file; "": the file system
+        has no ETags."""
+        if self.local:
+            return ""
+        try:
+            return str(self.fs.info(self.path(*parts), refresh=True).get("ETag", ""))
+        except FileNotFoundError:
+            return None
+
+    def write_if(self, data: bytes, mark: str | None, *parts: str) -> str | None:
+        """Writes a small file as `write`, if its mark is still this one. Returns the new mark; None: it has changed.
+
+        Without ETags, a file that exists is replaced in any case. Raises OSError.
+        """
+        path = self.path(*parts)
+        if mark == "":
+            self.write(data, *parts)
+            return ""
+        condition: dict[str, str] = {"mode": "create"} if mark is None else {"IfMatch": mark}
+        try:
+            said = self.fs.pipe_file(path, data, **condition)
+        except OSError as error:
+            if not isinstance(error, FileExistsError) and not _refused_by_condition(error):
+                raise
+            # A request that is repeated after a lost answer is refused because of itself.
+            found = self.mark(*parts)
+            return found if found is not None and self.fs.cat_file(path) == data else None
+        return str(said["ETag"]) if isinstance(said, dict) and "ETag" in said else self.mark(*parts) or ""
+
     def modified(self, *parts: str) -> float | None:
         """When a file was written, in seconds since 1970; None if it is gone.
 
@@ -93,3 +127,9 @@ class Lake:
         except FileNotFoundError:
             return []
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
+
+
+def _refused_by_condition(error: OSError) -> bool:
+    """Whether S3 refused a conditional PUT (412), or another one was under way (409)."""
+    said = getattr(error.__cause__, "response", {})
+    return said.get("Error", {}).get("Code") in ("PreconditionFailed", "ConditionalRequestConflict")

@@ -59,7 +59,8 @@ def solutions(
     narrow: predicates with few values for each subject. Patterns with them that share a subject take one grouping
         instead of joins.
     Result: the columns of key, and ``row ARRAY<STRING>`` as of `osma.solutions`, without its bounds.
-    Raises UnsupportedRequestError for a GRAPH inside of a GRAPH if the key has no graph.
+    Raises UnsupportedRequestError for a GRAPH inside of a GRAPH if the key has no graph; with a column ``new``, for an
+    OPTIONAL whose solutions may bind nothing more, for they may repeat a solution of the old triples.
     """
     from pyspark.sql import functions as F
 
@@ -246,6 +247,10 @@ class _Joins:
             return self._named(replace(both, frame=frame))
         expressions = self._expressions(both, graphs)
         tests += [F.coalesce(expressions.condition(self._tree(one)), F.lit(False)) for one in conditions]
+        if "new" in self._quads.columns and right.certain <= left.terms.keys() | graphs:
+            raise UnsupportedRequestError(
+                "an OPTIONAL whose solutions may bind nothing more is not available in this plan for events"
+            )
         frame = left.frame.join(right.frame, all_of(tests or [F.lit(True)]), "left")
         new = left.new | F.coalesce(right.new, F.lit(False))
         return self._named(replace(both, frame=frame, certain=left.certain, new=new))

@@ -124,8 +124,7 @@ class _JoinedRows:
 
         size = F.size("triples").cast("double")
         rough: list[Column] = []
-        fine: list[Column] = []
-        groups: set[str] = set()
+        grouped: list[str | None] = []
         known: set[Variable] = set()
         for pattern in _in_order(parts.patterns):
             places = "".join(
@@ -141,22 +140,25 @@ class _JoinedRows:
                 # A pattern without matches does not make those before it cheaper.
                 alike = F.greatest(size - F.size(others).cast("double"), F.lit(1.0))
             rough.append(alike)
-            if places not in ("", "p"):
-                groups.add(places)
-                alike = F.least(alike, F.col(f"osma_{places}"))
-            fine.append(alike)
-        given = [F.lit(float(len(values.rows))) for values in parts.values if values.rows]
+            grouped.append(places if places not in ("", "p") else None)
+        given = float(reduce(mul, (len(values.rows) for values in parts.values if values.rows), 1))
 
         def exceeds(matches: Sequence[Column]) -> Column:
-            tests = _product([*matches[:-1], size])
-            return (_product([*matches, *given]) > ROWS_MAX) | (tests > TESTS_MAX)
+            before = _product(matches[:-1]) if len(matches) > 1 else F.lit(1.0)
+            return (before * matches[-1] * F.lit(given) > ROWS_MAX) | (before * size > TESTS_MAX)
 
-        # Columns of their own are evaluated once, and the groups only for the few events that need them.
+        # Most events are small. Columns of their own are evaluated once, and only for the few events that need them.
+        counts = [F.col("osma_counts")[number] for number in range(len(rough))]
+        fine = [
+            count if places is None else F.least(count, F.col(f"osma_{places}"))
+            for count, places in zip(counts, grouped, strict=True)
+        ]
         large = F.col("osma_large")
-        counted = {f"osma_{places}": F.when(large, _largest_group(places)) for places in sorted(groups)}
+        groups = sorted({places for places in grouped if places is not None})
         self._frame = (
-            self._frame.withColumn("osma_large", exceeds(rough))
-            .withColumns(counted)
+            self._frame.withColumn("osma_counts", F.when(exceeds([size] * len(rough)), F.array(*rough)))
+            .withColumn("osma_large", F.col("osma_counts").isNotNull() & exceeds(counts))
+            .withColumns({f"osma_{places}": F.when(large, _largest_group(places)) for places in groups})
             .withColumn("osma_exceeded", large & exceeds(fine))
         )
 

@@ -334,10 +334,10 @@ class Nested:
         names = _ordered(node)
         null = F.lit(None).cast("string")
         none = _solution([null] * len(names), F.lit(False))
-        found = let(
-            self._solutions(node, names, scope, conditions),
-            lambda solutions: F.when(F.size(solutions) == 0, none).otherwise(solutions),
-        )
+        solutions = self._solutions(node, names, scope, conditions)
+        if certain(node) <= scope.terms.keys():
+            solutions = let(solutions, lambda found: _less_repeated(found, names, scope))
+        found = let(solutions, lambda some: F.when(F.size(some) == 0, none).otherwise(some))
         return self._each(found, names, (), scope, then)
 
     def _filtered(self, node: Node, expression: Expression, scope: EventScope, then: Then) -> Column:
@@ -383,6 +383,29 @@ class Nested:
             inner = replace(scope.bound({name: self._graph}, [name]), graphs=scope.graphs | {name})
         found = self._node(node, inner, lambda one: then(replace(one, graphs=scope.graphs)))
         return F.when(self._in_graph(name, scope), found).otherwise(scope.none)
+
+
+def _less_repeated(solutions: Column, names: Sequence[Variable], scope: EventScope) -> Column:
+    """The solutions of an OPTIONAL, of which the first that binds nothing more than the scope is not new.
+
+    With the old triples alone, which have no solution, the scope stays as it is: the same solution.
+    """
+    from pyspark.sql import functions as F
+
+    def repeats(one: Column) -> Column:
+        """Whether each of its terms is that of the scope, or null."""
+        terms = [(scope.terms.get(name), one[f"v{number}"]) for number, name in enumerate(names)]
+        none_more = [term.isNull() if known is None else known.isNotNull() | term.isNull() for known, term in terms]
+        return all_of([F.lit(True), *none_more])
+
+    old = F.exists(solutions, lambda one: ~one["new"])
+    first = F.when(old, 0).otherwise(F.array_position(F.transform(solutions, repeats), True))
+    return let(
+        first,
+        lambda place: F.transform(
+            solutions, lambda one, number: one.withField("new", one["new"] & (number + 1 != place))
+        ),
+    )
 
 
 def _without(expressions: Sequence[Expression], gone: Expression) -> tuple[Expression, ...]:

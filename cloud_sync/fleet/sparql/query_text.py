@@ -1,7 +1,10 @@
-"""The tree of a query -> SPARQL text whose solutions have all variables of the WHERE.
+"""The tree of a query -> SPARQL text that finds its solutions in each of many events, with all variables of the WHERE.
 
 A solution uses a new triple if it is not among those of the old triples. Comparing solutions takes all variables, also
 blank nodes and the steps of paths, which a query has no way to show. In this text they are variables like the others.
+
+Each event is a named graph, ``?e``. The default graph says which graphs are events (`IS_EVENT`), and what the graph of
+the gateway is called that the event is of (`IN_GRAPH`).
 """
 
 from __future__ import annotations
@@ -32,18 +35,24 @@ from lamplighter.engine.sparql.lexer import joined
 from lamplighter.engine.sparql.scopes import occurrences
 from lamplighter.engine.terms import Term
 
+EVENT = "?e"
+IS_EVENT = "<lamplighter:is> <lamplighter:event>"
+"""What the default graph says of each event."""
+IN_GRAPH = "<lamplighter:graph>"
+"""The predicate between an event and the name of its graph."""
+
 
 class SolutionsText(NamedTuple):
-    """text: a SELECT of all variables; projected: for each variable of the query its column, None if it has none.
+    """text: a SELECT of the event and then of all variables of the WHERE; projected: for each variable of the query its
+    place among them, None if it has none.
 
-    patterns: the triple patterns; factor: the product of the rows of all VALUES; graphs: whether there is a GRAPH.
+    patterns: the triple patterns; factor: the product of the rows of all VALUES.
     """
 
     text: str
     projected: tuple[int | None, ...]
     patterns: tuple[Pattern, ...]
     factor: int
-    graphs: bool
 
 
 def solutions_text(query: FleetQuery) -> SolutionsText:
@@ -53,8 +62,8 @@ def solutions_text(query: FleetQuery) -> SolutionsText:
     for part in parts:  # an expression may name a variable that is never bound
         named += part.variables if isinstance(part, Expression) else ()
     variables = {variable: number for number, variable in enumerate(dict.fromkeys(named))}
-    body = _QueryText(variables, query.constants).group(query.tree)
-    names = " ".join(f"?v{number}" for number in variables.values()) or "*"
+    body = _QueryText(variables, query.constants).group(query.tree, of_event=True)
+    names = " ".join((EVENT, *(f"?v{number}" for number in variables.values())))
     factor = 1
     for part in parts:
         factor *= max(1, len(part.rows)) if isinstance(part, Values) else 1
@@ -64,7 +73,6 @@ def solutions_text(query: FleetQuery) -> SolutionsText:
         tuple(variables.get(Variable(name)) for name in query.variables),
         patterns,
         factor,
-        any(isinstance(part, Graph) for part in parts) or any(one.graph is not None for one in patterns),
     )
 
 
@@ -75,9 +83,13 @@ class _QueryText:
         self._variables = variables
         self._constants = constants
 
-    def group(self, node: Node) -> str:
-        """A group graph pattern, with its braces. Filters and assignments have the scope that they have in the tree."""
-        return f"{{ {self._inside(node)} }}"
+    def group(self, node: Node, *, of_event: bool = False) -> str:
+        """A group graph pattern, with its braces. Filters and assignments have the scope that they have in the tree.
+
+        of_event: its solutions have the event, also where no pattern of the tree looks at it.
+        """
+        event = f" {EVENT} {IS_EVENT} ." if of_event and not _has_event(node) else ""
+        return f"{{ {self._inside(node)}{event} }}"
 
     def _inside(self, node: Node) -> str:
         match node:
@@ -87,9 +99,9 @@ class _QueryText:
                 return f"{self.group(left)} {self.group(right)}"
             case LeftJoin(left, right, condition):
                 filters = " ".join(f"FILTER({self._expression(one)})" for one in condition)
-                return f"{self.group(left)} OPTIONAL {{ {self.group(right)} {filters} }}"
+                return f"{self.group(left, of_event=True)} OPTIONAL {{ {self.group(right)} {filters} }}"
             case Union(left, right):
-                return f"{self.group(left)} UNION {self.group(right)}"
+                return f"{self.group(left, of_event=True)} UNION {self.group(right, of_event=True)}"
             case Filter(inner, condition):
                 return f"{self.group(inner)} FILTER({self._expression(condition)})"
             case Extend(inner, variable, expression):
@@ -99,12 +111,15 @@ class _QueryText:
                 given = (" ".join("UNDEF" if part is None else self._part(part) for part in row) for row in rows)
                 return f"VALUES ({names}) {{ {' '.join(f'({row})' for row in given)} }}"
             case Graph(name, inner):
-                return f"GRAPH {self._part(name)} {self.group(inner)}"
+                return f"{self.group(inner)} {self._in_graph(name)}"
         raise AssertionError(f"a fleet query has no {type(node).__name__}")
 
     def _pattern(self, pattern: Pattern) -> str:
-        triple = " ".join(map(self._part, pattern[:3]))
-        return f"{triple} ." if pattern.graph is None else f"GRAPH {self._part(pattern.graph)} {{ {triple} }}"
+        triple = f"GRAPH {EVENT} {{ {' '.join(map(self._part, pattern[:3]))} }}"
+        return triple if pattern.graph is None else f"{triple} {self._in_graph(pattern.graph)}"
+
+    def _in_graph(self, name: Part) -> str:
+        return f"{EVENT} {IN_GRAPH} {self._part(name)} ."
 
     def _part(self, part: Part) -> str:
         if isinstance(part, Variable):
@@ -116,3 +131,17 @@ class _QueryText:
             self._constants[part.number] if isinstance(part, Function) else self._part(part)  # type: ignore[arg-type]
             for part in expression.parts
         )
+
+
+def _has_event(node: Node) -> bool:
+    """Whether each solution has the event, for a pattern of it looks at the event."""
+    match node:
+        case Bgp(patterns):
+            return bool(patterns)
+        case Join(left, right):
+            return _has_event(left) or _has_event(right)
+        case LeftJoin() | Union() | Graph():
+            return True
+        case Filter(inner, _) | Extend(inner, _, _):
+            return _has_event(inner)
+    return False

@@ -97,17 +97,14 @@ class AheadMatches:
         for gateway, number in batch.ahead.items():
             self._read[gateway] = max(self._read.get(gateway, 0), number)
         from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
 
         for name in batch.files:
             path = table.lake.path(table.name, name)
             try:
-                with table.lake.fs.open(path, "rb") as file:
-                    rows = ParquetFile(file).read().to_pylist()
+                for rows in _rows_ahead(table, path):
+                    self.note(rows, order)
             except (OSError, ArrowException) as error:
                 self._say(f"{path}: {error}; restore it. Without it, its matches are written a second time")
-                continue
-            self.note((row for row in rows if row["gw"] is not None), order)  # null: of a gateway that was forgotten
 
     def note(self, rows: Iterable[Mapping[str, Any]], order: SegmentOrder) -> None:
         """Notes rows of `matches` that came ahead. Those whose segment is matched are compared already."""
@@ -261,6 +258,17 @@ def compare(found: DataFrame, ahead: Mapping[MatchKey, list[list[Term | None]]])
 def _outcome(row: Any, rows: Iterable[Sequence[Term | None]]) -> str:
     equal = row["incomplete"] or sorted(map(_sortable, row["rows"])) == sorted(map(_sortable, rows))
     return EQUAL if equal else DIFFERENT
+
+
+def _rows_ahead(table: Batches, path: str) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a file of `matches` that came ahead: those without a time. A merged batch has others too."""
+    import pyarrow.compute as pc
+    from pyarrow.parquet import ParquetFile
+
+    with table.lake.fs.open(path, "rb") as file:
+        for part in ParquetFile(file).iter_batches(1000, columns=[*MatchKey._fields, "rows", "ts"]):
+            ahead = pc.and_(pc.is_null(part["ts"]), pc.is_valid(part["gw"]))  # no gateway: a row that was removed
+            yield part.filter(ahead).to_pylist()
 
 
 def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -> Iterator[dict[str, Any]]:

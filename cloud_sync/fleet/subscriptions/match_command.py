@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,9 @@ from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SPARK_PAUSES = 9.0
+"""Of a stream: Spark takes at most a tenth of the time for gateways with events that the driver cannot match."""
 
 
 def add_commands(commands: Any) -> None:
@@ -57,21 +60,27 @@ def _run(arguments: argparse.Namespace) -> int:
             options = storage_options(arguments.orders_options, Path())
             ahead = stack.enter_context(closing(destination(arguments.orders, options)))
         spark = session.of_arguments(arguments, "match")
-        stack.enter_context(locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES))
+        held = stack.enter_context(locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES))
         stopping = stack.enter_context(stopped())
         if arguments.every is None:
-            once(spark, lake, arguments.order_wait, ahead)
+            once(spark, lake, arguments.order_wait, ahead, held.check)
         else:
-            keep_matching(spark, lake, arguments.every, arguments.order_wait, stopping, ahead)
+            keep_matching(spark, lake, arguments.every, arguments.order_wait, stopping, ahead, held.check)
     return 0
 
 
-def once(spark: SparkSession, lake: Lake, order_wait_s: float, ahead: Destination | None = None) -> None:
-    """Ingests and matches everything that has landed. ahead: as `Matcher` has it."""
+def once(
+    spark: SparkSession,
+    lake: Lake,
+    order_wait_s: float,
+    ahead: Destination | None = None,
+    check_lock: Callable[[], None] = lambda: None,
+) -> None:
+    """Ingests and matches everything that has landed. ahead, check_lock: as `Matcher` has them."""
     from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 
     await_end(ingest(spark, lake, say=_say))
-    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead)
+    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead, check_lock=check_lock)
     while matcher.advance() is not None:
         pass
     if matcher.waiting:
@@ -85,6 +94,7 @@ def keep_matching(
     order_wait_s: float,
     stopping: threading.Event,
     ahead: Destination | None = None,
+    check_lock: Callable[[], None] = lambda: None,
 ) -> None:
     """Ingests and matches until it is told to stop.
 
@@ -93,7 +103,15 @@ def keep_matching(
     from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
 
     query = ingest(spark, lake, continuous_s=every_s, say=_say)
-    matcher = Matcher(spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead)
+    matcher = Matcher(
+        spark,
+        lake,
+        order_wait_s=order_wait_s,
+        say=_say,
+        ahead=ahead,
+        check_lock=check_lock,
+        spark_pauses=SPARK_PAUSES,
+    )
     try:
         while not stopping.is_set() and query.isActive:
             if matcher.advance() is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lamplighter.cloud_sync.fleet.lake.match_batches import match_schema
+
 if TYPE_CHECKING:
     import pyarrow
 
@@ -16,27 +18,7 @@ def match_table(rows: Iterable[MatchRow]) -> pyarrow.Table:
     """MATCH in the order in which each gateway committed, as `matching.in_order` sorts a frame."""
     import pyarrow as pa
 
-    text, whole, flag = pa.string(), pa.int32(), pa.bool_()
-    schema = pa.schema(
-        {
-            "subscription": text,
-            "version": whole,
-            "gw": text,
-            "epoch": whole,
-            "seq": pa.int64(),
-            "ts": pa.timestamp("us", "UTC"),
-            "trusted": flag,
-            "late": flag,
-            "change": text,
-            "graph": text,
-            "form": text,
-            "variables": pa.list_(text),
-            "rows": pa.list_(pa.list_(text)),
-            "incomplete": flag,
-            "request": text,
-        }.items()
-    )
-    return pa.Table.from_pylist(sorted(rows, key=_place), schema)
+    return pa.Table.from_pylist(sorted(rows, key=_place), match_schema())
 
 
 def _place(row: MatchRow) -> tuple[Any, ...]:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from lamplighter.cloud_sync.destinations import Destination
-from lamplighter.cloud_sync.fleet.events.completion import FEW_QUADS, FEW_RECORDS, Descriptions
+from lamplighter.cloud_sync.fleet.events.completion import Descriptions
 from lamplighter.cloud_sync.fleet.events.events import events
 from lamplighter.cloud_sync.fleet.events.single_events import RECORD
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
+from lamplighter.cloud_sync.fleet.lake.match_batches import following_id, match_span
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.sparql.event_store import LeftToSparkError
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
 from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches, compare, compare_rows
 from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow, match_table
@@ -31,6 +31,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecor
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S, ChosenSegment, SegmentOrder
 from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
+from lamplighter.cloud_sync.fleet.subscriptions.slow_gateways import SlowGateways
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import counted
 
@@ -39,7 +40,20 @@ if TYPE_CHECKING:
 
 SEGMENTS_MAX = 2000
 """Segments of one batch."""
+FEW_RECORDS, QUADS_A_RECORD, PAIRS_A_RECORD = 5000, 20, 4
+"""Records, for each shape of the queries, that the driver matches in the time in which Spark plans and begins; and by
+the record, their quads, and the pairs of an event and a subscription that may match it. Spark plans each shape again
+for each batch. If it had the batches of a stream that is behind for a moment, the stream would stay behind."""
+SHAPES_MAX = 10
+"""Shapes that count for the limit above, so that one batch takes the driver half a minute at most."""
 _SEGMENTS_OF_EMPTY_MAX = 10_000
+
+
+class _InDriver(NamedTuple):
+    """rows: MATCH without those of the gateways in left, which Spark has to match."""
+
+    rows: list[MatchRow]
+    left: Collection[str]
 
 
 class Matcher:
@@ -47,7 +61,9 @@ class Matcher:
 
     order_wait_s: how long a segment waits for missing ones before it. say: receives progress lines. wall: seconds since
     1970, by the clock of the lake's files. ahead: where gateways write matches ahead of their segments; None: such
-    matches are not taken. few_records: a batch with more records is matched on Spark, others in the driver.
+    matches are not taken. few_records: a batch with more records for each shape of the queries, of `SHAPES_MAX` at
+    most, is matched on Spark, others in the driver. check_lock: raises LockLostError if another process may match; it
+    is called before each batch is written. spark_pauses: see `SlowGateways`. elapsed: a clock in seconds.
     """
 
     def __init__(
@@ -61,6 +77,9 @@ class Matcher:
         wall: Callable[[], float] = time.time,
         ahead: Destination | None = None,
         few_records: int = FEW_RECORDS,
+        check_lock: Callable[[], None] = lambda: None,
+        spark_pauses: float = 0.0,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark = spark
         self._lake = lake
@@ -79,6 +98,9 @@ class Matcher:
         self._told: set[str] = set()
         self._ahead = AheadMatches(ahead, say)
         self._few_records = few_records
+        self._check_lock = check_lock
+        self._elapsed = elapsed
+        self._slow = SlowGateways(spark_pauses, elapsed)
 
     @property
     def waiting(self) -> int:
@@ -93,17 +115,40 @@ class Matcher:
         came = self._take_ahead(followed)
         if came is not None:
             return came
-        chosen = self._order.following(self._age_s, self._order_wait_s, self._segments_max)
+        return self._match_next(followed)
+
+    def _match_next(self, followed: Sequence[FollowedSubscription]) -> TableBatch | None:
+        """Matches the next segments, as one batch. None if there are none, or if they wait for Spark."""
+        began = self._elapsed()
+        slow = self._slow.due()
+        chosen = self._order.following(
+            self._age_s,
+            self._order_wait_s,
+            self._segments_max,
+            lambda gateway: gateway in slow if slow else gateway not in self._slow,
+        )
+        rows: list[MatchRow] | None = None
+        if followed and not slow and (found := self._in_driver(chosen, followed)) is not None:
+            rows = found.rows
+            self._slow.add(found.left)
+            chosen = [one for one in chosen if one.segment.rpartition("/")[0] not in found.left]
+            if found.left and not chosen:
+                return self._match_next(followed)
         if not chosen:
-            return None
-        began = time.monotonic()
+            if not slow:
+                return None
+            self._slow.matched(0.0)  # their segments are gone
+            return self._match_next(followed)
         batch = self._batch(segments=sorted(one.segment for one in chosen))
         if followed:
-            batch = self._staged(batch, chosen, followed)
+            batch = self._staged(batch, chosen, followed, rows)
         self._commit(batch)
+        took_s = self._elapsed() - began
+        if slow:
+            self._slow.matched(took_s)
         self._say(
             f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of {counted(len(chosen), 'segment', ',')}, "
-            f"{counted(len(followed), 'subscription', ',')}, {time.monotonic() - began:.1f} s"
+            f"{counted(len(followed), 'subscription', ',')}, {took_s:.1f} s"
         )
         return batch
 
@@ -111,7 +156,7 @@ class Matcher:
         """Reads the manifests that are new since the last time."""
         written = self._matches.all(known=self._written)
         for batch in written:
-            if not is_match_id(batch.id):
+            if match_span(batch.id) is None:
                 path = self._lake.path(self._matches.name, "_batches", f"{batch.id}.json")
                 raise ConfigurationError(f"{path}: not a batch of matches, whose names are numbers; remove it")
             self._written[batch.id] = batch
@@ -155,7 +200,8 @@ class Matcher:
         batch = self._batch(caught_up=[_version(one.record) for one in new])
         earlier = [ChosenSegment(segment, False) for segment in self._order.done]
         if earlier:
-            batch = self._staged(batch, earlier, new)
+            found = self._in_driver(earlier, new)
+            batch = self._staged(batch, earlier, new, None if found is None or found.left else found.rows)
         self._commit(batch)
         self._say(f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of earlier segments")
 
@@ -171,35 +217,36 @@ class Matcher:
         return self._written[batch.id] if rows else None
 
     def _staged(
-        self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
+        self,
+        batch: TableBatch,
+        chosen: Sequence[ChosenSegment],
+        followed: Sequence[FollowedSubscription],
+        rows: list[MatchRow] | None,
     ) -> TableBatch:
-        """Writes the matches in some segments; the batch does not count yet."""
-        rows = self._in_driver(chosen, followed)
+        """Writes the matches in some segments; the batch does not count yet. rows: None: Spark has to find them."""
         if rows is None:
             return self._staged_by_spark(batch, chosen, followed)
         others, outcomes = compare_rows(rows, self._ahead.to_compare(batch.segments, followed))
         return self._matches.stage_rows(match_table(others), msgspec.structs.replace(batch, compared=dict(outcomes)))
 
-    def _in_driver(
-        self, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
-    ) -> list[MatchRow] | None:
-        """MATCH of some segments. None if they have too many records, or others that Spark has to match."""
+    def _in_driver(self, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]) -> _InDriver | None:
+        """MATCH of some segments, without gateways that Spark has to match. None if they have too many records."""
         late = {one.segment: one.late for one in chosen}
-        live = self._live(late.keys())
-        columns = (*RECORD, "segment")
-        records = self._bronze.few_rows(live, columns, rows_max=self._few_records, members_max=FEW_QUADS)
+        rows_max = self._few_records * min(SHAPES_MAX, len({one.query.shape for one in followed}))
+        records = self._bronze.few_rows(
+            self._live(late.keys()), (*RECORD, "segment"), rows_max=rows_max, members_max=rows_max * QUADS_A_RECORD
+        )
         if records is None:
             return None
-        found = SingleMatches(followed, self._descriptions.of)
-        try:
-            return [
-                row
-                for is_late in sorted(set(late.values()))
-                for row in found.rows((one for one in records if late.get(one["segment"]) is is_late), late=is_late)
-            ]
-        except LeftToSparkError as error:
-            self._tell_once(f"some batches are matched on Spark, which takes longer: {error}")
-            return None
+        found = SingleMatches(followed, self._descriptions.of, rows_max * PAIRS_A_RECORD)
+        for one in records:
+            is_late = late.get(one["segment"])
+            if is_late is not None:
+                found.take(one, late=is_late)
+        rows = found.rows()
+        for reason in found.left.values():
+            self._tell_once(f"some events are matched on Spark, which takes longer: {reason}")
+        return _InDriver(rows, found.left.keys())
 
     def _staged_by_spark(
         self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
@@ -267,22 +314,13 @@ class Matcher:
                 compared=dict(Counter(last.compared) + Counter(batch.compared)),
                 replaces=[last.id],
             )
-        self._written[batch.id] = self._matches.commit(batch)
+        self._check_lock()
+        self._written[batch.id] = self._matches.commit(batch, new=True)
         self._order.matched(batch.segments)
         self._ahead.compared(self._ahead.within(batch.segments))
         if last is not None and batch.replaces:
             self._matches.forget(last)
             del self._written[last.id]
-
-
-def is_match_id(id: str) -> bool:
-    """Whether a batch of `matches` has this id: 12 digits, of which the last one is never reached."""
-    return len(id) == 12 and id.isascii() and id.isdigit() and id != "9" * 12
-
-
-def following_id(ids: Iterable[str]) -> str:
-    """The id of the next batch."""
-    return f"{1 + max(map(int, ids), default=0):012d}"
 
 
 def _version(record: SubscriptionRecord) -> str:

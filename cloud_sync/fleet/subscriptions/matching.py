@@ -17,6 +17,9 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecor
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+SHAPES_TOGETHER = 10
+"""Shapes that one job of Spark matches. Planning takes more time and memory than in proportion to them: the plan of 100
+exceeded 2 GB."""
 EVENT_KEY = ("gw", "epoch", "seq", "change", "graph")
 _SAME = ("ts", "trusted", "late", "request")
 _ONE_A_MATCH = ("subscription", "version", *EVENT_KEY)
@@ -38,14 +41,22 @@ def matches(events: DataFrame, followed: Sequence[FollowedSubscription]) -> Iter
     """
     queries = {one.query.shape: one.query for one in followed}
     found = candidates(events, entries(followed)).persist()
+    parts: list[DataFrame] = []
     try:
         # A plan costs the driver more than a look at which shapes have candidates.
-        shapes = [row["shape"] for row in found.select("shape").distinct().collect()]
-        rows = [_rows(found, queries[shape]) for shape in sorted(shapes)]
-        none = no_rows(events.sparkSession, MATCHES)
-        yield reduce(lambda one, other: one.unionByName(other), rows) if rows else none
+        shapes = sorted(row["shape"] for row in found.select("shape").distinct().collect())
+        for first in range(0, len(shapes), SHAPES_TOGETHER):
+            together = shapes[first : first + SHAPES_TOGETHER]
+            part = _union([_rows(found, queries[shape]) for shape in together])
+            # A checkpoint's frame has no plan. If an executor is lost, so are its rows, and the batch fails.
+            parts.append(part if len(shapes) <= SHAPES_TOGETHER else part.localCheckpoint())
+        yield _union(parts) if parts else no_rows(events.sparkSession, MATCHES)
     finally:
         found.unpersist()
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def _rows(found: DataFrame, query: FleetQuery) -> DataFrame:

@@ -270,12 +270,15 @@ class SubscriptionRegistry:
         _checked(name)
         with self._exclusive():
             for _ in range(_ATTEMPTS):
-                mark = self._mark(name)
+                mark = self._lake.mark(*_FOLDER, f"{name}.json")
                 found = self._read(name)
                 if isinstance(found, BrokenRecord):
                     raise ConfigurationError(found.reason)
                 record = change(found)
-                if record == found or self._write(record, mark):
+                if record == found:
+                    return record
+                data = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+                if self._lake.write_if(data, mark, *_FOLDER, f"{name}.json") is not None:
                     return record
         raise UpstreamError(f"subscription {name!r}: others are changing it; run the command again")
 
@@ -302,32 +305,6 @@ class SubscriptionRegistry:
         finally:
             lock.release()
 
-    def _mark(self, name: str) -> str | None:
-        """The ETag of a record's object; empty where there are none; None if there is no record."""
-        if self._lake.local:
-            return ""
-        try:
-            return str(self._lake.fs.info(self._path(name), refresh=True).get("ETag", ""))
-        except FileNotFoundError:
-            return None
-
-    def _write(self, record: SubscriptionRecord, mark: str | None) -> bool:
-        """Writes a record atomically. False: it has changed since `mark` was read."""
-        data = msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
-        if mark == "":
-            self._lake.write(data, *_FOLDER, f"{record.id}.json")
-            return True
-        condition: dict[str, str] = {"mode": "create"} if mark is None else {"IfMatch": mark}
-        try:
-            self._lake.fs.pipe_file(self._path(record.id), data, **condition)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if _refused_by_condition(error):
-                return False
-            raise
-        return True
-
 
 def _checked(name: str) -> str:
     if not _ID.fullmatch(name):
@@ -347,9 +324,3 @@ def _check_texts(query: str | None, deliver: Sequence[Sink]) -> None:
     for sink in deliver:
         if isinstance(sink, UpdateSink):
             parse_update(sink.update)
-
-
-def _refused_by_condition(error: OSError) -> bool:
-    """Whether S3 refused a conditional PUT (412), or another one was under way (409)."""
-    said = getattr(error.__cause__, "response", {})
-    return said.get("Error", {}).get("Code") in ("PreconditionFailed", "ConditionalRequestConflict")

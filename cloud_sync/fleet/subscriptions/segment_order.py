@@ -81,14 +81,20 @@ class SegmentOrder:
         """The number of segments that are not matched yet."""
         return sum(map(len, self._waiting.values()))
 
-    def following(self, age_s: Callable[[str], float], wait_s: float, limit: int) -> list[ChosenSegment]:
-        """The segments to match next, for each gateway in order.
+    def following(
+        self,
+        age_s: Callable[[str], float],
+        wait_s: float,
+        limit: int,
+        of: Callable[[str], bool] = lambda gateway: True,
+    ) -> list[ChosenSegment]:
+        """The segments to match next, for each gateway in order. of: whether to take those of a gateway.
 
         age_s: seconds since a segment landed. It is asked only for segments behind a hole.
         wait_s: how long such a segment waits for the missing ones.
         limit: upper bound for their number, shared fairly by the gateways.
         """
-        ready = [self._of_gateway(gateway, age_s, wait_s, limit) for gateway in sorted(self._waiting)]
+        ready = [self._of_gateway(gateway, age_s, wait_s, limit) for gateway in sorted(self._waiting) if of(gateway)]
         share = max(1, limit // max(1, sum(map(bool, ready))))
         chosen = [one for of_gateway in ready for one in of_gateway[:share]]
         return chosen[:limit]

@@ -8,6 +8,7 @@ Segments that cannot be read completely are left out and reported; the stream co
 from __future__ import annotations
 
 import argparse
+import contextlib
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,7 @@ from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
-from lamplighter.cloud_sync.fleet.tables.few_segments import segment_rows
+from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import counted
@@ -97,7 +98,7 @@ class Ingest:
         """Writes a batch with the segments of these lines. None if they have nothing new."""
         frame = records(lines)
         staged = self.bronze.stage(frame, TableBatch(id=name, files=[], rows=0))
-        rows = self._segments(frame.sparkSession, staged)
+        rows = segment_rows(self.bronze, staged)
         others = self._segments_of_others(name)
         refused = [Refused(segment, why) for segment, row in rows.items() if (why := _wrong(segment, row)) is not None]
         # Of a forgotten gateway nothing is written, not even a name.
@@ -118,7 +119,7 @@ class Ingest:
                 rows=staged.rows,
                 segments=new,
                 refused=refused,
-                quads_max=max((row["quads_max"] for row in rows.values()), default=0),
+                quads_max=max((row.quads_max for row in rows.values()), default=0),
             )
         )
         others.update(new)
@@ -130,30 +131,6 @@ class Ingest:
         if self._known is None:
             self._known = {segment for one in self.bronze.all() if one.id != name for segment in one.segments}
         return self._known
-
-    def _segments(self, spark: SparkSession, staged: TableBatch) -> dict[str, Any]:
-        """The rows of each segment, counted and summarised."""
-        few = segment_rows(self.bronze, staged)
-        if few is not None:
-            return few
-        from pyspark.sql import functions as F
-
-        found = (
-            self.bronze.open(spark, staged.files)
-            .groupBy("segment")
-            .agg(
-                F.count("gw").alias("records"),
-                F.count(F.lit(1)).alias("lines"),
-                F.min("seq").alias("first"),
-                F.max("seq").alias("last"),
-                F.min("epoch").alias("epoch"),
-                F.max("epoch").alias("newest"),
-                F.min("gw").alias("gw"),
-                F.max("gw").alias("other"),
-                F.max(quad_count("a") + quad_count("k")).alias("quads_max"),
-            )
-        )
-        return {row["segment"]: row for row in found.collect()}
 
 
 def unread(lake: Lake) -> list[str]:
@@ -202,20 +179,20 @@ def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:
     return frame.where(~F.col("segment").isin(*segments))
 
 
-def _wrong(segment: str, row: Any) -> str | None:
+def _wrong(segment: str, rows: SegmentRows) -> str | None:
     """Why a segment's rows do not match its name. The collector has checked the checksums of lines."""
     folder, _, text = segment.rpartition("/")
     name: SegmentName | None = segment_name(text)
     if name is None or name.last is None:
         return "its name is not that of a sealed segment"
-    if row["records"] < row["lines"]:
-        return f"{row['lines'] - row['records']} lines are no records of version {VERSION}"
-    if (row["gw"], row["other"]) != (folder, folder):
-        return f"it has records of {row['gw']}"
-    if (row["epoch"], row["newest"]) != (name.epoch, name.epoch):
-        return f"it has records of epoch {row['epoch']}"
-    if (row["first"], row["last"], row["lines"]) != (name.first, name.last, name.last - name.first + 1):
-        return f"it has {counted(row['lines'], 'record')}, {row['first']} to {row['last']}"
+    if rows.records < rows.lines:
+        return f"{rows.lines - rows.records} lines are no records of version {VERSION}"
+    if others := sorted(rows.gateways - {folder}):
+        return f"it has records of {others[0]}"
+    if epochs := sorted(rows.epochs - {name.epoch}):
+        return f"it has records of epoch {epochs[0]}"
+    if (rows.first, rows.last, rows.lines) != (name.first, name.last, name.last - name.first + 1):
+        return f"it has {counted(rows.lines, 'record')}, {rows.first} to {rows.last}"
     return None
 
 
@@ -248,6 +225,7 @@ def ingest(
         .json(lake.spark("segments"))
     )
     lines = lines.select("*", "_metadata")
+    _remove_unbegun_checkpoint(lake)
     run = _run_name(lake)
 
     def write(batch: DataFrame, number: int) -> None:
@@ -261,6 +239,14 @@ def ingest(
     if continuous_s is None:
         return query.trigger(availableNow=True).start()
     return query.trigger(processingTime=f"{int(continuous_s * 1000)} milliseconds").start()
+
+
+def _remove_unbegun_checkpoint(lake: Lake) -> None:
+    """Removes the checkpoint of a stream that was killed before its first batch. Spark never begins if there is an
+    unfinished file of it (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). No batch can be of that checkpoint."""
+    if not any(name.isdecimal() for name in lake.names("checkpoint", "ingest", "offsets")):
+        with contextlib.suppress(FileNotFoundError):
+            lake.fs.rm(lake.path("checkpoint", "ingest"), recursive=True)
 
 
 def _run_name(lake: Lake) -> str:

@@ -17,6 +17,7 @@ from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch, locks, 
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
+from lamplighter.cloud_sync.fleet.tables.merged_matches import merge_matches
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.engine.tables import counted
 
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 ROWS_PER_FILE = 2_000_000
 
 
-def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> None:
-    """Brings silver up to date, then merges each table into one batch. No other process may write or read.
+def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda line: None) -> bool:
+    """Brings silver up to date, then merges each table into one batch, and matches into few. False: some files of
+    matches cannot be read; say has told which.
 
-    Matches keep their batches, because the cursors of delivery name them.
+    No other process may write or read.
     """
     Silver(spark, lake, say).update()
     done: dict[str, TableBatch | None] = {"bronze": _compacted(spark, table(lake, "bronze"), None)}
@@ -38,8 +40,12 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
         source = done["facts" if name == "streams" else "bronze"]
         done[name] = _compacted(spark, table(lake, name), None if source is None else [source.id])
         say(f"{name}: {counted(sum(len(batch.files) for batch in table(lake, name).live()), 'file')}")
+    unreadable = merge_matches(table(lake, "matches"))
+    for line in unreadable:
+        say(line)
     for name in SCHEMAS:
         table(lake, name).sweep()
+    return not unreadable
 
 
 def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None) -> TableBatch | None:
@@ -80,8 +86,7 @@ def add_commands(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     lake = Lake.existing(arguments.lake)
-    # The leftovers of `matches` are removed too.
     with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY):
         spark = session.of_arguments(arguments, "compact")
-        compact(spark, lake, lambda line: print(line, file=sys.stderr, flush=True))
-    return 0
+        whole = compact(spark, lake, lambda line: print(line, file=sys.stderr, flush=True))
+    return 0 if whole else 1

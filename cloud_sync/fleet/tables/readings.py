@@ -192,14 +192,11 @@ def commands(bronze: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     commits = bronze.where((F.col("type") == "commit") & ~F.col("cause_kind").eqNullSafe(RESTORE))
-    found = [
-        commits.where(_has(name, v.HAS_STATUS))
-        .select(*_CARRIED, F.lit(name == "a").alias("changed"), F.inline(name))
-        .where(F.col("p") == term(v.HAS_STATUS))
-        for name in ("a", "k")
-    ]
+    parts = F.array(*(F.struct(F.lit(name == "a").alias("changed"), F.col(name).alias("quads")) for name in ("a", "k")))
     return (
-        found[0]
-        .unionByName(found[1])
+        commits.where(_has("a", v.HAS_STATUS) | _has("k", v.HAS_STATUS))
+        .select(*_CARRIED, F.inline(parts))
+        .select(*_CARRIED, "changed", F.inline("quads"))
+        .where(F.col("p") == term(v.HAS_STATUS))
         .select(*_CARRIED, F.col("s").alias("subject"), F.col("o").alias("value"), "changed")
     )

@@ -4,16 +4,21 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lamplighter.cloud_sync.fleet import __main__ as command
 from lamplighter.cloud_sync.fleet.__main__ import main
+from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.session import session
 from lamplighter.engine.errors import ConfigurationError
 from tests.support import odd_gateway
 from tests.support.components import require_module
 from tests.support.small_lake import write_segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
@@ -126,3 +131,28 @@ def test_the_commands_are_declared_without_libraries_that_only_some_of_them_need
         "print([name for name in heavy if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("how", ["SPARK_REMOTE", "--master", "--conf"])
+def test_spark_connect_is_refused(
+    landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    require_module("pyspark")
+    url = "sc://127.0.0.1:15002"
+    words = {"--master": ["--master", url], "--conf": ["--conf", f"spark.remote={url}"]}.get(how, [])
+    if how == "SPARK_REMOTE":
+        monkeypatch.setenv(how, url)
+    assert main(["ingest", str(landed), *words]) == 2
+    assert f"Spark Connect ({url}) is not supported" in (line := said(capsys))
+    assert "unset SPARK_REMOTE" in line
+
+
+def test_a_lake_without_a_file_system_of_spark_is_said(
+    spark: "SparkSession", landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of the lake are here, and Spark looks for them in a bucket."""
+    monkeypatch.setattr(Lake, "spark", lambda self, *parts: "/".join(("s3a://fleet/lake", *parts)))
+    assert main(["ingest", str(landed)]) == 2
+    line = said(capsys)
+    assert "Spark has no file system for it (org.apache.hadoop.fs.s3a.S3AFileSystem); add its jars" in line
+    assert str(landed) in line

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamplighter.cloud_sync.destinations import Destination, destination
-from lamplighter.cloud_sync.fleet.delivery.match_table import BATCH_DIGITS, ChunkBounds
+from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
 from lamplighter.cloud_sync.fleet.delivery.sinks.base import SinkThreads, secret
+from lamplighter.cloud_sync.fleet.lake.match_batches import BATCH_DIGITS
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
 from lamplighter.engine.errors import ConfigurationError
 

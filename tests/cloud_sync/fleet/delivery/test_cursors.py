@@ -2,13 +2,16 @@
 
 import zlib
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import msgspec
 import pytest
 
 from lamplighter.cloud_sync.fleet.delivery.cursors import CURSORS, Cursors, SinkCursor
 from lamplighter.cloud_sync.fleet.delivery.notifications import START, MatchPosition
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
 
 PLACE = MatchPosition("000000000007", 3)
 
@@ -83,7 +86,7 @@ def test_moves_wait_and_failed_writes_are_repeated(lake: Lake, monkeypatch: pyte
     cursors = Cursors(lake)
     cursor = cursors.begin("hot", "files", whole=False)
     assert kept(cursors)
-    cursors.move(cursor, PLACE)
+    cursors.move(cursor.at(PLACE))
     assert not kept(cursors)
     assert kept(cursors, moved=True)
     cursors.set(cursor)
@@ -123,3 +126,69 @@ def test_a_huge_file_is_not_read_whole(lake: Lake, monkeypatch: pytest.MonkeyPat
     kept(cursors)
     monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.cursors.CURSORS_BYTES_MAX", 20)
     assert Cursors(lake).all() == []
+
+
+# --- on object storage, where a lock is a lease
+
+
+@pytest.fixture
+def bucket(s3: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake in a bucket of a real S3 server."""
+    monkeypatch.setitem(fsspec.config.conf, "s3", s3)
+    return Lake(f"s3://fleet/{tmp_path.name}")
+
+
+def moved(cursors: Cursors, position: MatchPosition) -> None:
+    cursors.set(SinkCursor(subscription="hot", sink="files", position=position))
+    kept(cursors)
+
+
+def test_a_process_that_lost_its_lease_moves_no_cursor_back(bucket: Lake) -> None:
+    """It wakes up after another one has begun: before that one has written anything, and later."""
+    older = Cursors(bucket, lease=1)
+    moved(older, PLACE)
+    newer = Cursors(bucket, lease=2)
+    assert [one.position for one in newer.all()] == [PLACE]
+    with pytest.raises(LockLostError, match=r"cursors\.json: another process delivers now"):
+        moved(older, MatchPosition("000000000003"))
+    later = MatchPosition("000000000009", 1)
+    moved(newer, later)
+    moved(newer, later)
+    with pytest.raises(LockLostError):
+        moved(older, MatchPosition("000000000003"))
+    assert [one.position for one in Cursors(bucket, lease=3).all()] == [later]
+    with pytest.raises(LockLostError):
+        Cursors(bucket, lease=2)
+
+
+def test_a_write_between_reading_and_claiming_is_not_lost(bucket: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = Cursors(bucket, lease=1)
+    mark = Lake.mark
+    late = [lambda: moved(older, PLACE)]
+
+    def marked(self: Lake, *parts: str) -> str | None:
+        found = mark(self, *parts)
+        if late:
+            late.pop()()
+        return found
+
+    monkeypatch.setattr(Lake, "mark", marked)
+    assert [one.position for one in Cursors(bucket, lease=2).all()] == [PLACE]
+
+
+def test_a_write_whose_answer_is_lost_is_not_taken_for_that_of_another(
+    bucket: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client repeats the request, and the server refuses it: the object is the one that it has just written."""
+    cursors = Cursors(bucket, lease=1)
+    pipe_file = bucket.fs.pipe_file
+
+    def twice(path: str, data: bytes, **options: Any) -> Any:
+        pipe_file(path, data, **options)
+        return pipe_file(path, data, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bucket.fs, "pipe_file", twice)
+        moved(cursors, PLACE)
+    moved(cursors, MatchPosition("000000000008"))
+    assert [one.position.batch for one in Cursors(bucket, lease=2).all()] == ["000000000008"]

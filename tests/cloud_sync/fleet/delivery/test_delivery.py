@@ -1,16 +1,20 @@
 """Delivery with a virtual clock: to files, and to sinks that fail as the test says."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
-from lamplighter.cloud_sync.fleet.delivery.runner import read_states
+from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
+from lamplighter.cloud_sync.fleet.delivery.runner import STATES, read_states
 from lamplighter.cloud_sync.fleet.delivery.sinks import UndeliveredError
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink, WebhookSink
+from lamplighter.cloud_sync.fleet.tables.merged_matches import merge_matches
 from lamplighter.engine.errors import UpstreamError
-from tests.cloud_sync.fleet.delivery.made_up_matches import Rig, lines, match, record, write_batch
+from tests.cloud_sync.fleet.delivery.made_up_matches import NOON, Rig, lines, match, record, write_batch
 
 HOUR = 3600.0
 
@@ -29,6 +33,7 @@ class Scripted:
         self.accepted: list[tuple[str, str, int]] = []
         self.fails: dict[str, Exception] = {}
         self.attempts: list[str] = []
+        self.delivered: list[MatchNotification] = []
 
     def __call__(self, sink):
         return ScriptedSink(self, sink.name)
@@ -47,6 +52,7 @@ class ScriptedSink:
         accepted = len(notifications) if error is None else getattr(error, "accepted", 0)
         for one in notifications[:accepted]:
             self.script.accepted.append((self.name, one.match.gw, one.match.seq))
+            self.script.delivered.append(one)
         if error is not None:
             raise error
 
@@ -239,17 +245,83 @@ async def test_paused_keeps_its_place_removed_and_replaced_do_not(lake: Lake) ->
     assert script.accepted[5] == ("two", "gw-1", 5)
 
 
-async def test_a_damaged_table_stops_nothing_but_itself_and_heals(lake: Lake) -> None:
-    script = Scripted()
-    write_batch(lake, 1, [match("hot", seq=1)])
-    path = Path(lake.path("subscriptions", "matches", "batch=000000000001", "part-0.parquet"))
+@pytest.mark.parametrize("merged", [False, True])
+async def test_damaged_files_stop_no_other_notification_and_are_delivered_later(lake: Lake, merged: bool) -> None:
+    """The file is damaged while two sinks are at different places in it, and restored after a restart."""
+    script, records = Scripted(), [record("hot", webhook("one"), webhook("two"))]
+    write_batch(lake, 1, [match("hot", seq=1), match("cold", seq=2), match("hot", seq=3)])
+    write_batch(lake, 2, [match("hot", seq=4)])
+    if merged:
+        assert merge_matches(table(lake, "matches")) == []
+    script.fails["two"] = UpstreamError("away")
+    async with Rig(lake, *records, make=script) as rig:
+        await rig.until(lambda: len(script.accepted) == 3)
+    (path,) = Path(lake.path("subscriptions", "matches")).glob("batch=*-*/*" if merged else "batch=*1/*")
     sound = path.read_bytes()
     path.write_bytes(sound[:50])
+    write_batch(lake, 3, [match("hot", seq=5)])
+    script.fails.clear()
+    script.accepted.clear()
+    async with Rig(lake, *records, make=script) as rig:
+        await rig.until(lambda: {("one", "gw-1", 5), ("two", "gw-1", 5)} <= set(script.accepted))
+        (unread,) = rig.state("hot", "two").unread
+        assert rig.state("hot", "two").state == "delivering"
+        (said,) = rig.table.damaged
+        assert path.name in said and "restore the file" in said
+        await rig.until(lambda: rig.virtual.now > NOON.timestamp() + 200)
+        rest = [one for one in script.accepted if one[0] == "two"]
+        assert rest == [("two", "gw-1", seq) for seq in ((5,) if merged else (4, 5))]
+        await rig.kill()
+    stored = json.loads(lake.fs.cat_file(lake.path(*STATES)))
+    of_one, of_two = (one["unread"] for one in stored["sinks"])
+    assert of_two == [unread]
+    assert bool(of_one) is merged, "it is within the file, and has to see that nothing is left for it"
+    path.write_bytes(sound)
+    script.accepted.clear()
+    rig = Rig(lake, *records, make=script)
+    assert await rig.delivery.once() == []
+    rig.close()
+    assert sorted(script.accepted) == [("two", "gw-1", seq) for seq in ((1, 3, 4) if merged else (1, 3))]
+    assert {one.match.late for one in script.delivered[-len(script.accepted) :]} == {True}
+    assert [one.unread for one in rig.cursors.all()] == [[], []]
+
+
+async def test_unread_matches_are_delivered_by_the_running_process_when_their_file_is_restored(lake: Lake) -> None:
+    script = Scripted()
+    for number in (1, 2, 3):
+        write_batch(lake, number, [match("hot", seq=number)])
+    path = Path(lake.path("subscriptions", "matches", "batch=000000000002", "part-0.parquet"))
+    sound = path.read_bytes()
+    path.unlink()
     async with Rig(lake, record("hot", webhook("one")), make=script) as rig:
-        await rig.until(lambda: rig.state("hot", "one").next_try)
-        assert "part-0.parquet" in rig.state("hot", "one").last_error
+        await rig.until(lambda: len(script.accepted) == 2)
+        write_batch(lake, 4, [match("hot", seq=4)])
+        await rig.until(lambda: len(script.accepted) == 3)
         path.write_bytes(sound)
-        await rig.until(lambda: script.accepted)
+        await rig.until(lambda: len(script.accepted) == 4)
+        assert [one[2] for one in script.accepted] == [1, 3, 4, 2]
+        assert rig.state("hot", "one").unread == rig.table.damaged == []
+        assert rig.state("hot", "one").delivered == 4
+
+
+async def test_what_is_passed_is_bounded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.worker.UNREAD_MAX", 2)
+    script = Scripted()
+    for number in range(1, 6):
+        write_batch(lake, number, [match("hot", seq=number)])
+    for number in (1, 2, 4):
+        Path(lake.path("subscriptions", "matches", f"batch={number:012d}", "part-0.parquet")).unlink()
+    rig = Rig(lake, record("hot", webhook("one")), make=script)
+    *files, passed, other, held = sorted(await rig.delivery.once(), key=lambda line: "sink" in line)
+    assert [number for line in files for number in ("1", "2", "4") if f"batch=00000000000{number}" in line] == [
+        "1",
+        "2",
+        "4",
+    ]
+    assert "not delivered" in passed
+    assert [other, held] == [f"subscription hot, sink one: matches of batch 00000000000{n} not read" for n in (1, 2)]
+    assert [one[2] for one in script.accepted] == [3]
+    rig.close()
 
 
 def test_states_that_are_damaged_are_none(lake: Lake) -> None:

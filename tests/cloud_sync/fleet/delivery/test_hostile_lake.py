@@ -56,9 +56,15 @@ def test_a_damaged_batch_is_named_and_delivery_continues_when_it_is_mended(
     said = capsys.readouterr().err
     assert "000000000002" in said
     assert "remove" in said
+    assert _delivered(tmp_path) == [1, 3]
+    assert main(["subscriptions", "status", lake.url]) == 1
+    told = capsys.readouterr()
+    assert "batch 000000000002 not read" in told.out
+    assert "000000000002" in told.err
     path.write_bytes(sound)
     assert main(command) == 0
     assert _delivered(tmp_path) == [1, 2, 3]
+    assert main(["subscriptions", "status", lake.url]) == 0
 
 
 @pytest.mark.parametrize("name", ["abc", "999999999999", "1", "compact-1", "\u0663" * 12])

@@ -7,7 +7,7 @@ import pytest
 from lamplighter.cloud_sync.fleet.delivery.match_table import LISTED_S, ChunkBounds, MatchTable
 from lamplighter.cloud_sync.fleet.delivery.notifications import START, MatchPosition
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.errors import UpstreamError
 from tests.cloud_sync.fleet.delivery.made_up_matches import match, write_batch
 
 MANY = ChunkBounds(1000, 10**9)
@@ -117,5 +117,5 @@ def test_damaged_files_are_named(lake: Lake) -> None:
     with pytest.raises(UpstreamError, match=r"part-0\.parquet: the matches cannot be read"):
         MatchTable(lake, lambda: 0.0).chunk("hot", START, MANY)
     Path(lake.path("subscriptions", "matches", "_batches", "000000000001.json")).write_text("{")
-    with pytest.raises(ConfigurationError, match="not a manifest"):
+    with pytest.raises(UpstreamError, match="not a manifest"):
         MatchTable(lake, lambda: 0.0).chunk("hot", START, MANY)

@@ -18,8 +18,9 @@ import pytest
 
 from lamplighter.cloud_sync.fleet.delivery.notifications import Match, MatchNotification, MatchPosition
 from lamplighter.cloud_sync.fleet.delivery.sinks import UndeliveredError, webhook
-from lamplighter.cloud_sync.fleet.delivery.sinks.webhook import WebhookNotifications, retry_after_s, signature_headers
+from lamplighter.cloud_sync.fleet.delivery.sinks.webhook import WebhookNotifications, signature_headers
 from lamplighter.cloud_sync.fleet.subscriptions.records import WebhookSink
+from lamplighter.engine.client.outward import retry_after_s
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.networks import public_refusal
 from tests.cloud_sync.fleet.delivery.made_up_matches import match
@@ -230,19 +231,20 @@ async def test_a_name_is_resolved_once_and_pinned(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
     gone_to = []
 
-    async def send(self, request, **_):
-        gone_to.append((request.url.host, request.headers["host"], request.extensions["sni_hostname"]))
+    async def connect_tcp(self, host, port, *_):
+        gone_to.append((host, port))
         raise OSError("no network here")
 
-    import httpx
+    import httpcore
 
-    monkeypatch.setattr(httpx.AsyncClient, "send", send)
+    monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect_tcp)
     sink = WebhookNotifications(WebhookSink(url="https://hooks.example.org/x"), allow_private=False, wall=lambda: NOW)
     with pytest.raises(UndeliveredError, match="no network"):
         await sink.deliver(notifications(1))
-    assert gone_to == [("8.8.8.8", "hooks.example.org", "hooks.example.org")]
+    assert gone_to == [("8.8.8.8", 443)]
     with pytest.raises(ConfigurationError, match="not a public address"):
         await sink.deliver(notifications(1))
+    await sink.close()
     assert len(gone_to) == 1
     assert asked == ["hooks.example.org"] * 2
 

@@ -21,7 +21,7 @@ def _records(lake: Lake, columns: tuple[str, ...]) -> list[dict[str, Any]]:
     bronze = table(lake, "bronze")
     found = bronze.few_rows(bronze.live(), columns, rows_max=10**6, members_max=10**7)
     assert found is not None
-    return found
+    return list(found)
 
 
 def test_the_events_and_descriptions_of_a_simulated_fleet(

@@ -12,15 +12,22 @@ import fsspec
 import pytest
 
 from lamplighter.cloud_sync.fleet.__main__ import main
-from lamplighter.cloud_sync.fleet.lake import Lake, locks
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks
+from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.subscriptions.match_rows import match_table
 from lamplighter.engine.errors import BusyError, UpstreamError
+from tests.cloud_sync.fleet.delivery.made_up_matches import match
 from tests.support import odd_gateway
 from tests.support.places import ROOT
 from tests.support.small_lake import write_segment
 
 HOLD = """
 import sys
-from lamplighter.cloud_sync.fleet.lake import Lake, locks
+from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks
+from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
+from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.subscriptions.match_rows import match_table
 with locks.writing(Lake(sys.argv[1]), "ingest", locks.BRONZE):
     print("held", flush=True)
     sys.stdin.read()
@@ -125,3 +132,43 @@ def test_a_lease_is_renewed_and_its_loss_is_said(bucket: Lake) -> None:
         bucket.fs.pipe_file(bucket.path("locks", "bronze", "000000000099.json"), b"{}")
         while any(thread.name == "lease of bronze" for thread in threading.enumerate()):
             wait.wait(0.01)
+
+
+def test_a_paused_process_finds_out_whether_it_still_has_the_lease(bucket: Lake) -> None:
+    """It looks before a step that another one must not repeat, since its thread that renews was paused too."""
+    clock, elapsed = WallClock(), WallClock()
+    hold = {"renew_s": 3600.0, "wall": clock, "elapsed": elapsed}
+    with locks.lease(bucket, "bronze", OTHER, **hold) as held:
+        held.check()
+        before = records(bucket)
+        clock.now += locks.LEASE_S + 1
+        elapsed.now += locks.LEASE_S + 1
+        held.check()  # nobody else took it, so it takes it again, under a number of its own
+        assert (held.number, records(bucket)) == (2, [*before, {**before[0], "until": clock.now + locks.LEASE_S}])
+    for is_released in (False, True):
+        lease = locks.lease(bucket, "bronze", OTHER, **hold)
+        with pytest.raises(LockLostError, match="another process has it; run the command again"), lease as held:
+            clock.now += locks.LEASE_S + 1
+            elapsed.now += locks.LEASE_S + 1
+            with locks.lease(bucket, "bronze", OTHER, wall=clock) as other:
+                assert other.number == held.number + 1
+                if not is_released:
+                    held.check()
+            held.check()
+
+
+def test_a_second_matcher_cannot_write_a_batch_that_is_there(bucket: Lake) -> None:
+    """It has lost its lease and not noticed; the files of the other one stay."""
+    matches = table(bucket, "matches")
+    batch = TableBatch(id="000000000001", files=[], rows=0)
+    row = match("hot")
+    staged = [matches.stage_rows(match_table([{**row, "seq": seq}]), batch) for seq in (1, 2)]
+    matches.commit(staged[0], new=True)
+    with pytest.raises(LockLostError, match=r"000000000001\.json: another process has written this batch"):
+        matches.commit(staged[1], new=True)
+    rows = matches.few_rows(matches.live(), ["seq"], rows_max=9, members_max=9)
+    assert rows is not None and list(rows) == [{"seq": 1}]
+    folder = "subscriptions", "matches", "batch=000000000001"
+    assert len(bucket.names(*folder)) == 2
+    matches.sweep()
+    assert [f"{folder[-1]}/{name}" for name in bucket.names(*folder)] == staged[0].files

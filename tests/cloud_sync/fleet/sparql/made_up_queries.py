@@ -8,6 +8,7 @@ from random import Random
 
 import pyoxigraph as ox
 
+from lamplighter.cloud_sync.fleet.sparql.event_store import StoredEvent
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
 from lamplighter.engine.errors import LimitExceededError, UnsupportedRequestError
 from lamplighter.engine.store.quad_store import term_text
@@ -38,6 +39,11 @@ def made_up_event(random: Random) -> MadeUpEvent:
     first = next(iter(found))
     found[first] = True
     return MadeUpEvent(random.choice(GRAPHS), tuple((*triple, new) for triple, new in found.items()))
+
+
+def stored_event(event: MadeUpEvent) -> StoredEvent:
+    new, old = ([(s, p, o) for s, p, o, is_new in event.triples if is_new is wanted] for wanted in (True, False))
+    return StoredEvent(new, old, event.graph)
 
 
 @dataclass

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lamplighter.cloud_sync.fleet.sparql import csma, osma
-from lamplighter.cloud_sync.fleet.sparql.event_store import EventStore, LeftToSparkError
+from lamplighter.cloud_sync.fleet.sparql.event_store import EventStore
 from lamplighter.cloud_sync.fleet.sparql.joined_rows import conjunction
 from lamplighter.cloud_sync.fleet.sparql.nested import nested_rows
 from lamplighter.cloud_sync.fleet.sparql.query_text import solutions_text
+from lamplighter.engine.errors import UnsupportedRequestError
 from tests.cloud_sync.fleet.sparql.made_up_queries import (
     EventOracle,
     MadeUpEvent,
     MadeUpQuery,
     made_up_event,
     made_up_queries,
+    stored_event,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 
 VARIANTS = 3
 SIZE = os.environ.get("FLEET_ORACLE", "24x60")
-"""Queries x events. FLEET_SEED chooses others; ``random`` draws a seed and prints it."""
+"""Queries x events. FLEET_SEED chooses others; ``random`` draws a seed and prints it.
+
+The full size, with a line for each three queries: ``FLEET_ORACLE=201x10000 pytest -s`` with this file.
+"""
 
 Solutions = dict[tuple[int, int], Counter[tuple[str | None, ...]]]
 """(number of the event, number of the query) -> its rows."""
@@ -57,20 +62,27 @@ def test_all_plans_have_the_solutions_of_oxigraph(spark: SparkSession) -> None:
             for variant, query in enumerate(queries)
             if (rows := oracle.rows(query))
         }
-        frame = _frame(spark, events, queries)
+        frame = _frame(spark, events, queries).persist()
         if conjunction(queries[0].query.tree) is not None:
             _compare("nested", _rows(nested_rows(frame, queries[0].query)), expected, queries, events)
         _compare("osma", _rows(osma.solutions(frame, queries[0].query)), expected, queries, events)
-        _compare("store", _in_stores(events, queries, expected), expected, queries, events)
+        _compare("store", _in_store(events, queries, expected), expected, queries, events)
         variant = random.randrange(VARIANTS)
         quads = frame.where(f"variant = {variant}").selectExpr("event", "variant", "graph", "inline(triples)")
-        joined = csma.solutions(quads, queries[variant].query, ["event", "variant", "graph"])
         one = {key: rows for key, rows in expected.items() if key[1] == variant}
-        _compare("csma", _rows(joined), one, queries, events)
+        try:
+            joined = csma.solutions(quads, queries[variant].query, ["event", "variant", "graph"])
+        except UnsupportedRequestError:
+            refused["csma"] += 1
+        else:
+            _compare("csma", _rows(joined), one, queries, events)
+        frame.unpersist()
         compared += len(queries) * len(events)
         matched += len(expected)
-    print(f"{compared} pairs of query and event, {matched} matches, refused: {dict(refused)}")
+        print(f"{compared:,} pairs of query and event, {matched:,} matches", flush=True)
+    print(f"refused: {dict(refused)}")
     assert matched > compared / 50
+    assert refused["csma"] < count / VARIANTS / 2
 
 
 def _compare(
@@ -82,20 +94,15 @@ def _compare(
         assert found.get(key) == expected.get(key), f"{plan}, {text}, {events[number]}"
 
 
-def _in_stores(events: list[MadeUpEvent], queries: list[MadeUpQuery], expected: Solutions) -> Solutions:
+def _in_store(events: list[MadeUpEvent], queries: list[MadeUpQuery], expected: Solutions) -> Solutions:
     """What the driver finds, and what is expected where it leaves an event to Spark."""
     found: Solutions = {}
-    texts = [solutions_text(query.query) for query in queries]
-    for number, event in enumerate(events):
-        new, old = ([triple[:3] for triple in event.triples if triple[3] is is_new] for is_new in (True, False))
-        store = EventStore(new, old, event.graph)
-        for variant, (text, query) in enumerate(zip(texts, queries, strict=True)):
-            try:
-                rows = Counter(store.rows(text, query.query.constants))
-            except LeftToSparkError:
-                rows = expected.get((number, variant), Counter())
-            if rows:
-                found[number, variant] = rows
+    for variant, query in enumerate(queries):
+        store = EventStore(dict(enumerate(map(stored_event, events))))
+        rows = store.rows(solutions_text(query.query), query.query.constants, range(len(events)))
+        found |= {(number, variant): Counter(some) for number, some in rows.items()}
+        keys = ((number, variant) for number in store.left)
+        found |= {key: expected[key] for key in keys if key in expected}
     return found
 
 

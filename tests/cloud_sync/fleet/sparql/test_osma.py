@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions
 
+from benchmarks.fleet_workload import chain_query, chains
+from lamplighter.cloud_sync.fleet.events.events import events
+from lamplighter.cloud_sync.fleet.session import DEFAULTS
 from lamplighter.cloud_sync.fleet.sparql import csma, joined_rows, nested, osma
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
+from lamplighter.engine.errors import UnsupportedRequestError
 from tests.cloud_sync.fleet.sparql.made_up_queries import EventOracle, MadeUpEvent, MadeUpQuery
 
 if TYPE_CHECKING:
@@ -87,6 +93,32 @@ def test_the_plan_agrees_with_oxigraph(spark: SparkSession, case: str) -> None:
         assert expected or case.endswith(("no match", "another name")) or event is DEFAULT
 
 
+@pytest.mark.parametrize(
+    ("where", "rows_of_new"),
+    [
+        ("{ ?s <urn:r> ?o OPTIONAL { <urn:c> <urn:q> 2 } }", 0),
+        ("{ ?s <urn:r> ?o OPTIONAL { ?s <urn:q> 2 } }", 0),
+        ("{ ?s <urn:r> ?o OPTIONAL { { <urn:a> <urn:p> <urn:b> } UNION { <urn:c> <urn:q> 2 } } }", 2),
+        ("{ ?s <urn:r> ?o OPTIONAL { { ?s <urn:q> 1 } UNION { ?s <urn:q> 2 } UNION { <urn:a> <urn:p> <urn:b> } } }", 2),
+        ("{ ?s <urn:r> ?o OPTIONAL { <urn:c> <urn:q> 2 VALUES ?v { UNDEF } } }", 0),
+        ("{ ?s <urn:r> ?o OPTIONAL { <urn:c> <urn:q> 2 VALUES ?v { UNDEF 1 } } }", 2),
+        ("{ ?s <urn:q> ?v OPTIONAL { <urn:c> <urn:q> 2 } }", 1),
+    ],
+)
+def test_an_optional_that_binds_nothing_more_is_no_new_solution(
+    spark: SparkSession, where: str, rows_of_new: int
+) -> None:
+    text = f"SELECT * {where}"
+    expected = sorted(EventOracle(NAMED).rows(MadeUpQuery(fleet_query(text), text)).elements(), key=str)
+    assert rows(spark, NAMED, text, ["osma"]) == [expected]
+    assert len(expected) == rows_of_new
+
+
+def test_such_an_optional_is_refused_by_the_plan_of_joins(spark: SparkSession) -> None:
+    with pytest.raises(UnsupportedRequestError, match="bind nothing more"):
+        rows(spark, NAMED, "SELECT * { ?s <urn:r> ?o OPTIONAL { ?s <urn:q> 2 } }", ["csma"])
+
+
 def test_ask_and_unbound_projections(spark: SparkSession) -> None:
     assert rows(spark, NAMED, "ASK { ?s <urn:p> <urn:b> }") == [[()], [()]]
     assert (
@@ -161,3 +193,25 @@ def test_which_queries_go_without_lambdas() -> None:
     assert not taken("{ ?s ?p ?o } UNION { ?o ?p ?s }")
     assert not taken("?s ?p ?o VALUES ?o { 1 UNDEF }")
     assert not taken("?s ?p ?o BIND(?o AS ?x) ?x ?q ?v")
+
+
+@pytest.mark.parametrize("deleted", (False, True))
+def test_the_code_of_a_plan_is_small_enough_to_be_compiled(spark: SparkSession, deleted: bool) -> None:
+    """HotSpot interprets larger methods, so Spark would evaluate the plan operator by operator."""
+    query = fleet_query(chain_query())
+    found = events(chains(spark, 1), deleted=deleted)
+    constants = functions.array(*map(functions.lit, query.constants))
+    jvm, plans = spark._jvm, [found, osma.solutions(found.withColumn("constants", constants), query)]  # type: ignore[attr-defined]
+    generated = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(name) for name in generated}
+    try:
+        for name, value in generated.items():
+            spark.conf.set(name, value)
+        executed = [plan._jdf.queryExecution().executedPlan() for plan in plans]  # type: ignore[operator]
+        texts = [jvm.org.apache.spark.sql.execution.debug.package.codegenString(plan) for plan in executed]
+    finally:
+        for name, old in before.items():
+            spark.conf.set(name, str(old))
+    for text in texts:
+        sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", text)]
+        assert sizes and max(sizes) < int(DEFAULTS["spark.sql.codegen.hugeMethodLimit"])

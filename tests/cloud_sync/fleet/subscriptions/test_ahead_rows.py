@@ -13,11 +13,10 @@ import pytest
 
 from lamplighter.cloud_sync.ahead import AheadNotification, line
 from lamplighter.cloud_sync.destinations import LocalFolder
-from lamplighter.cloud_sync.fleet.events.completion import FEW_RECORDS
 from lamplighter.cloud_sync.fleet.lake.batches import compared
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
-from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
+from lamplighter.cloud_sync.fleet.subscriptions.matcher import FEW_RECORDS, Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.push import PUSHED, PushedOrder, order_version
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
 from lamplighter.engine import Engine

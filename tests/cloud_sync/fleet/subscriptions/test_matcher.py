@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from lamplighter.cloud_sync.fleet.events.completion import FEW_RECORDS
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subscriptions.matcher import Matcher
+from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
+from lamplighter.cloud_sync.fleet.subscriptions import matcher, matching
+from lamplighter.cloud_sync.fleet.subscriptions.matcher import FEW_RECORDS, Matcher
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.tables.bronze import await_end, ingest
 from lamplighter.engine.change_log import Record
@@ -65,18 +67,23 @@ def _rows_of(row: Any) -> tuple[Row, ...]:
 
 
 @pytest.fixture
-def site(spark: "SparkSession", tmp_path: Path, request: pytest.FixtureRequest) -> _Site:
+def site(
+    spark: "SparkSession", tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> _Site:
     """Batches are matched in the driver, or where the parameter says."""
-    few_records = {"on Spark": 0, "in the driver": FEW_RECORDS}[getattr(request, "param", "in the driver")]
-    return _Site(spark, tmp_path, few_records)
+    where = getattr(request, "param", "in the driver")
+    if where.endswith("two shapes at a time"):
+        monkeypatch.setattr(matching, "SHAPES_TOGETHER", 2)
+    return _Site(spark, tmp_path, FEW_RECORDS if where == "in the driver" else 0)
 
 
 BOTH_WAYS = pytest.mark.parametrize("site", ["on Spark", "in the driver"], indirect=True)
 
 
-@BOTH_WAYS
+@pytest.mark.parametrize("site", ["on Spark", "on Spark, two shapes at a time", "in the driver"], indirect=True)
 def test_every_matching_event_is_matched_once_in_order_and_nothing_else(site: _Site) -> None:
     """Segments of three gateways arrive in any order; the matcher starts again in between."""
+    assert len({fleet_query(query).shape for query in QUERIES.values()}) > 2
     draw = random.Random(11)
     records = {gateway: random_commits(draw, gateway, 24) for gateway in ("gw-1", "gw-2", "gw-3")}
     arriving = [segment for of_gateway in records.values() for segment in in_segments(draw, of_gateway)]
@@ -108,11 +115,11 @@ def test_a_crash_before_or_behind_a_write_neither_loses_nor_repeats_a_match(
     crashes: Iterator[str | None] = iter(["before", "behind", None, "before", "before", "behind"])
     commit_batch = Batches.commit
 
-    def crashing(self: Batches, batch: TableBatch) -> TableBatch:
+    def crashing(self: Batches, batch: TableBatch, *, new: bool = False) -> TableBatch:
         crash = next(crashes, None) if self.name.endswith("matches") else None
         if crash == "before":
             raise KeyboardInterrupt
-        done = commit_batch(self, batch)
+        done = commit_batch(self, batch, new=new)
         if crash == "behind":
             raise KeyboardInterrupt
         return done
@@ -233,3 +240,72 @@ def test_an_idle_matcher_does_not_pile_up_manifests(site: _Site) -> None:
     (only,) = table(site.lake, "matches").all()
     assert len(only.segments) == 6 and only.id == "000000000006"
     assert site.matcher().advance() is None, "all of them are matched, also for a matcher that starts again"
+
+
+def test_one_gateway_with_odd_terms_does_not_slow_down_the_others(site: _Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver cannot match its events. Spark does, in their order, and not more often than its time allows."""
+    site.registry.add("everything", QUERIES["everything"])
+    now = [0.0]
+    matcher = Matcher(
+        site.spark, site.lake, say=site.said.append, spark_pauses=9.0, elapsed=lambda: now[0], order_wait_s=AT_ONCE
+    )
+    odd = [_with_odd_term(commit(seq, a=":s1 :value 1 .", gw="gw-1")) for seq in range(1, 5)]
+    plain = random_commits(random.Random(17), "gw-2", 4)
+
+    def following(number: int) -> list[tuple[str, int]]:
+        site.land([odd[number]])
+        site.land([plain[number]])
+        had = len(site.matches())
+        while matcher.advance() is not None:
+            pass
+        return sorted({(row["gw"], row["seq"]) for row in site.matches()[had:]})
+
+    seconds = iter([0.0, 2.0, 0.0])
+    staged = matcher._staged_by_spark
+
+    def timed(*args: Any) -> TableBatch:
+        now[0] += next(seconds)
+        return staged(*args)
+
+    monkeypatch.setattr(matcher, "_staged_by_spark", timed)
+    assert following(0) == [("gw-1", 1), ("gw-2", 1)], "at first Spark has time, which took none by this clock"
+    assert following(1) == [("gw-1", 2), ("gw-2", 2)]
+    assert following(2) == [("gw-2", 3)], "Spark has taken 2 s, so it has to wait for 18 s"
+    assert matcher.waiting == 1
+    now[0] += 17.9
+    assert matcher.advance() is None
+    now[0] += 0.2
+    assert following(3) == [("gw-1", 3), ("gw-1", 4), ("gw-2", 4)]
+    found = site.matches()
+    assert {row["rows"][0][1] for row in found if row["gw"] == "gw-1"} == {ODD}
+    assert [row["seq"] for row in found if row["gw"] == "gw-1"] == [1, 2, 3, 4]
+    assert _found([row for row in found if row["gw"] == "gw-2"]) == expected_matches(plain, ["everything"])
+    assert sum("are matched on Spark, which takes longer" in line for line in site.said) == 1
+
+
+ODD = '"01"^^<http://www.w3.org/2001/XMLSchema#integer>'
+
+
+def _with_odd_term(record: Record) -> Record:
+    """A record that no gateway writes: the store would have written the number in another way."""
+    (quad,) = record.a
+    return msgspec.structs.replace(record, a=(quad._replace(o=ODD),))
+
+
+def test_batches_of_a_stream_that_is_behind_stay_in_the_driver(site: _Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Spark, a batch would take so long that the next one were no shorter."""
+
+    def on_spark(*_: object) -> None:
+        raise AssertionError("on Spark")
+
+    monkeypatch.setattr(matcher, "matches", on_spark)
+    records = random_commits(random.Random(14), "gw-1", 20)
+    for name, query in QUERIES.items():
+        site.registry.add(name, query)
+    site.land(records)
+    site.few_records = 1
+    with pytest.raises(AssertionError, match="on Spark"):
+        site.matcher().advance()
+    site.few_records = 10
+    site.matcher().advance()
+    assert _found(site.matches()) == expected_matches(records)

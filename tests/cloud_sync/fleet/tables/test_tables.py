@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
-from lamplighter.cloud_sync.fleet.tables import bronze, export, few_segments, terms
+from lamplighter.cloud_sync.fleet.tables import bronze, export, terms
 from lamplighter.cloud_sync.fleet.tables.compact import compact
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, nquads, write_lines
@@ -182,11 +182,7 @@ def test_work_that_breaks_off_goes_on_to_the_same_tables(
         assert differences(rows_of(spark, broken, name), expected) == ([], []), name
 
 
-@pytest.mark.parametrize("rows_max", [0, few_segments.ROWS_MAX], ids=["on Spark", "in the driver"])
-def test_segments_that_cannot_be_read_are_named_and_the_stream_goes_on(
-    spark: SparkSession, tmp_path: Path, rows_max: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(few_segments, "ROWS_MAX", rows_max)
+def test_segments_that_cannot_be_read_are_named_and_the_stream_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     [first, *_] = odd_gateway.segments()
     good = write_segment(tmp_path / "segments" / "gw-good", renamed(first, "gw-good"))
@@ -224,6 +220,15 @@ def test_a_lost_checkpoint_makes_no_record_count_twice(spark: SparkSession, tmp_
     write_segment(tmp_path / "segments" / odd_gateway.NAME, second)
     bronze.await_end(bronze.ingest(spark, lake))
     assert sorted(row["seq"] for row in of_lake(lake, "bronze")) == [record.seq for record in (*first, *second)]
+
+
+def test_a_stream_that_was_killed_before_its_first_batch_begins_again(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    first = odd_gateway.segments()[0]
+    write_segment(tmp_path / "segments" / odd_gateway.NAME, first)
+    lake.write(b"", "checkpoint", "ingest", "offsets", ".0.8a29.tmp")
+    bronze.await_end(bronze.ingest(spark, lake))
+    assert [row["seq"] for row in of_lake(lake, "bronze")] == [record.seq for record in first]
 
 
 def test_a_stream_that_runs_for_ever_takes_what_comes(spark: SparkSession, tmp_path: Path) -> None:
