@@ -11,7 +11,7 @@ core: `Engine`, one update at a time; terms, delta: values; errors: the error tr
 term_bounds: limits of a term; networks: allowed addresses; tables: results as text and HTML; work: the cost of an
 evaluation; slices: pauses in long work; log_events: events with fields, for the client and the other packages; rdflib:
 RDFLib's terms, results and graphs.
-Packages: sparql, store, matching, updating, change_log, protocol, client.
+Packages: sparql, store, matching, querying, updating, inference, shacl, change_log, protocol, client.
 
 Names are imported at first use, so that `engine.client` and `engine.change_log.codec` load no pyoxigraph.
 """

@@ -8,11 +8,18 @@ client may not read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lamplighter.engine.errors import AccessDeniedError
 from lamplighter.engine.terms import Term
+
+INFERRED = "<urn:lamplighter:inferred:"
+"""The beginning of the names of graphs with inferred triples (`engine.inference`)."""
+VIOLATIONS = "<urn:lamplighter:violations>"
+"""The graph with the violations of shapes (`engine.shacl`)."""
+DERIVED = (INFERRED, VIOLATIONS)
+"""The beginnings of the names of graphs that follow from others, and that no request may write."""
 
 
 @dataclass(frozen=True)
@@ -20,16 +27,19 @@ class Graphs:
     """A set of graphs.
 
     names: their IRIs as terms (``<...>``), and None for the default graph. If names itself is None, the set has all
-    graphs, those included that do not exist yet.
+    graphs, those included that do not exist yet. asserted: whether graphs that follow from others are left out.
     """
 
     names: frozenset[Term | None] | None = None
+    asserted: bool = False
 
     @property
     def every(self) -> bool:
-        return self.names is None
+        return self.names is None and not self.asserted
 
     def __contains__(self, graph: Term | None) -> bool:
+        if self.asserted and graph is not None and graph.startswith(DERIVED):
+            return False
         return self.names is None or graph in self.names
 
     def check(self, wanted: Iterable[Term | None], verb: str) -> None:
@@ -37,10 +47,16 @@ class Graphs:
 
         verb: the denied action, for the message: read, write or subscribe to.
         """
-        if self.names is None:
+        if self.every:
             return
         for graph in wanted:
-            if graph not in self.names:
+            if graph not in self:
+                if self.asserted and graph is not None and graph.startswith(DERIVED):
+                    what, source = ("violations", "shapes") if graph == VIOLATIONS else ("inferred triples", "ontology")
+                    raise AccessDeniedError(
+                        f"nobody may {verb} {graph}, which has {what}; change the triples that they follow "
+                        f"from, or the {source}"
+                    )
                 raise AccessDeniedError(
                     f"this client may not {verb} {'the default graph' if graph is None else f'the graph {graph}'}; "
                     "the operator of the gateway can permit it"
@@ -65,7 +81,7 @@ class Access:
 
     @property
     def full(self) -> bool:
-        return self.read.names is None and self.write.names is None and self.subscribe.names is None
+        return self.read.every and self.write.every and self.subscribe.every
 
     @property
     def blind(self) -> bool:
@@ -76,6 +92,14 @@ class Access:
 
 FULL = Access()
 """All permissions."""
+_FULL_ASSERTED = Access(write=Graphs(asserted=True))
+
+
+def asserting(access: Access) -> Access:
+    """The same permissions, but to write graphs that follow from others."""
+    if access is FULL:
+        return _FULL_ASSERTED
+    return replace(access, write=replace(access.write, asserted=True))
 
 
 class Dataset(NamedTuple):

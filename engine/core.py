@@ -13,13 +13,13 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyoxigraph as ox
 
-from lamplighter.engine.access import FULL, Access, Dataset
+from lamplighter.engine.access import DERIVED, FULL, VIOLATIONS, Access, Dataset
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import (
     BrokenEngineError,
@@ -30,25 +30,34 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.following import Change
+from lamplighter.engine.matching.prices import Price
 from lamplighter.engine.matching.spuids import Spuids
 from lamplighter.engine.matching.subscriptions import Subscriptions
-from lamplighter.engine.slices import Slices
-from lamplighter.engine.sparql.clock_function import microseconds, query_at
+from lamplighter.engine.slices import Slices, sliced
+from lamplighter.engine.sparql.clock_function import EPOCH, microseconds, query_at
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
-from lamplighter.engine.store.quad_store import QuadStore, quad_from_native, query_native
+from lamplighter.engine.store.quad_store import QuadStore, evaluating, quad_from_native, query_native
 from lamplighter.engine.tables import changes, counted, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, Source, opened, quads_of
+from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.updating.updates import Updates
 from lamplighter.engine.work import EVALUATION_MS_MAX, TooMuchWork, Work
 
+if TYPE_CHECKING:
+    from lamplighter.engine.inference.inference import Inference
+    from lamplighter.engine.shacl.sources import ShapeSources
+    from lamplighter.engine.shacl.validation import Validation
+
 _new: Any = tuple.__new__
 """Creates a named tuple in half the time of its own constructor."""
 _TRIPLE = ("subject", "predicate", "object")
+
+T = TypeVar("T")
 
 
 class Notification(NamedTuple):
@@ -122,14 +131,19 @@ class Subscription(NamedTuple):
 class SubscriptionInfo(NamedTuple):
     """How a subscription is followed.
 
-    spu_class: telescoped, seeded, counted or re-evaluated; reason: why it has no plan, empty if it has one; text: the
-    query with full IRIs and renamed variables.
+    spu_class: telescoped, seeded, counted, ordered or re-evaluated; reason: why it has no plan, empty if it has one;
+    text: the query with full IRIs and renamed variables. price: what it costs; without times if the engine has no
+    `processor_time`. tells_time: whether rows have the time at which they appeared. compares_clock: whether it compares
+    the clock, so that rows come and go as time does.
     """
 
     spuid: str
     spu_class: str
     reason: str
     text: str
+    price: Price
+    tells_time: bool
+    compares_clock: bool
 
 
 class QueryResult:
@@ -199,12 +213,13 @@ class QueryResult:
 class Engine:
     """A dataset and the subscriptions on it; each commit updates both.
 
-    clock: the time for NOW(). new_identifier: returns labels for new blank nodes; letters and digits only.
+    clock: the time for NOW(), and the first instant of comparisons with the clock (`advance`).
+    new_identifier: returns labels for new blank nodes; letters and digits only.
     store_path: folder of the dataset, None for memory; raises as `QuadStore`.
     delta_quads_max: quads that the templates of one update may make. term_bytes_max: the longest term of an update or a
     document, in bytes of N-Triples syntax in UTF-8.
     evaluation_ms_max: the limit of one evaluation by a plan, counted in units of work, and also measured if there is a
-    clock: processor_time, in seconds. It does not limit evaluations by the store.
+    clock: processor_time, in seconds. It does not limit evaluations by the store. With a clock, `describe` has prices.
     ends_costly: whether a subscription ends (`Commit.ended`) if its plan would exceed the limit in a commit; otherwise
     the store evaluates it from then on, without a limit.
     slices: called where long work may be interrupted.
@@ -235,6 +250,9 @@ class Engine:
         self._store = QuadStore(path=store_path, term_bytes_max=term_bytes_max, slices=slices)
         self._cts = Cts(self._store.quads_with, slices)
         lifter = Lifter(canonical)
+        self._inference: Inference | None = None
+        self._validation: Validation | None = None
+        self._derives = False
         self._ends_costly = ends_costly
         self._processor_time = processor_time
         self.work = Work(evaluation_ms_max, processor_time, slices)
@@ -243,7 +261,14 @@ class Engine:
             self._store, self._cts, lifter, self.work, clock, self._new_blank_node, delta_quads_max, slices
         )
         self._subscriptions = Subscriptions(
-            self._store, self._cts, lifter, lambda: microseconds(self._clock()), self.work, slices, ends=ends_costly
+            self._store,
+            self._cts,
+            lifter,
+            lambda: microseconds(self._clock()),
+            self.work,
+            slices,
+            ends=ends_costly,
+            processor_time=processor_time,
         )
         self.sequence = 0
         """The number of the last commit."""
@@ -301,11 +326,12 @@ class Engine:
         if isinstance(request, str):
             request = Request(self._updates, request)
         try:
-            return request.delta(access, now)
+            delta = request.delta(access, now)
         except BaseException:
             if self._store.staged:
                 self._take_back()
             raise
+        return self._completed(delta, access) if self._derives else delta
 
     def _take_back(self) -> None:
         """Takes back what a failed update has applied temporarily. Raises BrokenEngineError."""
@@ -336,16 +362,166 @@ class Engine:
         """The delta of `load`. Nothing is changed. Raises as `load`."""
         document = opened(source, media_type, bytes_max)
         quads = quads_of(document, graph, base, self._store.term_bytes_max, bytes_max)
+        if self._derives:
+            self._updates.permitted(FULL).write.check((graph, *(quad.g for quad in quads)), "write")
         present = self._store.contains(quads)
         added = tuple(quad for quad, there in zip(quads, present, strict=True) if not there)
         names = dict.fromkeys(quad.g for quad in added if quad.g is not None)
         if graph is not None:
             names[graph] = None  # a graph may exist without quads
-        return QuadDelta(
+        delta = QuadDelta(
             added=added,
             kept=tuple(quad for quad, there in zip(quads, present, strict=True) if there),
             created=tuple(name for name in names if not self._store.has_graph(name)),
         )
+        return self._completed(delta) if self._derives else delta
+
+    def prepare_write(self, write: GraphWrite, *, access: Access = FULL) -> QuadDelta:
+        """The delta of a write to a whole graph. Nothing is changed.
+
+        Raises AccessDeniedError, ShapesViolatedError, UnknownGraphError for a graph to drop that does not exist, and
+        LimitExceededError.
+        """
+        self._updates.permitted(access).write.check([write.graph], "write")
+        delta = graph_write_delta(self._store, write, self._slices)
+        return self._completed(delta, access) if self._derives else delta
+
+    def prepare_change(self, delta: QuadDelta) -> QuadDelta:
+        """An exact delta from elsewhere, such as another dataset's, with what follows from it here: inferred triples,
+        and violations of shapes.
+
+        Those of the other dataset are left out. Shapes do not refuse it. Nothing is changed. Raises LimitExceededError.
+        """
+        removed, added, kept = (
+            tuple(
+                quad
+                for part in sliced(quads, self._slices)
+                for quad in part
+                if quad.g is None or not quad.g.startswith(DERIVED)
+            )
+            for quads in (delta.removed, delta.added, delta.kept)
+        )
+        created, dropped = (
+            tuple(name for name in names if not name.startswith(DERIVED)) for names in (delta.created, delta.dropped)
+        )
+        own = QuadDelta(removed, added, kept, created, dropped)
+        return self._completed(own, refuses=False) if self._derives else own
+
+    # --- inference ---
+
+    def infer(self, graphs: Sequence[Term | None], ontologies: Sequence[Term | None] = ()) -> Commit:
+        """Has the triples that follow from each of these graphs in a graph of its own, from this commit on.
+
+        graphs, ontologies: as in `engine.inference.sources`, where `inferred_graph` names the graph of the inferred
+        triples. Without graphs, inference ends. Each later commit has the inferred triples that it adds and removes.
+        Raises ValueError for a graph with inferred triples.
+        """
+        inference = self.new_inference(graphs, ontologies)
+        try:
+            commit = self.commit(self.validated(inference.difference()))
+        except BaseException:
+            inference.close()
+            raise
+        self.begin_inference(inference)
+        return commit
+
+    def new_inference(self, graphs: Sequence[Term | None], ontologies: Sequence[Term | None] = ()) -> Inference:
+        """As `infer`, for a caller that commits its `difference` itself, and then begins it."""
+        from lamplighter.engine.inference.inference import Inference  # which is not loaded while it is off
+        from lamplighter.engine.inference.sources import Sources
+
+        sources = Sources(tuple(graphs), tuple(ontologies))
+        return Inference(self._store, self._cts, self.work, sources, self._delta_quads_max, self._slices)
+
+    def begin_inference(self, inference: Inference) -> None:
+        """Completes each delta from now on. The dataset is in line: the inference's `difference` is committed."""
+        if self._inference is not None:
+            self._inference.close()
+        if not inference.sources.graphs:
+            inference.close()
+        self._inference = inference if inference.sources.graphs else None
+        self._begin_deriving()
+
+    def _begin_deriving(self) -> None:
+        self._derives = self._updates.derives = self._inference is not None or self._validation is not None
+
+    def _completed(self, delta: QuadDelta, access: Access = FULL, *, refuses: bool = True) -> QuadDelta:
+        """A delta with the inferred triples and the violations that it changes. Raises ShapesViolatedError."""
+        try:
+            if self._inference is not None:
+                delta = self._inference.completed(delta)
+            if self._validation is not None:
+                delta = self._validation.completed(delta, access, refuses=refuses)
+            return delta
+        except BaseException:
+            self._take_back_derived()
+            raise
+
+    def _take_back_derived(self) -> None:
+        """Takes back what a failed inference or validation has changed. Raises BrokenEngineError."""
+        try:
+            for part in (self._inference, self._validation):
+                if part is not None:
+                    part.take_back()
+        except BaseException as error:
+            raise self._breaks(error) from error
+
+    # --- validation ---
+
+    def validate(self, sources: ShapeSources | None) -> Commit:
+        """Has SHACL shapes checked against each change from now on, and their violations in a graph of their own.
+
+        sources: as in `engine.shacl.sources`; None ends validation. The commit has the violations of the data that is
+        there, ``<urn:lamplighter:violations>``; each later commit has those that it makes and ends. An update with new
+        violations of shapes that reject raises ShapesViolatedError. Raises InvalidShapesError.
+        """
+        if sources is None:
+            self.end_validation()
+            names = [name for name in self._store.graphs() if name == VIOLATIONS]
+            removed = [quad for name in names for quad in self._store.quads(name)]
+            return self.commit(QuadDelta(removed=tuple(removed), dropped=tuple(names)))
+        validation = self.new_validation(sources)
+        try:
+            commit = self.commit(validation.difference())
+        except BaseException:
+            validation.close()
+            raise
+        self.begin_validation(validation)
+        return commit
+
+    def new_validation(self, sources: ShapeSources) -> Validation:
+        """As `validate`, for a caller that commits its `difference` itself, and then begins it."""
+        from lamplighter.engine.shacl.validation import Validation  # which is not loaded while it is off
+
+        return Validation(self._store, self._cts, self.work, sources, self._delta_quads_max, self._slices)
+
+    def begin_validation(self, validation: Validation) -> None:
+        """Validates each delta from now on. The dataset is in line: the validation's `difference` is committed."""
+        self.end_validation()
+        self._validation = validation
+        self._begin_deriving()
+
+    def end_validation(self) -> None:
+        """Validates no more. The graph of violations stays as it is."""
+        if self._validation is not None:
+            self._validation.close()
+        self._validation = None
+        self._begin_deriving()
+
+    def validated(self, delta: QuadDelta) -> QuadDelta:
+        """An exact delta, with the violations that it changes. Shapes do not refuse it. Raises LimitExceededError."""
+        if self._validation is None:
+            return delta
+        try:
+            return self._validation.completed(delta, refuses=False)
+        except BaseException:
+            self._take_back_derived()
+            raise
+
+    @property
+    def validation(self) -> Validation | None:
+        """The shapes and their violations, for reading between two steps; None while there is no validation."""
+        return self._validation
 
     def commit(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
         """Applies a prepared delta and matches it. No other call may change the engine between `prepare` and `commit`.
@@ -353,11 +529,55 @@ class Engine:
         sequence: the number of the change-log record, if there is one. Raises BrokenEngineError after a failure that
         cannot be recovered from; `faults` has the tracebacks.
         """
+        committed = self._committed(delta, self._subscriptions.follow, delta, sequence)
+        if self._validation is not None:
+            self._validation.accept(delta)
+        return committed
+
+    # --- time ---
+
+    @property
+    def due(self) -> datetime | None:
+        """The next instant at which a subscription's comparison with the clock changes, None if there is none."""
+        due = self._subscriptions.timetable.due
+        return None if due is None else EPOCH + timedelta(microseconds=due)
+
+    @property
+    def compares_clock(self) -> bool:
+        """Whether a subscription compares the clock."""
+        return bool(self._subscriptions.timetable.conditions)
+
+    @property
+    def instant(self) -> datetime:
+        """The time that comparisons with the clock in subscriptions are made with. It stands still between the calls
+        of `advance` and `reach`; without any, it is the time of the first such subscription."""
+        return EPOCH + timedelta(microseconds=self._subscriptions.timetable.instant)
+
+    def advance(self, now: datetime | None = None, sequence: int | None = None) -> Commit:
+        """Lets the instant become now, and commits what that changes for the subscriptions, without any quad.
+
+        now: with a zone; it may be earlier than the instant, because a clock may be set back. None for the engine's
+        clock. For a commit at each instant at which something changes, advance to `due` first. Raises as `commit`.
+        """
+        instant = microseconds(self._clock() if now is None else now)
+        return self._committed(QuadDelta(), self._subscriptions.advance, instant, sequence)
+
+    def reach(self, now: datetime) -> None:
+        """Lets time go by as far as nothing is due. Earlier times are ignored."""
+        self._subscriptions.timetable.reach(microseconds(now))
+
+    def changes_until(self, now: datetime) -> int:
+        """How many operands of comparisons with the clock change until an instant, or more."""
+        return self._subscriptions.timetable.changes_until(microseconds(now))
+
+    def _committed(
+        self, delta: QuadDelta, follow: Callable[[T], list[Change]], step: T, sequence: int | None
+    ) -> Commit:
         if self._broken is not None:
             raise self._broken
         try:
             subscriptions = self._subscriptions
-            changes = subscriptions.follow(delta)
+            changes = follow(step)
             self.sequence = self.sequence + 1 if sequence is None else sequence
             notifications: tuple[Notification, ...] = ()
             if changes:
@@ -417,7 +637,8 @@ class Engine:
         Applying a sequence of consecutive deltas to the state after any of them leads to the state after the last. With
         `delta.invert()` in reverse order it leads back.
         """
-        return self.commit(self._store.missing(delta), sequence)
+        missing = self._store.missing(delta)
+        return self.commit(self.prepare_change(missing) if self._derives else missing, sequence)
 
     def restore(self, batches: Iterable[Sequence[Quad]], graphs: Iterable[Term], sequence: int) -> None:
         """Fills a new engine from a snapshot, at 2 us a quad.
@@ -487,9 +708,18 @@ class Engine:
 
     def describe(self, spuid: str) -> SubscriptionInfo:
         """How a subscription is followed. Raises UnknownSpuidError."""
-        unit = self._subscriptions.unit(self._number(spuid))
+        number = self._number(spuid)
+        unit = self._subscriptions.unit(number)
         reason = "" if unit.spu is None else unit.shape.reason
-        return SubscriptionInfo(spuid, unit.spu_class, reason, unit.shape.text(unit.key))
+        return SubscriptionInfo(
+            spuid,
+            unit.spu_class,
+            reason,
+            unit.shape.text(unit.key),
+            self._subscriptions.price(number),
+            unit.times is not None,
+            bool(unit.shape.conditions),
+        )
 
     @property
     def subscription_count(self) -> int:
@@ -499,6 +729,11 @@ class Engine:
     def unit_count(self) -> int:
         """The number of different subscribed queries, regardless of spelling: the paper's SPUs."""
         return self._subscriptions.unit_count
+
+    @property
+    def takeovers(self) -> int:
+        """How many plans the store has taken over. Their subscriptions are re-evaluated from then on."""
+        return self._subscriptions.takeovers
 
     @property
     def subscription_classes(self) -> dict[str, int]:
@@ -541,7 +776,8 @@ class Engine:
         if isinstance(answer, ox.QueryBoolean):
             return QueryResult(bool(answer))
         assert isinstance(answer, ox.QueryTriples)
-        return QueryResult(tuple(quad_from_native(ox.Quad(t.subject, t.predicate, t.object)) for t in answer))
+        with evaluating():
+            return QueryResult(tuple(quad_from_native(ox.Quad(t.subject, t.predicate, t.object)) for t in answer))
 
     def readable(
         self,

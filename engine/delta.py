@@ -44,6 +44,18 @@ class QuadDelta(NamedTuple):
         return QuadDelta(removed=self.added, added=self.removed, created=self.dropped, dropped=self.created)
 
 
+def joined(delta: QuadDelta, others: Sequence[QuadDelta]) -> QuadDelta:
+    """One delta of several that have no quad and no graph in common. The kept quads are those of the first."""
+    parts = (delta, *others)
+    return QuadDelta(
+        removed=tuple(quad for part in parts for quad in part.removed),
+        added=tuple(quad for part in parts for quad in part.added),
+        kept=delta.kept,
+        created=tuple(name for part in parts for name in part.created),
+        dropped=tuple(name for part in parts for name in part.dropped),
+    )
+
+
 def compose(deltas: Sequence[QuadDelta], slices: Slices = Slices()) -> QuadDelta:  # noqa: B008 - it has no state
     """One delta with the effect of several consecutive ones, each relative to the one before.
 

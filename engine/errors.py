@@ -20,6 +20,8 @@
     │   ├── ForeignRequestError       wrong_host, cors_error       421, 403  no   (from another web site)
     │   ├── LimitExceededError        limit_exceeded               403  no
     │   ├── AccessDeniedError         forbidden                    403  no
+    │   ├── InvalidShapesError        shapes                       400  no   (shapes that cannot be followed)
+    │   ├── ShapesViolatedError       shacl_violation              422  no   (with a validation report)
     │   └── QueueFullError            too_many_requests            429  yes
     ├── PayloadError                  payload                      400  no   (a device's message)
     ├── StoreError                    sparql11endpoint             500  no
@@ -33,8 +35,9 @@
 ``error_description``). Programs must not parse messages.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 
 class GatewayError(Exception):
@@ -188,6 +191,26 @@ class AccessDeniedError(RequestError):
 
     code = "forbidden"
     status = 403
+
+
+class InvalidShapesError(RequestError):
+    """SHACL shapes are not valid, or have a construct that is not supported. The message names shape and construct."""
+
+    code = "shapes"
+
+
+class ShapesViolatedError(RequestError):
+    """An update would violate SHACL shapes that refuse updates.
+
+    report: the sh:ValidationReport as a JSON-LD document; None where the client may not read what it says.
+    """
+
+    code = "shacl_violation"
+    status = 422
+
+    def __init__(self, message: str, report: Mapping[str, Any] | None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class QueueFullError(RequestError):

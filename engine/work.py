@@ -10,7 +10,9 @@ Each plan has a `Meter`. It costs a subtraction and a comparison for each loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
+from contextlib import contextmanager
+from sys import maxsize
 from typing import Final
 
 from lamplighter.engine.slices import Slices
@@ -69,6 +71,7 @@ class Work:
         self.allow(evaluation_ms_max)
         self.turn = 0
         self._quads: int | None = None
+        self._more = 0
         self._looked = 0  # the turn of the three attributes below
         self._together = 0
         self._started = 0.0
@@ -84,10 +87,19 @@ class Work:
         """Whether a recent commit was long, so that the next one may be, too."""
         return self.turn < self._heavy_until
 
-    def begin(self, quads: int | None = None) -> None:
-        """Begins an evaluation. quads: for the evaluation of all plans in a commit, how many quads it changes."""
+    def begin(self, quads: int | None = None, more: int = 0) -> None:
+        """Begins an evaluation.
+
+        quads: for the evaluation of all plans in a commit, how many quads it changes. more: units beyond the limit, for
+        another evaluation.
+        """
         self.turn += 1
         self._quads = quads
+        self._more = more
+
+    def pause(self) -> None:
+        """Lets other tasks run, if the step is known to be long."""
+        self._slices.pause()
 
     def check(self, units: int, spent: int, sharers: int) -> None:
         """Raises TooMuchWork if a plan has exceeded its limit; else pauses.
@@ -100,6 +112,7 @@ class Work:
         allowed = one = self.evaluation_ms_max * UNITS_PER_MS
         quads = self._quads
         if quads is None:
+            allowed += self._more
             if spent > LONG_UNITS:
                 self._slices.begin(spent)  # not in a commit, which has changed something
         else:
@@ -145,6 +158,15 @@ class Meter:
         self._spent += units
         self.left = SLICE
         work.check(units, self._spent, len(self._sharers))
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Within the context, the plan may do any amount of work."""
+        left, self.left = self.left, maxsize
+        try:
+            yield
+        finally:
+            self.left = left
 
     def take(self, units: int) -> None:
         """Counts work that is about to be done. Raises TooMuchWork."""

@@ -86,11 +86,30 @@ class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
     aside: str | None = None
 
 
+class Receiver(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the gateway delivers the notifications of a subscription, instead of to a client that connects.
+
+    kind: ``webhook`` or ``ldn``; id: of the delivery, which stays when its subscription begins anew; url: of the
+    receiver; until: when the lease ends, empty if it does not; alias: what the notifications carry.
+    """
+
+    kind: str
+    id: str
+    url: str
+    until: str = ""
+    alias: str | None = None
+
+
 class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resumable subscription, from its ``subscribe`` record to its ``unsubscribe`` record.
 
     keep_us: how long it is kept while its client is disconnected. identity: its owner, if clients have identities.
     visible: the graphs that it may read, with null for the default graph; None for all graphs.
+    planned: whether a plan follows it, so that its result follows from the dataset even if it has LIMIT, or aggregates
+    whose value may depend on the order of solutions. A second record of a spuid says that it does not any more.
+    instant: with which its comparisons with the clock began; empty if it has none.
+    delivery: its receiver, if it has one; then its client is the gateway itself. A further record of a spuid renews the
+    lease. A record of another spuid with the same delivery replaces the subscription.
     """
 
     spuid: str
@@ -100,6 +119,9 @@ class Followed(msgspec.Struct, frozen=True, omit_defaults=True):
     named_graphs: tuple[Term, ...] | None = None
     identity: str | None = None
     visible: tuple[Term | None, ...] | None = None
+    planned: bool = False
+    instant: str = ""
+    delivery: Receiver | None = None
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -120,7 +142,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     type: commit, timer, cancel, subscribe, unsubscribe, gap or snapshot. ts: wall-clock time in UTC; trusted: whether
     that clock was synchronised. boot, boottime_us: boot id and CLOCK_BOOTTIME, which is never stepped. client: the
-    requesting client, if clients have names; request: its request id. d, a, k: quads deleted, added, kept. synced: on
+    requesting client, if clients have names; request: its request id. instant: of comparisons with the clock in
+    subscriptions, where it does not follow from the times of records. d, a, k: quads deleted, added, kept. synced: on
     some records, the last sequence that was known to be durable when the record was written.
     """
 
@@ -136,6 +159,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: Cause | None = None
     request: str | None = None
     client: str | None = None
+    instant: str = ""
     graphs: GraphChanges | None = None
     d: tuple[Quad, ...] = ()
     a: tuple[Quad, ...] = ()

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from lamplighter.engine.change_log.codec import Record
+from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.terms import XSD, Quad, Term, literal
 
+BEGIN, END = "TX .", "TC ."
+"""The rows around a transaction."""
 _BLANK = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|(_:[^\s<>")]+)', re.S)
 """The blank nodes of a term. Literals and IRIs are skipped."""
 
@@ -30,25 +33,34 @@ def patches(records: Iterable[Record]) -> Iterator[str]:
     previous: Term | None = None
     for record in records:
         if record.type == "commit" and record.delta.changes:
-            yield _patch(record, previous)
-            previous = patch_id(record)
+            name = patch_id(record)
+            place = {"record": literal(f"{record.gw}/{record.epoch}/{record.seq}")}
+            yield patch(header(name, previous, place, record.ts), change_rows(record.delta))
+            previous = name
 
 
-def _patch(record: Record, previous: Term | None) -> str:
-    delta = record.delta
-    rows = [
-        f"H id {patch_id(record)} .",
-        *([] if previous is None else [f"H prev {previous} ."]),
-        f"H record {literal(f'{record.gw}/{record.epoch}/{record.seq}')} .",
-        f"H time {literal(record.ts, datatype=XSD + 'dateTime')} .",
-        "TX .",
-        *(f"# graph dropped: {name}" for name in delta.dropped),
-        *(f"D {_row(quad)} ." for quad in delta.removed),
-        *(f"# graph created: {name}" for name in delta.created),
-        *(f"A {_row(quad)} ." for quad in delta.added),
-        "TC .",
-    ]
-    return "\n".join(rows) + "\n"
+def header(name: Term, previous: Term | None, place: Mapping[str, Term], ts: str) -> Iterator[str]:
+    """The rows before the transaction. name, previous: ids of the patch, and of the one before it; place: what it says
+    of its place; ts: its time."""
+    yield f"H id {name} ."
+    if previous is not None:
+        yield f"H prev {previous} ."
+    for key, value in place.items():
+        yield f"H {key} {value} ."
+    yield f"H time {literal(ts, datatype=XSD + 'dateTime')} ."
+
+
+def patch(header: Iterable[str], rows: Iterable[str]) -> str:
+    """A patch with one transaction."""
+    return "\n".join([*header, BEGIN, *rows, END]) + "\n"
+
+
+def change_rows(delta: QuadDelta) -> Iterator[str]:
+    """The rows of a delta. A graph is dropped when its quads are deleted."""
+    yield from (f"D {_row(quad)} ." for quad in delta.removed)
+    yield from (f"# graph dropped: {name}" for name in delta.dropped)
+    yield from (f"# graph created: {name}" for name in delta.created)
+    yield from (f"A {_row(quad)} ." for quad in delta.added)
 
 
 def _row(quad: Quad) -> str:

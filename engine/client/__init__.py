@@ -1,21 +1,23 @@
 """Client library: the public protocols from the client's side (Roffia 2016, II.B; SEPA protocol).
 
 connection: `EngineClient`, one WebSocket to a gateway or another SEPA broker; messages: its messages; http:
-`SparqlEndpoint`, the SPARQL 1.1 Protocol; patterns: `Producer`, `Consumer`, `Aggregator` and `GenericClient` on a JSAP
-file; profile: reads JSAP files; oauth: registration and tokens; addresses: URLs, Unix sockets and trust; results:
-answers as values; rdflib: a live graph of RDFLib; sending: whole messages. The only package of `engine` that does I/O,
-but for a file that `Engine.load` reads. It loads no store; an HTTP client is imported at first use.
+`SparqlEndpoint`, the SPARQL 1.1 Protocol; changes: the change feed; patterns: `Producer`, `Consumer`, `Aggregator` and
+`GenericClient` on a JSAP file; profile: reads JSAP files; oauth: registration and tokens; addresses: URLs, Unix sockets
+and trust; results: answers as values; rdflib: a live graph of RDFLib; sending: whole messages; outward: HTTP requests
+to URLs that others choose. The only package of `engine` that does I/O, but for a file that `Engine.load` reads. It
+loads no store; an HTTP client is imported at first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.engine.client.connection import EngineClient
-from lamplighter.engine.client.messages import Notification, Tokens, UpdateAnswer
+from lamplighter.engine.client.messages import Notification, Tokens, UpdateAnswer, UpdateDelta
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, UpdateRequest
 
 if TYPE_CHECKING:
+    from lamplighter.engine.client.changes import DatasetChange
     from lamplighter.engine.client.http import SparqlEndpoint
     from lamplighter.engine.client.oauth import Credentials, OAuth
     from lamplighter.engine.client.patterns import Aggregator, Consumer, GenericClient, Producer
@@ -26,6 +28,7 @@ __all__ = [
     "Aggregator",
     "Consumer",
     "Credentials",
+    "DatasetChange",
     "DeclaredCause",
     "EngineClient",
     "GatewayError",
@@ -40,6 +43,7 @@ __all__ = [
     "SparqlEndpoint",
     "Tokens",
     "UpdateAnswer",
+    "UpdateDelta",
     "UpdateRequest",
     "UpstreamError",
     "load_profile",
@@ -49,6 +53,7 @@ _HOMES = {
     "Aggregator": "lamplighter.engine.client.patterns",
     "Consumer": "lamplighter.engine.client.patterns",
     "Credentials": "lamplighter.engine.client.oauth",
+    "DatasetChange": "lamplighter.engine.client.changes",
     "GenericClient": "lamplighter.engine.client.patterns",
     "Jsap": "lamplighter.engine.protocol.jsap",
     "OAuth": "lamplighter.engine.client.oauth",

@@ -30,12 +30,13 @@ from lamplighter.engine.client.messages import (
     PendingMessage,
     Tokens,
     UpdateAnswer,
+    UpdateDelta,
     graph_members,
 )
 from lamplighter.engine.client.sending import send_text
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, UpdateRequest
+from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, PriorityName, UpdateRequest
 from lamplighter.engine.terms import Bag
 
 logger = EventLogger(__name__)
@@ -47,7 +48,7 @@ PENDING_MAX = 1_000
 _BACK_OFF_S = (0.1, 5.0)
 _ASK_AGAIN_S = 1.0
 """Seconds before a subscription is requested again that was refused with a retriable error."""
-_OPTIONAL = ("authorization", "delay", "at", "missed", "cause")
+_OPTIONAL = ("authorization", "priority", "delay", "at", "missed", "cause", "delta")
 """Members of an update that are sent if they are given."""
 _OFFER = "messages"
 """Key of an offer among what is sent on each connection."""
@@ -131,15 +132,28 @@ class EngineClient:
         at: str | None = None,
         missed: Missed | None = None,
         cause: DeclaredCause | None = None,
+        delta: bool = False,
+        priority: PriorityName | None = None,
     ) -> UpdateAnswer:
         """Sends an update and waits until it is durable.
 
         delay: ISO 8601 duration; at: xsd:dateTime. With one of them, the answer means that the delayed update is
         durable. missed: what happens if it becomes due while the gateway is off; None: as the gateway's settings say.
-        cause: its origin in the change log. Raises RefusedError with the gateway's answer, UpstreamError if the client
-        is closed meanwhile.
+        cause: its origin in the change log. delta: whether the answer is to tell what the update changed. priority: its
+        class. Requests of one connection keep their order, so an alarm waits for the updates that were sent before it;
+        give alarms a client of their own. Raises RefusedError with the gateway's answer, UpstreamError if the client is
+        closed meanwhile.
         """
-        request = UpdateRequest(sparql, request_id=request_id, delay=delay, at=at, missed=missed, cause=cause)
+        request = UpdateRequest(
+            sparql,
+            priority=priority,
+            request_id=request_id,
+            delay=delay,
+            at=at,
+            missed=missed,
+            cause=cause,
+            delta=delta or None,
+        )
         [answer] = await self.updates([request])
         if isinstance(answer, GatewayError):
             raise answer
@@ -164,7 +178,7 @@ class EngineClient:
                 elif isinstance(answer, GatewayError):
                     answered[members["alias"]] = answer
                 else:
-                    answered[members["alias"]] = UpdateAnswer(answer.get("sequence"), answer.get("delayed"))
+                    answered[members["alias"]] = _updated(answer)
             waiting = again
             if waiting:
                 await asyncio.sleep(pause)
@@ -504,6 +518,14 @@ class EngineClient:
         pending = self._by_alias.get(alias)
         if pending is not None:  # else answered on an earlier connection
             pending.answer(alias, answer)
+
+
+def _updated(answer: dict[str, Any]) -> UpdateAnswer:
+    """The answer of a message. Raises UpstreamError for a delta that cannot be read."""
+    try:
+        return UpdateAnswer(answer.get("sequence"), answer.get("delayed"), UpdateDelta.of(answer.get("delta")))
+    except ValueError as error:
+        raise UpstreamError(f"the gateway's answer to an update cannot be read: {error}") from error
 
 
 def _is_expired(answer: object) -> bool:

@@ -1,8 +1,9 @@
-"""A client of the SPARQL 1.1 Protocol: queries and updates over HTTP, with a gateway or any other endpoint."""
+"""A client of the SPARQL 1.1 Protocol: queries and updates over HTTP, with a gateway or any other endpoint; and of the
+change feed of a gateway."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import msgspec
 
 from lamplighter.engine.client import results
 from lamplighter.engine.client.addresses import check_private, trusting
-from lamplighter.engine.client.messages import Tokens, UpdateAnswer, graph_members
+from lamplighter.engine.client.changes import DatasetChange, followed
+from lamplighter.engine.client.messages import Tokens, UpdateAnswer, UpdateDelta, graph_members
 from lamplighter.engine.errors import (
     ConfigurationError,
     MalformedRequestError,
@@ -53,6 +55,8 @@ class SparqlEndpoint:
         ca: Path | str | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        self._base = base.rstrip("/")
+        self._timeout_s = timeout_s
         self._query_url = _checked(query_url or (f"{base.rstrip('/')}/query" if base else ""))
         self._update_url = _checked(update_url or (f"{base.rstrip('/')}/update" if base else ""))
         self._query_method = query_method
@@ -102,18 +106,21 @@ class SparqlEndpoint:
         using_graphs: Sequence[str] = (),
         using_named_graphs: Sequence[str] = (),
         extensions: Mapping[str, str] | None = None,
+        delta: bool = False,
     ) -> UpdateAnswer | None:
         """Sends an update, and returns when it has taken effect.
 
         using_graphs, using_named_graphs: IRIs of the dataset of its WHERE. extensions: parameters of Lamplighter, such
-        as ``delay`` and ``request_id``. Returns the gateway's answer, None from other endpoints. Raises RefusedError,
-        and UpstreamError, after which the update may have taken effect or not.
+        as ``delay`` and ``request_id``. delta: whether the answer is to tell what the update changed. Returns the
+        gateway's answer, None from other endpoints. Raises RefusedError, and UpstreamError, after which the update may
+        have taken effect or not.
         """
         graphs = {"using-graph-uri": list(using_graphs), "using-named-graph-uri": list(using_named_graphs)}
         parameters = {**{name: value for name, value in graphs.items() if value}, **(extensions or {})}
         if not self._update_url:
             raise ConfigurationError("this endpoint has no address for updates; give update_url")
-        async with self._sent("update", self._update_url, self._update_method, sparql, parameters, "*/*") as answer:
+        headers = {"Accept": "*/*"} | ({"Prefer": "return=representation"} if delta else {})
+        async with self._sent("update", self._update_url, self._update_method, sparql, parameters, headers) as answer:
             body = await _read(answer)
         try:
             told = msgspec.json.decode(body)
@@ -122,9 +129,34 @@ class SparqlEndpoint:
         if not isinstance(told, dict):
             return None
         sequence, delayed = told.get("sequence"), told.get("delayed")
-        if not isinstance(sequence, int) and not isinstance(delayed, str):
+        if not isinstance(sequence, int) and not isinstance(delayed, str) and "delta" not in told:
             return None
-        return UpdateAnswer(sequence, delayed)
+        try:
+            return UpdateAnswer(sequence, delayed, UpdateDelta.of(told.get("delta")))
+        except ValueError as error:
+            raise UpstreamError(f"{self._update_url} answered with {error}") from error
+
+    async def follow_changes(self, after: str | None = None) -> AsyncIterator[DatasetChange]:
+        """The dataset of a gateway, as far as the client may read it, and then each of its changes, without end.
+
+        after: the `position` of a change, to continue behind it instead; then only changes come. A connection that is
+        lost is made again, and what it missed follows. Where that is impossible, the dataset comes once more; its first
+        part has the reason as `reset`. Raises RefusedError for an answer that would be the same again,
+        ConfigurationError for an endpoint that was made without `base`.
+        """
+        if not self._base:
+            raise ConfigurationError("this endpoint has no address for changes; give base")
+        async for change in followed(self._got, after, self._timeout_s):
+            yield change
+
+    @asynccontextmanager
+    async def _got(self, path: str, parameters: Mapping[str, str], accept: str) -> AsyncIterator[httpx.Response]:
+        url = self._base + path
+        headers = {"Accept": accept}
+        async with self._accepted(
+            url, lambda: self._http.build_request("GET", url, params=dict(parameters), headers=headers)
+        ) as answer:
+            yield answer
 
     async def answer(
         self, sparql: str, accept: str, graphs: Mapping[str, Sequence[str]] | None = None, at: str | None = None
@@ -147,7 +179,8 @@ class SparqlEndpoint:
         if not self._query_url:
             raise ConfigurationError("this endpoint has no address for queries; give query_url")
         parameters = {**(graphs or {}), **({} if at is None else {"at": [at]})}
-        async with self._sent("query", self._query_url, self._query_method, sparql, parameters, accept) as answer:
+        headers = {"Accept": accept}
+        async with self._sent("query", self._query_url, self._query_method, sparql, parameters, headers) as answer:
             self.as_of = answer.headers.get("lamplighter-at", "")
             if at is not None and not self.as_of:
                 raise UpstreamError(f"{self._query_url} does not query past datasets; it answered with the current one")
@@ -172,14 +205,25 @@ class SparqlEndpoint:
         method: Method,
         sparql: str,
         parameters: Mapping[str, str | Sequence[str]],
-        accept: str,
+        headers: Mapping[str, str],
     ) -> AsyncIterator[httpx.Response]:
+        """As `_accepted`, of a SPARQL request."""
+
+        def build() -> httpx.Request:
+            request = self._request(kind, url, method, sparql, parameters)
+            request.headers.update(headers)
+            return request
+
+        async with self._accepted(url, build) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def _accepted(self, url: str, build: Callable[[], httpx.Request]) -> AsyncIterator[httpx.Response]:
         """The answer to an accepted request. A request whose token has expired is repeated once with a new token."""
         tokens_left = 2
         while True:
             token = None if self._tokens is None else await self._tokens.token()
-            request = self._request(kind, url, method, sparql, parameters)
-            request.headers["Accept"] = accept
+            request = build()
             if token is not None:
                 request.headers["Authorization"] = f"Bearer {token}"
             try:

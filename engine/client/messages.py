@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import changes, html_table
-from lamplighter.engine.terms import Bag
+from lamplighter.engine.terms import Bag, Quad
 
 NOTIFICATIONS_MAX = 10_000
 """Notifications that wait for their consumer. With more, the client reconnects and gets a new first result."""
@@ -28,15 +28,42 @@ class Tokens(Protocol):
 
 
 @dataclass(frozen=True)
+class UpdateDelta:
+    """What an update changed, of the graphs that its client may read: the quads that were not there before, and those
+    that are not there any more."""
+
+    added: tuple[Quad, ...]
+    removed: tuple[Quad, ...]
+
+    @classmethod
+    def of(cls, member: Any) -> UpdateDelta | None:
+        """The delta of the member ``delta`` of an answer; None for null. Raises ValueError."""
+        if member is None:
+            return None
+        try:
+            return cls(_quads(member["addedResults"]), _quads(member["removedResults"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a delta: {error!r}") from error
+
+
+def _quads(results: Mapping[str, Any]) -> tuple[Quad, ...]:
+    """The quads of results with the variables subject, predicate, object and graph."""
+    rows = Bag.from_json(results).bindings()
+    return tuple(Quad(row["subject"], row["predicate"], row["object"], row.get("graph")) for row in rows)
+
+
+@dataclass(frozen=True)
 class UpdateAnswer:
     """The answer to an update.
 
     sequence: of the commit, or of a delayed update's record; None if the client may not know it, because it may not
-    read every graph. delayed: the id of a delayed update.
+    read every graph. delayed: the id of a delayed update. delta: what it changed, if that was asked for; None for a
+    delayed update, for a large delta, and if the update had been executed before, and only its answer was lost.
     """
 
     sequence: int | None
     delayed: str | None = None
+    delta: UpdateDelta | None = None
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,15 @@ class Options(TypedDict, total=False):
 
     credentials: for brokers in secure mode (the profile's ``oauth``), or the file with them. ca: file with the
     certificates to trust instead of the machine's. keep: ISO 8601 duration for which the gateway retains notifications
-    while the connection is broken; other brokers ignore it, and send a new first result. name: for the log.
+    while the connection is broken; other brokers ignore it, and send a new first result. name: for the log. delta:
+    whether the answers to updates are to tell what they changed; other brokers ignore it.
     """
 
     credentials: Credentials | str | Path | None
     ca: Path | str | None
     keep: str | None
     name: str
+    delta: bool
 
 
 class GenericClient:
@@ -58,6 +60,7 @@ class GenericClient:
         self._ca = ca
         self._keep = options.get("keep")
         self._name = options.get("name", "client")
+        self._delta = options.get("delta", False)
         self._tokens = self._tokens_of(options.get("credentials"))
         self._endpoints: dict[tuple[HttpAddress, str], SparqlEndpoint] = {}
         self._connections: dict[str, EngineClient] = {}
@@ -74,7 +77,7 @@ class GenericClient:
     async def update(self, name: str, row: Row = _NOTHING, /, **values: Any) -> UpdateAnswer | None:
         """Runs an update of the profile, and returns when it has taken effect.
 
-        Members ``delay``, ``at`` and ``missed`` of the update are sent as parameters, which are extensions of
+        Members ``delay``, ``at``, ``missed`` and ``priority`` of the update are sent as parameters, extensions of
         Lamplighter. Returns the gateway's answer, None from other endpoints. Raises JsapError, ForcedBindingError,
         RefusedError, UpstreamError.
         """
@@ -83,13 +86,14 @@ class GenericClient:
         graphs = self.profile.graphs_of(entry)
         if any(part.names_dataset() for part in parts(text)):
             graphs = GraphNames()  # the text takes precedence: both together are an error (SPARQL 1.1 Protocol, 2.2.3)
-        told = {"delay": entry.delay, "at": entry.at, "missed": entry.missed}
+        told = {"delay": entry.delay, "at": entry.at, "missed": entry.missed, "priority": entry.priority}
         endpoint = await self._endpoint(self.profile.update_address(name), "update")
         return await endpoint.update(
             text,
             using_graphs=graphs.using,
             using_named_graphs=graphs.using_named,
             extensions={key: value for key, value in told.items() if value is not None},
+            delta=self._delta,
         )
 
     async def query(self, name: str, row: Row = _NOTHING, /, **values: Any) -> Bag:

@@ -1,11 +1,17 @@
 """Quad delta -> changed rows of each subscription.
 
 subscriptions: all subscriptions by number; registry: their shapes and units, filed in the LUTT; following: one commit,
-from its delta to the changed rows; collectors: what matchers gather while it is matched.
+from its delta to the changed rows; collectors: what matchers gather while it is matched; prices: what that takes.
 spellings: query text -> spelling and constants; shapes, units: queries that differ only in constants; unit_numbers,
 spuids: numbers and names of subscriptions.
-lutt: the shapes that a quad can touch; cts: the index of quads; spu: re-evaluation by the store.
-analysis: the class of a query, and how a change passes through it; plan: a query compiled to functions; codegen,
-joins, source_text: write their Python code, for algebra, joins of triple patterns, and lines; expressions, aggregates:
-values as the store computes them; costs: bounds on an expression.
+lutt: the shapes that a quad can touch; cts: the index of quads; reachability: paths of any length over it;
+spu: re-evaluation by the store.
+analysis: the class of a query, and how a change passes through it; exists, paths: which EXISTS, and which paths of any
+length, a plan can follow;
+plan: a query compiled to functions; codegen, joins, path_joins, triple_joins, source_text: write their Python code, for
+algebra, joins of triple patterns, with paths and with triple terms, and lines; expressions, aggregates, sums: values as
+the store computes them; costs: bounds on an expression; ordering, values: ORDER BY with LIMIT, and the order of terms;
+construction: the triples of CONSTRUCT.
+clock_patterns: comparisons with the clock as triple patterns; boundaries: the instant at which one changes; timetable:
+which of them hold, and what is due; turning: what a commit changes for them.
 """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from itertools import product
 from typing import Any
 
-from lamplighter.engine.matching import aggregates, expressions
+from lamplighter.engine.matching import aggregates
 from lamplighter.engine.matching.costs import only_known_functions
+from lamplighter.engine.matching.exists import why_not_joined
+from lamplighter.engine.matching.paths import why_opaque
 from lamplighter.engine.sparql.algebra import (
     Bgp,
     Constant,
@@ -36,14 +39,19 @@ from lamplighter.engine.sparql.algebra import (
     rewritten,
     visible,
     walk,
+    without_brackets,
 )
 from lamplighter.engine.sparql.scopes import occurrences, scope_fault
 from lamplighter.engine.terms import Term
 
 BRANCHES_MAX = 16
 """Branches up to which a tree's unions are expanded. A tree with more is evaluated as a whole."""
-PATTERNS_MAX = 16
-"""Triple patterns in one tree. Python nests at most twenty loops."""
+PATTERNS_MAX = 32
+"""Triple patterns in one tree. Time and memory of its functions grow with the square of their number and more: with 32
+patterns 0.1 s and 1 MB, or 0.3 s and 3 MB if most of them are in OPTIONALs."""
+WIDE, WIDE_PLANS_MAX = 16, 100
+"""Triple patterns above which a tree is compiled in slices, and how many such plans there are at a time. The store
+evaluates further ones, so that plans cannot fill the memory."""
 EXPRESSION_MAX = 200
 """Tokens of one expression. The store evaluates it for each new tuple of operands."""
 
@@ -52,7 +60,26 @@ class Unsupported(Exception):
     """There is no plan for a tree, and the store evaluates it. The message is the reason."""
 
 
-def in_graph(tree: Any, graph: Term) -> Any:
+def in_graphs(tree: Any, graphs: Sequence[Term | None]) -> Any:
+    """The tree with the patterns of the default graph matched in several graphs instead; None is the default graph.
+
+    The store does not merge the graphs: a triple that is in two of them has two solutions. So has this tree.
+    """
+    if len(graphs) == 1:
+        return in_graph(tree, graphs[0])
+    if isinstance(tree, Bgp):
+        if not tree.patterns:
+            return tree
+        places = [[in_graph(Bgp((pattern,)), graph) for graph in graphs] for pattern in tree.patterns]
+        return reduce(Join, [reduce(Union, nodes) for nodes in places])
+    if isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant, Function)):
+        return tuple(in_graphs(member, graphs) for member in tree)
+    if hasattr(tree, "__dataclass_fields__"):
+        return replace(tree, **{field.name: in_graphs(getattr(tree, field.name), graphs) for field in fields(tree)})
+    return tree
+
+
+def in_graph(tree: Any, graph: Term | None) -> Any:
     """The tree with the patterns of the default graph matched in a named one."""
     if isinstance(tree, Pattern):
         return tree if tree.graph is not None else tree._replace(graph=graph)
@@ -85,7 +112,7 @@ def with_equalities(node: Any, is_iri: Callable[[Part], bool]) -> Any:
 
 
 def _equality(condition: Expression, is_iri: Callable[[Part], bool]) -> tuple[Variable, Part] | None:
-    parts = expressions.without_brackets(condition.parts)
+    parts = without_brackets(condition.parts)
     if len(parts) == 3 and parts[1] == "=":
         for variable, part in ((parts[0], parts[2]), (parts[2], parts[0])):
             if isinstance(variable, Variable) and isinstance(part, (Constant, str)) and is_iri(part):
@@ -159,14 +186,15 @@ def check(node: Node) -> None:
     for part in walk(node):
         match part:
             case OpaquePath():
-                raise Unsupported("a property path without fixed length")
+                raise Unsupported(why_opaque(part))
             case Slice():
-                raise Unsupported("LIMIT, OFFSET or REDUCED")
+                raise Unsupported("LIMIT, OFFSET or REDUCED in a sub-select")
             case Graph():
                 raise Unsupported("GRAPH around more than triple patterns")
             case Exists(inner, _):
-                if not _simple(inner):
-                    raise Unsupported("EXISTS with more than patterns and filters in it")
+                reason = why_not_joined(inner, node)
+                if reason is not None:
+                    raise Unsupported(reason)
             case Extend(inner, variable, _):
                 if variable in visible(inner):
                     raise Unsupported("a variable that is assigned twice")
@@ -190,14 +218,6 @@ def check(node: Node) -> None:
         raise Unsupported(f"more than {PATTERNS_MAX} triple patterns")
 
 
-def _simple(node: Node) -> bool:
-    """Whether substituting a solution into the node, as EXISTS does, equals joining with it."""
-    return all(
-        not hasattr(part, "__dataclass_fields__") or isinstance(part, (Bgp, Filter, Join, Union, Expression, Exists))
-        for part in walk(node)
-    )
-
-
 def monotone(node: Node) -> bool:
     """Whether the telescoping rule holds: more quads give more solutions, and each solution has one derivation."""
     match node:
@@ -217,21 +237,33 @@ class Leaf:
     """A group of patterns in a tree.
 
     seeds: the variables whose values in a solution of the patterns select the tree's solutions that it can change.
+    around: patterns that match in each solution that it can change; joined: whether the seeds need them, because the
+    patterns alone bind no variable of the tree. shown: the variables of all these patterns that are the same outside;
+    the others may have their names in common with variables there.
     """
 
     patterns: tuple[Pattern, ...]
     seeds: tuple[Variable, ...]
+    shown: frozenset[Variable]
+    around: tuple[Pattern, ...] = ()
+    joined: bool = False
+
+    @property
+    def context(self) -> tuple[Pattern, ...]:
+        """The patterns that a changed quad is joined with to find seeds, besides those of the leaf."""
+        return self.around if self.joined else ()
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
     """The groups of patterns of a tree, each with the variables that it shares with the tree's solutions.
 
     Below the right side of OPTIONAL and MINUS, EXISTS, a projection or a grouping, only variables that are certain on
-    both sides are seeds.
+    both sides are seeds. A group that has none there, such as an OPTIONAL within an OPTIONAL, takes those of the
+    patterns around it: a changed quad of it matters only where these match, and where they change, they are leaves too.
     """
     match node:
         case Bgp(patterns):
-            yield Leaf(patterns, tuple(sorted(certain(node))))
+            yield Leaf(patterns, tuple(sorted(certain(node))), certain(node))
         case Join(left, right):
             yield from leaves(left)
             yield from leaves(right)
@@ -240,29 +272,57 @@ def leaves(node: Node) -> Iterator[Leaf]:
             yield from _restricted(leaves(right), certain(node))
         case LeftJoin(left, right, condition):
             yield from leaves(left)
-            yield from _restricted(leaves(right), certain(left))
+            yield from _restricted(leaves(right), certain(left), left)
             for expression in condition:
-                yield from _exists_leaves(expression, certain(left))
+                yield from _exists_leaves(expression, certain(left), left)
         case Minus(left, right):
             yield from leaves(left)
-            yield from _restricted(leaves(right), certain(left))
+            yield from _restricted(leaves(right), certain(left), left, hides=True)
         case Filter(inner, expression) | Extend(inner, _, expression):
             yield from leaves(inner)
-            yield from _exists_leaves(expression, certain(inner))
+            yield from _exists_leaves(expression, certain(inner), inner)
         case Group(inner, _, found):
-            yield from _restricted(leaves(inner), certain(node))
+            yield from _restricted(leaves(inner), certain(node), hides=True)
             for _, aggregate in found:
                 if aggregate.argument is not None:
-                    yield from _restricted(_exists_leaves(aggregate.argument, certain(inner)), certain(node))
+                    found_there = _exists_leaves(aggregate.argument, certain(inner), inner)
+                    yield from _restricted(found_there, certain(node), hides=True)
         case Project(inner, _) | Distinct(inner):
-            yield from _restricted(leaves(inner), certain(node))
+            yield from _restricted(leaves(inner), certain(node), hides=True)
 
 
-def _restricted(found: Iterable[Leaf], variables: frozenset[Variable]) -> Iterator[Leaf]:
+def _restricted(
+    found: Iterable[Leaf], variables: frozenset[Variable], beside: Node | None = None, *, hides: bool = False
+) -> Iterator[Leaf]:
+    """The leaves with only these variables as seeds.
+
+    beside: what has a solution wherever a leaf matters; hides: whether the other variables of a leaf are not seen here.
+    """
+    spine = () if beside is None else _spine(beside)
     for leaf in found:
-        yield Leaf(leaf.patterns, tuple(seed for seed in leaf.seeds if seed in variables))
+        around, shown = leaf.around, leaf.shown & variables if hides else leaf.shown
+        hidden = certain(Bgp((*leaf.patterns, *around))) - shown
+        if not hidden & certain(Bgp(spine)):
+            around, shown = (*around, *spine), shown | certain(Bgp(spine))
+        seeds = tuple(seed for seed in leaf.seeds if seed in variables)
+        joined = leaf.joined
+        if not seeds and around:
+            joined, seeds = True, tuple(sorted(shown & variables))
+        yield Leaf(leaf.patterns, seeds, shown, around, joined)
 
 
-def _exists_leaves(expression: Expression, variables: frozenset[Variable]) -> Iterator[Leaf]:
+def _spine(node: Node) -> tuple[Pattern, ...]:
+    """Patterns that match in each solution of a node, and whose variables it shows."""
+    match node:
+        case Bgp(patterns):
+            return patterns
+        case Join(left, right):
+            return (*_spine(left), *_spine(right))
+        case LeftJoin(inner) | Minus(inner) | Filter(inner) | Extend(inner):
+            return _spine(inner)
+    return ()
+
+
+def _exists_leaves(expression: Expression, variables: frozenset[Variable], beside: Node) -> Iterator[Leaf]:
     for exists in expression.exists:
-        yield from _restricted(leaves(exists.node), variables)
+        yield from _restricted(leaves(exists.node), variables, beside, hides=True)

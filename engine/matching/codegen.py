@@ -57,6 +57,7 @@ from lamplighter.engine.sparql.algebra import (
     Variable,
     certain,
     visible,
+    without_brackets,
 )
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
@@ -121,7 +122,7 @@ class Writer(JoinWriter):
                 self.produce(
                     inner,
                     Scope({**known, **scope.constants()}, {}),
-                    lambda found: consume(_only(found, frozenset(variables))),
+                    lambda found: consume(self._around(scope, _only(found, frozenset(variables)))),
                 )
             case Distinct(inner):
                 self._distinct(inner, scope, consume)
@@ -129,6 +130,14 @@ class Writer(JoinWriter):
                 self._group(node, scope, consume)
             case _:
                 raise Unsupported(type(node).__name__)
+
+    def _around(self, scope: Scope, found: Scope) -> Scope:
+        """What a sub-select found, with the solution around the EXISTS that the sub-select stands in."""
+        ambient = self._ambient - {*found.bound, *found.maybe}
+        return Scope(
+            {**{key: name for key, name in scope.bound.items() if key in ambient}, **found.bound},
+            {**{key: name for key, name in scope.maybe.items() if key in ambient}, **found.maybe},
+        )
 
     def _right(self, node: Node, scope: Scope, consume: Consume) -> None:
         """Joins the scope with the solutions of a node that is evaluated on its own (SPARQL 1.1 Query, 18.5)."""
@@ -360,7 +369,7 @@ class Writer(JoinWriter):
     ) -> str:
         """The call that evaluates an expression. Variables that are not in seen are unbound in it."""
         if compiled is expressions.value:
-            match expressions.without_brackets(expression.parts):
+            match without_brackets(expression.parts):
                 case (Constant() as constant,):
                     return scope.name(constant)
                 case (Variable() as variable,):

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from lamplighter.engine.errors import bare, is_fault
 from lamplighter.engine.matching.aggregates import Accumulator, OrderMattersError
 from lamplighter.engine.matching.lutt import Matcher
+from lamplighter.engine.matching.ordering import OrderedRows
 from lamplighter.engine.matching.plan import Counting, Seeding
 from lamplighter.engine.matching.shapes import Shape, Unit
 from lamplighter.engine.terms import Binding, Term
@@ -35,14 +36,18 @@ class CommitState:
     """What one commit has left to do, and the faults that were recovered from.
 
     seeds, groups: the collectors that a matcher has put something into, in the order of the first entry.
+    windows: the windows that the commit may have changed; the change is not settled.
     doubtful: shapes whose plan failed, with the reason; the store evaluates them from this commit on.
+    timeless: those of them whose comparisons with the clock failed, so that the store would not know when to evaluate.
     faults: tracebacks of unexpected failures, for the engine's owner to log.
     """
 
     def __init__(self) -> None:
         self.seeds: dict[SeedCollector, None] = {}
         self.groups: dict[GroupCollector, None] = {}
+        self.windows: list[OrderedRows] = []
         self.doubtful: dict[Shape, BaseException] = {}
+        self.timeless: dict[Shape, BaseException] = {}
         self.faults: deque[str] = deque(maxlen=FAULTS_MAX)
 
     def clear_collectors(self) -> None:
@@ -51,6 +56,12 @@ class CommitState:
             for collector in collectors:
                 collector.clear()
             collectors.clear()
+
+    def settle_windows(self) -> None:
+        """Makes the changes of the windows take effect; may be repeated if it failed."""
+        for window in self.windows:
+            window.settle()
+        self.windows.clear()
 
     def give_up(self, shape: Shape, reason: BaseException) -> None:
         """Marks a shape as doubtful. Raises the reason again if it is no failure (`note`)."""
@@ -71,6 +82,25 @@ class CommitState:
                 self.give_up(shape, reason)
 
         return match
+
+    def guarded_source(self, shape: Shape, matcher: Matcher) -> Matcher:
+        """The same for a matcher of operands that are compared with the clock."""
+        timeless = self.timeless
+
+        def match(s: Term, p: Term, o: Term, g: Term | None, found: Any, sign: int) -> None:
+            if timeless and shape in timeless:
+                return
+            try:
+                matcher(s, p, o, g, found, sign)
+            except BaseException as reason:
+                self.lose_time(shape, reason)
+
+        return match
+
+    def lose_time(self, shape: Shape, reason: BaseException) -> None:
+        """Marks a shape as timeless."""
+        self.give_up(shape, reason)
+        self.timeless[shape] = self.doubtful[shape]
 
     def again(self, work: Callable[..., T], *arguments: Any) -> T:
         """Calls work, and calls it a second time after a fault. work: changes nothing unless it succeeds."""
@@ -165,6 +195,10 @@ class GroupCollector:
 
     def leave(self, unit: Unit) -> None:
         self._groups.pop(unit, None)
+
+    def size(self, unit: Unit) -> int:
+        """How many groups a unit has."""
+        return len(self._groups.get(unit, ()))
 
     def _new(self) -> tuple[list[int], list[Accumulator]]:
         assert self.shape.plan is not None

@@ -3,15 +3,18 @@
 The paper gives each SPU a CTS of its own. Here all share one. It holds the quads of the predicates that a pattern of a
 subscription or of a frequent update names, and drops them when the last such pattern is gone. A quad is found by its
 subject, and by its object if a pattern needs that. Equal terms share one string. The members of a key are a tuple,
-since most subjects have one object; many members are a dict.
+since most subjects have one object; many members are a dict. Paths of any length are looked up by searches
+(`engine.matching.reachability`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.matching.reachability import PathPredicate, PathRelation
 from lamplighter.engine.slices import SLICE, Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
@@ -25,23 +28,32 @@ QuadsOf = Callable[[Term | None], Iterable[Quad]]
 
 
 class Table:
-    """The quads of one predicate in one graph. sp: subject -> objects; po: object -> subjects, None if not needed."""
+    """The quads of one predicate in one graph.
 
-    __slots__ = ("po", "sp")
+    sp: subject -> objects; po: object -> subjects, None if not needed. paths: those that follow the predicate; they
+    need po.
+    """
 
-    def __init__(self, by_object: bool) -> None:
+    __slots__ = ("paths", "po", "sp")
+
+    def __init__(self, by_object: bool, paths: Sequence[PathRelation]) -> None:
         self.sp: Half = {}
         self.po: Half | None = {} if by_object else None
+        self.paths = paths
 
     def add(self, s: Term, o: Term) -> None:
         _put(self.sp, s, o)
         if self.po is not None:
             _put(self.po, o, s)
+            for path in self.paths:
+                path.forget()
 
     def remove(self, s: Term, o: Term) -> None:
         _take(self.sp, s, o)
         if self.po is not None:
             _take(self.po, o, s)
+            for path in self.paths:
+                path.forget()
 
     def index_objects(self) -> None:
         if self.po is None:
@@ -81,16 +93,26 @@ def _take(half: Half, key: Term, member: Term) -> None:
 class Tables:
     """The quads of one predicate: in the default graph, and in each named graph that has any.
 
-    by_object: whether the tables have po. uses: how often the predicate is held.
+    by_object: whether the tables have po. uses: how often the predicate is held. paths: those that follow it.
     """
 
-    __slots__ = ("by_object", "default", "named", "uses")
+    __slots__ = ("by_object", "default", "named", "paths", "uses")
 
     def __init__(self, by_object: bool) -> None:
-        self.default = Table(by_object)
+        self.paths: list[PathRelation] = []
+        self.default = Table(by_object, self.paths)
         self.named: dict[Term, Table] = {}
         self.by_object = by_object
         self.uses = 0
+
+    def table(self, g: Term | None) -> Table:
+        """The table of a graph, created if there is none."""
+        if g is None:
+            return self.default
+        table = self.named.get(g)
+        if table is None:
+            table = self.named[g] = Table(self.by_object, self.paths)
+        return table
 
     def index_objects(self) -> None:
         self.by_object = True
@@ -99,19 +121,31 @@ class Tables:
 
 
 class Cts:
-    """The shared index. quads_of: reads the quads of a predicate from the store, when it is held for the first time."""
+    """The shared index. quads_of: reads the quads of a predicate from the store, when it is held for the first time.
+
+    virtual: the quads of predicates that no dataset has (`engine.matching.clock_patterns`). Only patterns that name the
+    predicate see them, and their owner changes them.
+    """
 
     def __init__(self, quads_of: QuadsOf, slices: Slices = Slices()) -> None:  # noqa: B008 - it has no state
         self._quads_of = quads_of
         self._slices = slices
         self.tables: dict[Term, Tables] = {}
+        self.paths: dict[PathPredicate, PathRelation] = {}
+        self._path_uses: Counter[PathPredicate] = Counter()
+        self.virtual: dict[Term, Tables] = {}
         self._everything = 0
         self._everything_by_object = False
 
     # --- what is indexed ---
 
     def hold(self, predicate: Term | None, *, by_object: bool = False) -> None:
-        """Indexes the quads of a predicate, or of all for None, until `release` has been called as often."""
+        """Indexes the quads of a predicate, of a path, or of all for None, until `release` has been called as often."""
+        if isinstance(predicate, PathPredicate):
+            self._hold_path(predicate)
+            return
+        if predicate in self.virtual:
+            return
         if predicate is None:
             self._everything += 1
             if self._everything == 1:
@@ -131,6 +165,11 @@ class Cts:
 
     def release(self, predicate: Term | None) -> None:
         """Ends one `hold`."""
+        if isinstance(predicate, PathPredicate):
+            self._release_path(predicate)
+            return
+        if predicate in self.virtual:
+            return
         if predicate is None:
             self._everything -= 1
             if not self._everything:
@@ -142,6 +181,29 @@ class Cts:
         found.uses -= 1
         if not found.uses and not self._everything:
             del self.tables[predicate]
+
+    def _hold_path(self, path: PathPredicate) -> None:
+        if path.nodes:
+            self.hold(None, by_object=True)
+        for predicate in path.predicates:
+            self.hold(predicate, by_object=True)
+        self._path_uses[path] += 1
+        if path not in self.paths:
+            followed = self.paths[path] = PathRelation(path, self.tables)
+            for predicate in path.predicates:
+                self.tables[predicate].paths.append(followed)
+
+    def _release_path(self, path: PathPredicate) -> None:
+        self._path_uses[path] -= 1
+        if not self._path_uses[path]:
+            del self._path_uses[path]
+            followed = self.paths.pop(path)
+            for predicate in path.predicates:
+                self.tables[predicate].paths.remove(followed)
+        for predicate in path.predicates:
+            self.release(predicate)
+        if path.nodes:
+            self.release(None)
 
     def _load_everything(self) -> None:
         held = set(self.tables)
@@ -159,12 +221,7 @@ class Cts:
         tables = self.tables.get(p)
         if tables is None:
             tables = self.tables[p] = Tables(self._everything_by_object)
-        if g is None:
-            return tables.default
-        table = tables.named.get(g)
-        if table is None:
-            table = tables.named[g] = Table(tables.by_object)
-        return table
+        return tables.table(g)
 
     # --- the dataset changes ---
 

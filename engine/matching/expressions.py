@@ -18,7 +18,7 @@ from typing import Any
 import pyoxigraph as ox
 
 from lamplighter.engine.matching.costs import CHARACTERS_MAX, PIECES_CHARACTERS_MIN, Costs, Piece
-from lamplighter.engine.sparql.algebra import Constant, Exists, Expression, Function, Variable
+from lamplighter.engine.sparql.algebra import Constant, Exists, Expression, Function, Variable, without_brackets
 from lamplighter.engine.sparql.lexer import joined
 from lamplighter.engine.store.quad_store import term_text
 from lamplighter.engine.terms import XSD, Term
@@ -89,19 +89,6 @@ def condition(expression: Expression, meter: Meter) -> Callable[..., bool]:
     ):
         return _comparison(str(parts[1]), ask, meter)
     return ask
-
-
-def without_brackets(parts: Sequence[object]) -> tuple[object, ...]:
-    """The tokens of an expression without the brackets around all of it."""
-    parts = tuple(parts)
-    while len(parts) > 2 and parts[0] == "(" and parts[-1] == ")":
-        depth = 0
-        for part in parts[:-1]:
-            depth += (part == "(") - (part == ")")
-            if depth == 0:
-                return parts
-        parts = parts[1:-1]
-    return parts
 
 
 def _comparison(sign: str, ask: Callable[..., bool], meter: Meter) -> Callable[[Term | None, Term | None], bool]:

@@ -10,18 +10,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.errors import bare
 from lamplighter.engine.matching.collectors import EXPECTED, CommitState, Rows, SeedCollector
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import Lutt, Matcher
+from lamplighter.engine.matching.lutt import ByPredicate, Lutt, Matcher
+from lamplighter.engine.matching.prices import Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
+from lamplighter.engine.matching.timetable import Timetable, Turns
+from lamplighter.engine.matching.turning import match_turns, turned
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Binding, Term
 from lamplighter.engine.work import TooMuchWork, Work
 
 Change = tuple[Unit, Rows, Rows]
@@ -32,6 +36,8 @@ LONG_MATCHINGS = 20_000
 SLICE_MATCHINGS = LONG_MATCHINGS * SLICE // LONG
 """Calls between two pauses."""
 
+_NOTHING = QuadDelta()
+
 Found = dict[Unit, tuple[Rows, Rows]]
 """The rows removed and added so far, by unit; equal rows may still stand in both lists."""
 
@@ -40,8 +46,10 @@ class Follower:
     """Applies deltas to the CTS and to the store, and computes what they change for each unit.
 
     now: the clock function's time. ends: whether a unit ends if its plan cannot follow a commit within the work limit;
-    otherwise the store evaluates it from then on, without a limit.
+    otherwise, and if its rows are ordered and cut, the store evaluates it from then on, without a limit of the engine.
     ended: units whose result is not known any more, with the reason. The caller unsubscribes and removes them.
+
+    It is one class because matching a commit, taking it back and repeating it share the state of the commit.
     """
 
     def __init__(
@@ -54,9 +62,13 @@ class Follower:
         now: Callable[[], int],
         work: Work,
         slices: Slices,
+        timetable: Timetable,
+        prices: Prices,
         *,
         ends: bool,
     ) -> None:
+        self._timetable = timetable
+        self._prices = prices
         self._store = store
         self._cts = cts
         self._lutt = lutt
@@ -69,48 +81,77 @@ class Follower:
         self._ends = ends
         self.ended: dict[Unit, BaseException] = {}
 
-    def follow(self, delta: QuadDelta) -> list[Change]:
+    def advance(self, now: int) -> list[Change]:
+        """Lets the instant become now, which may be earlier, and returns the changed units with their rows."""
+        return self.follow(_NOTHING, self._timetable.passed(now))
+
+    def follow(self, delta: QuadDelta, passed: Turns | None = None) -> list[Change]:
         """Applies a delta, and returns the changed units with their rows.
+
+        passed: what a step of the clock changes, beside an empty delta.
 
         After a fault in the matching the CTS is restored and the delta is matched again, with each matcher guarded: a
         plan that fails then hands its shape over to the store. A unit that the store cannot evaluate either is put into
         `ended`. Any error that this method raises leaves index, store and units in an unknown state.
         """
-        state = self._state
+        state, timetable, prices = self._state, self._timetable, self._prices
         changed = len(delta.removed) + len(delta.added)
-        self._work.begin(changed)
+        turns = passed
+        self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
         found: Found = {}
         changes: list[Change] = []
         try:
-            matchers, wildcards = self._matchers, self._wildcards
+            matchers: ByPredicate = self._matchers
+            wildcards: Sequence[Matcher] = self._wildcards
+            prices.left -= 1
+            if not prices.left:
+                prices.begin()
+                matchers, wildcards = prices.timed(self._shapes.shapes, matchers, wildcards)
             if changed > LONG or changed * self._lutt.filed > LONG_MATCHINGS:
-                matchings = self._lutt.matchings(delta, self._slices)
-                size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
-                for some in sliced(delta.removed, self._slices, size):
-                    self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)
-                for some in sliced(delta.added, self._slices, size):
-                    self._match(QuadDelta(added=tuple(some)), found, matchers, wildcards)
+                self._match_in_slices(delta, found, matchers, wildcards)
             else:
                 self._match(delta, found, matchers, wildcards)
+            if timetable.touched or passed is not None:
+                turns = passed or turned(timetable, state)
+                match_turns(turns, found, matchers, self._slices)
             if found or state.seeds or state.groups or state.doubtful:
-                changes = self._changes(delta, found)
-            touched = self._lutt.touched(delta, self._slices) if self._lutt.owners else ()
+                changes = self._changes(delta, found, turns)
+            touched = self._touched(delta, turns) if self._lutt.owners else ()
         except BaseException as error:
             state.note(error)
+            prices.drop()
+            if turns is not None:
+                turns.take_back()
             self._take_back(delta)
             self._work.begin(changed)
             found = {}
-            self._match(delta, found, *self._guarded_matchers())
-            changes = self._changes(delta, found)
-            touched = self._lutt.touched(delta, self._slices)
+            matchers, wildcards = self._guarded_matchers()
+            self._match(delta, found, matchers, wildcards)
+            turns = passed or turned(timetable, state)
+            match_turns(turns, found, matchers, self._slices)
+            changes = self._changes(delta, found, turns)
+            touched = self._touched(delta, turns)
         # The store is unchanged up to here. From here on nothing is taken back, only repeated.
+        if prices.measuring:
+            prices.settle()
         if state.seeds or state.groups:
             state.again(state.clear_collectors)
+        if state.windows:
+            state.again(state.settle_windows)
         self._store.apply(delta)
+        if turns is not None:
+            timetable.accept(turns)
+            timetable.touched.clear()
+        return self._told_changes(changes, touched)
+
+    def _told_changes(self, changes: list[Change], touched: Sequence[Unit]) -> list[Change]:
+        """The changes as subscribers are told of them. touched: the units that the store evaluates."""
         for unit in touched:
             change = self._evaluated(unit)
             if change:
                 changes.append((unit, list(change.removed), list(change.added)))
+        if self._shapes.constructed:
+            changes = self._constructed(changes)
         if self._shapes.timed:
             changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
         if self.ended:
@@ -123,11 +164,16 @@ class Follower:
             return []
         return [unit.shape.text(unit.key) for unit in self._lutt.touched(delta)]
 
+    def _touched(self, delta: QuadDelta, turns: Turns | None) -> Sequence[Unit]:
+        """The re-evaluated units whose result a delta or the clock can change."""
+        found = dict.fromkeys(self._lutt.touched(delta, self._slices))
+        for condition in turns.conditions() if turns is not None else ():
+            found.update((unit, None) for unit in condition.shape.units.all.values() if unit.spu is not None)
+        return list(found)
+
     # --- matching ---
 
-    def _match(
-        self, delta: QuadDelta, found: Found, matchers: Mapping[Term, Sequence[Matcher]], wildcards: Sequence[Matcher]
-    ) -> None:
+    def _match(self, delta: QuadDelta, found: Found, matchers: ByPredicate, wildcards: Sequence[Matcher]) -> None:
         """Matches each quad while it is in the CTS, and keeps the CTS in step: the telescoping rule.
 
         matchers, wildcards: as in `Lutt`. The two loops are written out because an update spends its time in them.
@@ -148,6 +194,17 @@ class Follower:
             for matcher in wildcards:
                 matcher(s, p, o, g, found, 1)
 
+    def _match_in_slices(
+        self, delta: QuadDelta, found: Found, matchers: ByPredicate, wildcards: Sequence[Matcher]
+    ) -> None:
+        """The same for a large delta, or one that many matchers are called with."""
+        changed, matchings = len(delta.removed) + len(delta.added), self._lutt.matchings(delta, self._slices)
+        size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
+        for some in sliced(delta.removed, self._slices, size):
+            self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)
+        for some in sliced(delta.added, self._slices, size):
+            self._match(QuadDelta(added=tuple(some)), found, matchers, wildcards)
+
     def _guarded_matchers(self) -> tuple[dict[Term, list[Matcher]], list[Matcher]]:
         """The LUTT's matchers and wildcards, all guarded."""
         matchers: dict[Term, list[Matcher]] = {}
@@ -156,11 +213,16 @@ class Follower:
             for predicate, matcher in filed:
                 guarded = self._state.guarded(shape, matcher)
                 (wildcards if predicate is None else matchers.setdefault(predicate, [])).append(guarded)
+        for shape, filed in self._shapes.sources.items():
+            for predicate, matcher in filed:
+                guarded = self._state.guarded_source(shape, matcher)
+                (wildcards if predicate is None else matchers.setdefault(predicate, [])).append(guarded)
         return matchers, wildcards
 
     def _take_back(self, delta: QuadDelta) -> None:
         """Restores CTS and groups to their state before a delta, however much of it they have taken."""
         state = self._state
+        self._timetable.touched.clear()
         self._cts.apply(delta.invert())
         for collector in state.groups:
             if collector.shape.plan is None or collector.shape in state.doubtful:
@@ -169,19 +231,24 @@ class Follower:
                 collector.take_back()
             except BaseException as error:
                 state.give_up(collector.shape, error)
+        for window in state.windows:
+            window.forget()
+        state.windows.clear()
         state.clear_collectors()
 
     # --- rows of plans ---
 
-    def _changes(self, delta: QuadDelta, found: Found) -> list[Change]:
+    def _changes(self, delta: QuadDelta, found: Found, turns: Turns | None) -> list[Change]:
         """The net changes of the units with plans, after all quads have been matched."""
         state = self._state
         if state.seeds:
-            self._follow_seeds(delta, found)
+            self._follow_seeds(delta, found, turns)
         if state.groups:
             self._follow_groups(found)
+        if self._shapes.ordered:
+            self._follow_windows(found)
         if state.doubtful:
-            self._follow_doubtful(found)
+            self._follow_doubtful(delta, found, turns)
         changes = []
         for unit, (removed, added) in found.items():
             if len(removed) + len(added) > LONG:
@@ -193,14 +260,30 @@ class Follower:
                 changes.append((unit, removed, added))
         return changes
 
-    def _follow_seeds(self, delta: QuadDelta, found: Found) -> None:
+    def _follow_windows(self, found: Found) -> None:
+        """Replaces the rows of units with ORDER BY and LIMIT by those that leave and enter their windows."""
+        for unit, (removed, added) in found.items():
+            window = unit.window
+            if window is None or unit.shape in self._state.doubtful:
+                continue
+            self._state.windows.append(window)
+            try:
+                found[unit] = self._prices.run(unit.shape, window.change, *_netted(removed, added))
+            except BaseException as reason:
+                self._state.give_up(unit.shape, reason)
+
+    def _follow_seeds(self, delta: QuadDelta, found: Found, turns: Turns | None) -> None:
         """Evaluates the rows that agree with the seeds: after the delta, and with the delta taken back."""
         doubtful = self._state.doubtful
         touched = [collector for collector in self._state.seeds if collector.shape not in doubtful]
         after = [self._rows_of(collector) for collector in touched]
         self._cts.apply(delta.invert())
+        if turns is not None:
+            turns.take_back()
         before = [self._rows_of(collector) for collector in touched]
         self._cts.apply(delta)
+        if turns is not None:
+            turns.apply()
         for sign, results in ((0, before), (1, after)):
             for rows_of in results:
                 for unit, rows in rows_of.items():
@@ -210,7 +293,7 @@ class Follower:
         """The rows that agree with the seeds, by unit; none if the plan fails."""
         if collector.shape not in self._state.doubtful:
             try:
-                return collector.rows()
+                return self._prices.run(collector.shape, collector.rows)
             except BaseException as reason:
                 self._state.give_up(collector.shape, reason)
         return {}
@@ -220,27 +303,52 @@ class Follower:
         for collector in self._state.groups:
             if collector.shape not in self._state.doubtful:
                 try:
-                    collector.follow(found)
+                    self._prices.run(collector.shape, collector.follow, found)
                 except BaseException as reason:
                     self._state.give_up(collector.shape, reason)
                 self._slices.pause()
 
-    def _follow_doubtful(self, found: Found) -> None:
+    def _follow_doubtful(self, delta: QuadDelta, found: Found, turns: Turns | None) -> None:
         """Hands the units of doubtful shapes over to the store, which has not taken the delta yet, or ends them."""
         doubtful = self._state.doubtful
         for shape, reason in list(doubtful.items()):
-            too_much = self._too_much(shape, reason) if self._ends else None
+            too_much = self._state.timeless.pop(shape, None)
+            if too_much is None and self._ends and shape.window is None:
+                too_much = self._too_much(shape, reason)
+            told = self._told(shape, delta, turns) if too_much is None else {}
             for unit in shape.units.all.values():
                 found.pop(unit, None)
                 if too_much is not None:
                     self.ended[unit] = too_much
                 elif unit.spu is None and unit not in self.ended:
                     try:
-                        self._state.again(self._shapes.re_evaluate, unit)
+                        self._state.again(self._shapes.re_evaluate, unit, told.get(unit))
                     except BaseException as error:
                         self._end(unit, error)
-            self._shapes.close_plan(shape, reason)
+            if shape.plan is not None:
+                self._shapes.close_plan(shape, reason)
             del doubtful[shape]
+
+    def _told(self, shape: Shape, delta: QuadDelta, turns: Turns | None) -> dict[Unit, Sequence[Binding] | None]:
+        """What the subscribers of a shape's units have (`Unit.told`). Units for which that is unknown are ended."""
+        told: dict[Unit, Sequence[Binding] | None] = {}
+        plan = shape.plan
+        assert plan is not None
+        if shape.window is None and not plan.differs:
+            return told
+        self._cts.apply(delta.invert())
+        if turns is not None:
+            turns.take_back()
+        with nullcontext() if self._ends else plan.meter.lifted():
+            for unit in shape.units.all.values():
+                try:
+                    told[unit] = unit.told()
+                except BaseException as error:
+                    self._end(unit, error)
+        self._cts.apply(delta)
+        if turns is not None:
+            turns.apply()
+        return told
 
     def _too_much(self, shape: Shape, reason: BaseException) -> TooMuchWork | None:
         """The error if a shape's units cost too much for the store as well, which takes about as long as the plan."""
@@ -262,7 +370,8 @@ class Follower:
         """What the applied delta changes for a re-evaluated unit; None if the unit ends."""
         assert unit.spu is not None
         try:
-            return self._state.again(unit.spu.follow)
+            change: BindingDelta = self._prices.evaluated(unit.spu, self._state.again, unit.spu.follow)
+            return change
         except BaseException as error:
             self._end(unit, error)
             return None
@@ -272,6 +381,17 @@ class Follower:
         if not isinstance(error, EXPECTED):
             self._state.note(error)
         self.ended[unit] = bare(error)
+
+    def _constructed(self, changes: Sequence[Change]) -> list[Change]:
+        """The changes with triples in place of the rows of CONSTRUCT queries."""
+        found = []
+        for unit, removed, added in changes:
+            if unit.triples is not None:
+                with self._slices.beside() if len(removed) + len(added) > LONG else nullcontext():
+                    removed, added = self._state.again(unit.triples.change, removed, added)
+            if removed or added:
+                found.append((unit, removed, added))
+        return found
 
     def _with_times(self, change: Change) -> Change:
         unit, removed, added = change

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, Source, key_text
+from lamplighter.engine.matching.path_joins import PathWriter
+from lamplighter.engine.matching.reachability import PathPredicate
+from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, key_text
+from lamplighter.engine.matching.triple_joins import TripleWriter
 from lamplighter.engine.matching.units import Units
-from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
+from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable, takes_apart
 from lamplighter.engine.sparql.triples import RDF_TYPE
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
@@ -17,7 +20,7 @@ _NEAR = 2.4
 """Limit of `JoinWriter._rank`: a pattern below it is looked up from what is known, one above it scans a table."""
 
 
-class JoinWriter(Source):
+class JoinWriter(PathWriter, TripleWriter):
     """Writes the loops over the quads that match triple patterns, and the join with the units of a shape.
 
     hold: called with each predicate (None for all) that the text reads, and whether it looks up subjects by object.
@@ -34,34 +37,51 @@ class JoinWriter(Source):
         meter: Meter,
         counted: Sequence[str] = (),
     ) -> None:
-        super().__init__(meter, counted)
-        self._cts = cts
-        self._hold = hold
-        self._units = units
+        super().__init__(cts, hold, meter, counted)
+        self.units = units
         self._numbers: dict[Pattern, int] = {}
         self._match: int | None = None
         self._tested = False
 
     def match(self, numbered: Sequence[Pattern], number: int) -> None:
-        """Declares that the quad s, p, o, g matches pattern number, and that no earlier pattern may match it."""
+        """Declares that the quad s, p, o, g matches pattern number, and that no earlier pattern may match it.
+
+        If the pattern is a path, s and o are its ends, and the quad is in the local ``quad``.
+        """
         self._numbers = {pattern: numbered.index(pattern) for pattern in numbered}
         self._match = self._numbers[numbered[number]]
 
     def _exclusion(self, number: int, pattern: Pattern, scope: Scope) -> str | None:
-        """The condition that an earlier pattern has not matched the quad s, p, o, g; None if it cannot."""
-        if self._match is None or number > self._match:
+        """The condition that an earlier pattern has not matched the quad; None if it cannot."""
+        if self._match is None or number > self._match or isinstance(pattern.p, PathPredicate) or takes_apart(pattern):
             return None
         matched = next(other for other, it in self._numbers.items() if it == self._match)
+        path = matched.p if isinstance(matched.p, PathPredicate) else None
         tests = []
-        for name, part, quad_part in zip("spog", pattern, matched, strict=True):
+        for place, (name, part, quad_part) in enumerate(zip("spog", pattern, matched, strict=True)):
             if (part is None) != (quad_part is None):
                 return None
-            if isinstance(part, str) and isinstance(quad_part, str):
+            if isinstance(part, str) and name == "p" and path is not None:
+                if not path.follows(part):
+                    return None
+                if path.nodes or len(path.predicates) > 1:
+                    tests.append(f"{part!r} == quad[1]")
+            elif part is not None and path is not None:
+                tests.append(f"{self.part(part, scope)} == quad[{place}]")
+            elif isinstance(part, str) and isinstance(quad_part, str):
                 if part != quad_part:
                     return None
             elif part is not None and self.part(part, scope) != name:
                 tests.append(f"{self.part(part, scope)} == {name}")
         return f"not ({' and '.join(tests) or True})"
+
+    def _excludes(self, number: int, pattern: Pattern) -> bool:
+        """Whether a path does not follow the quad, because a later path is matched with it."""
+        if self._match is None or number > self._match or not isinstance(pattern.p, PathPredicate):
+            return False
+        matched = next(other for other, it in self._numbers.items() if it == self._match)
+        assert isinstance(matched.p, PathPredicate), "paths have the last numbers"
+        return matched.p.meets(pattern.p)
 
     def patterns(
         self,
@@ -93,7 +113,7 @@ class JoinWriter(Source):
             else:
                 self.patterns(rest, found, consume)
 
-        self._pattern(pattern, scope, matched)
+        self._pattern(pattern, scope, matched, self._excludes(number, pattern))
 
     def seeds(self, left: Sequence[Pattern], keys: Sequence[Key], scope: Scope, consume: Consume) -> None:
         """Writes loops that bind the keys to all their values in solutions of the patterns that agree with the scope.
@@ -158,13 +178,13 @@ class JoinWriter(Source):
 
     def _may_test(self, scope: Scope) -> bool:
         """Whether some, but not all, constants are known, so that the units can be tested before a lookup."""
-        if self._units is None or self._tested or UNIT in scope.bound:
+        if self.units is None or self._tested or UNIT in scope.bound:
             return False
-        known = sum(constant in scope.bound for constant in self._units.constants)
-        return 0 < known < len(self._units.constants)
+        known = sum(constant in scope.bound for constant in self.units.constants)
+        return 0 < known < len(self.units.constants)
 
     def _test_constants(self, scope: Scope, consume: Callable[[], None]) -> None:
-        assert self._units is not None
+        assert self.units is not None
         index, part = self._units_with(scope)
         self._tested = True
         with self.block(f"if {part} in {index}:"):
@@ -173,14 +193,18 @@ class JoinWriter(Source):
 
     def _units_with(self, scope: Scope) -> tuple[str, str]:
         """The names of the index of units by the known constants, and of the key in it."""
-        assert self._units is not None
-        constants = self._units.constants
+        assert self.units is not None
+        constants = self.units.constants
         positions = tuple(position for position, constant in enumerate(constants) if constant in scope.bound)
-        index = self.share("index", self._units.part(positions))
+        index = self.share("index", self.units.part(positions))
         return index, key_text([scope.name(constants[position]) for position in positions])
 
     def _rank(self, pattern: Pattern, scope: Scope) -> float:
         """The expected number of matching quads, as a rough power of ten."""
+        if isinstance(pattern.p, PathPredicate):
+            return self.path_rank(pattern, scope)
+        if takes_apart(pattern):
+            return self.triple_rank(pattern, scope)
 
         def known(part: Part | None) -> bool:
             return not isinstance(part, (Variable, Constant)) or part in scope.bound
@@ -201,18 +225,18 @@ class JoinWriter(Source):
 
     def _unit_rank(self, scope: Scope) -> float | None:
         """The same for the join with the units; None if it has been written."""
-        if self._units is None:
+        if self.units is None:
             return None
-        known = sum(constant in scope.bound for constant in self._units.constants)
+        known = sum(constant in scope.bound for constant in self.units.constants)
         if UNIT in scope.bound:
             return None
-        if known == len(self._units.constants):
+        if known == len(self.units.constants):
             return -1.0
         return 2.0 if known else 3.5
 
     def bind_constants(self, scope: Scope, consume: Consume) -> None:
         """Writes the join with the units, if it has not been written. Binds all constants and the unit."""
-        units = self._units
+        units = self.units
         if units is None or UNIT in scope.bound:
             consume(scope)
             return
@@ -240,11 +264,55 @@ class JoinWriter(Source):
                     )
             consume(inner)
 
-    def _pattern(self, pattern: Pattern, scope: Scope, consume: Consume) -> None:
-        """Writes loops over the quads that match a pattern."""
+    def accept(self, end: Part, graph: Part | None, patterns: Sequence[Pattern]) -> None:
+        """Writes the body of an `Accept` for one end of a path: tests each pattern around it on its own."""
+        if isinstance(end, str):
+            self.emit(f"return node == {end!r}")
+            return
+        scope = Scope({end: "node"}, {})
+        if isinstance(graph, (Variable, Constant)):
+            scope = scope.binding(graph, "graph")
+        tests: list[Callable[[Callable[[], None]], None]] = []
+        if isinstance(end, Constant):
+            tests.append(lambda succeed: self._if_units(scope, succeed))
+        for pattern in patterns:
+            place = pattern.graph is None or not isinstance(pattern.graph, Variable) or pattern.graph == graph
+            simple = isinstance(pattern.p, str) and not isinstance(pattern.p, PathPredicate)
+            if simple and place and not takes_apart(pattern) and end in (pattern.s, pattern.o):
+                tests.append(
+                    lambda succeed, pattern=pattern: self._pattern(  # type: ignore[misc]
+                        pattern, scope, lambda found: self._if_units(found, succeed)
+                    )
+                )
+        for test in tests:
+            with self.block(f"if not {self.any(test)}:"):
+                self.emit("return False")
+        self.emit("return True")
+
+    def _if_units(self, scope: Scope, succeed: Callable[[], None]) -> None:
+        """Writes the test that there is a unit with the known constants."""
+        constants = self.units.constants if self.units is not None else ()
+        known = sum(constant in scope.bound for constant in constants)
+        if not known:
+            succeed()
+        elif known == len(constants):
+            self.bind_constants(scope, lambda _: succeed())
+        else:
+            index, part = self._units_with(scope)
+            with self.block(f"if {part} in {index}:"):
+                succeed()
+
+    def _pattern(self, pattern: Pattern, scope: Scope, consume: Consume, without: bool = False) -> None:
+        """Writes loops over the quads that match a pattern. without: as in `path`."""
+        if isinstance(pattern.p, PathPredicate):
+            self.path(pattern, scope, consume, without)
+            return
+        if takes_apart(pattern):
+            self.triple(pattern, scope, consume)
+            return
         if isinstance(pattern.p, str):
             self._hold(pattern.p, False)
-            tables = self._cts.tables[pattern.p]
+            tables = self._cts.virtual.get(pattern.p) or self._cts.tables[pattern.p]
             if pattern.graph is None:
                 self._triple(pattern, scope, consume, tables.default, None)
             else:

@@ -8,9 +8,9 @@ the terms that their patterns fix: one probe for each combination of fixed posit
 The LUTT may report too many subscriptions (for bindings that a join would refuse), never too few.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.slices import Slices, sliced
@@ -50,6 +50,13 @@ EVERYTHING = Footprint((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
 Owner = TypeVar("Owner")
 Matcher = Callable[..., None]
 """(s, p, o, g, found, sign): adds what it finds to found. sign: 0 for a removed quad, 1 for an added one."""
+
+
+class ByPredicate(Protocol):
+    """Matchers by the predicate of the quads that they are called with; a dict, for example."""
+
+    def get(self, predicate: Term, default: tuple[()], /) -> Sequence[Matcher]: ...
+
 
 _Mask = tuple[bool, bool, bool, bool]
 _Key = tuple[Term | None, ...]

@@ -9,8 +9,8 @@ The class of a plan says how it follows a change of the dataset:
 - *seeded*: everything else that can be compiled. A changed quad is joined with the patterns around the one that it
   matches, which gives seeds: bindings that the changed rows agree with (`Seeding.seeders`). The rows that agree with
   the seeds are evaluated before and after the change, and compared (`Seeding.evaluators`).
-- *counted*: aggregates without seeds, such as a total over all solutions. The rows below the grouping are telescoped,
-  and each group's aggregates are kept (`Counting`).
+- *counted*: aggregates without GROUP BY, and those whose groups seeds cannot name. The rows below the grouping are
+  telescoped, and each group's aggregates are kept (`Counting`).
 
 Source: Roffia 2016, III.C; there the BOOSTER runs one query for each changed triple over each SPU's own CTS.
 """
@@ -21,9 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lamplighter.engine.matching import aggregates
 from lamplighter.engine.matching.analysis import Leaf, Unsupported, branches, check, leaves, monotone
 from lamplighter.engine.matching.codegen import Writer
 from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.path_joins import PathMatcher
+from lamplighter.engine.matching.reachability import Accept, PathPredicate
 from lamplighter.engine.matching.source_text import UNIT, Scope, tuple_text
 from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import (
@@ -35,10 +38,12 @@ from lamplighter.engine.sparql.algebra import (
     Filter,
     Group,
     Node,
+    Part,
     Pattern,
     Project,
     Variable,
     certain,
+    takes_apart,
     visible,
     walk,
 )
@@ -83,11 +88,23 @@ class Plan:
     """The functions of one shape, and the predicates that it holds in the CTS until `close`.
 
     work: the limit of its evaluations. All functions count on one meter and raise TooMuchWork. matchers, seedings,
-    countings: the compiled functions, by class. Raises Unsupported for a tree that only the store can evaluate.
+    countings: the compiled functions, by class. differs: whether the store may give other rows that are as right,
+    because of an aggregate. incremental: count groups even if seeds could name them, because each is large and changes
+    often: a window. Raises Unsupported for a tree that only the store can evaluate.
     """
 
-    def __init__(self, root: Node, columns: Sequence[Variable], units: Units, cts: Cts, work: Work) -> None:
+    def __init__(
+        self,
+        root: Node,
+        columns: Sequence[Variable],
+        units: Units,
+        cts: Cts,
+        work: Work,
+        *,
+        incremental: bool = False,
+    ) -> None:
         self.meter = Meter(work, units.all)
+        self._work = work
         self._cts = cts
         self._held: list[Term | None] = []
         self.units = units
@@ -105,13 +122,17 @@ class Plan:
             for branch in found:
                 if monotone(branch):
                     self.matchers += self._compile_matchers(branch)
+                elif _counted(branch) and (incremental or not _grouping(branch).keys or not _has_seeds(branch)):
+                    self._compile_counting(branch)
                 elif _has_seeds(branch):
                     self._compile_seeding(branch)
                 else:
-                    self._compile_counting(branch)
+                    raise Unsupported("a pattern that has no certain variable in common with the result")
         except BaseException:
             self.close()
             raise
+        groups = (node for node in walk(root) if isinstance(node, Group))
+        self.differs = any(aggregates.differs(aggregate) for group in groups for _, aggregate in group.aggregates)
         self.spu_class = SEEDED if self.seedings else COUNTED if self.countings else TELESCOPED
 
     def close(self) -> None:
@@ -129,6 +150,7 @@ class Plan:
     # --- compiling ---
 
     def _writer(self, units: Units | None) -> Writer:
+        self._work.pause()
         return Writer(self._cts, self._hold, units, self.meter)
 
     def _hold(self, predicate: Term | None, by_object: bool) -> None:
@@ -159,10 +181,13 @@ class Plan:
         self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
     ) -> list[tuple[Term | None, Matcher]]:
         """One matcher for each pattern; it leaves out the rows that an earlier pattern finds."""
-        compiled = []
+        compiled: list[tuple[Term | None, Matcher]] = []
         bgps = (node for node in walk(branch) if isinstance(node, Bgp))
         numbered = list(dict.fromkeys(pattern for node in bgps for pattern in node.patterns))
+        numbered.sort(key=lambda pattern: isinstance(pattern.p, PathPredicate))
         for number, pattern in enumerate(numbered):
+            if takes_apart(pattern):
+                continue
             writer = self._writer(self.units)
 
             def body(writer: Writer = writer, number: int = number, pattern: Pattern = pattern) -> None:
@@ -178,32 +203,44 @@ class Plan:
 
                 writer.quad(pattern, lambda scope: writer.produce(branch, scope, hit))
 
-            function = writer.compiled("match", "s, p, o, g, found, sign", body)
-            compiled.append((pattern.p if isinstance(pattern.p, str) else None, function))
+            compiled += self._filed(pattern, writer, "match", "found, sign", body, numbered)
         return compiled
 
+    def _filed(
+        self,
+        pattern: Pattern,
+        writer: Writer,
+        title: str,
+        collectors: str,
+        body: Callable[[], None],
+        patterns: Sequence[Pattern],
+    ) -> list[tuple[Term | None, Callable[..., None]]]:
+        """Compiles what is called for each quad of a pattern, and returns it with the predicates of such quads.
+
+        collectors: the last parameters of the call. patterns: what the pattern is joined with.
+        """
+        if not isinstance(pattern.p, PathPredicate):
+            function = writer.compiled(title, f"s, p, o, g, {collectors}", body)
+            return [(pattern.p if isinstance(pattern.p, str) else None, function)]
+        self._hold(pattern.p, True)
+        function = writer.compiled(title, f"s, p, o, g, {collectors}, quad", body)
+        accepts = self._accept(pattern.s, pattern, writer, patterns), self._accept(pattern.o, pattern, writer, patterns)
+        named = pattern.graph is not None
+        matcher = PathMatcher(self._cts.paths[pattern.p], named, function, accepts, self.meter)
+        return [(predicate, matcher) for predicate in ((None,) if pattern.p.nodes else pattern.p.predicates)]
+
+    def _accept(self, end: Part, pattern: Pattern, around: Writer, patterns: Sequence[Pattern]) -> Accept:
+        writer = self._writer(around.units)
+        return writer.compiled("accept", "node, graph", lambda: writer.accept(end, pattern.graph, patterns))
+
     def _compile_counting(self, branch: Node) -> None:
-        group, around = branch, []
-        while isinstance(group, (Extend, Filter)):
-            around.append(group)
-            group = group.node
-        inner = branches(group.node) if isinstance(group, Group) else []
-        found = [part.condition if isinstance(part, Filter) else part.expression for part in around]
-        if isinstance(group, Group):
-            found += [aggregate.argument for _, aggregate in group.aggregates if aggregate.argument is not None]
-        if (
-            not isinstance(group, Group)
-            or not all(monotone(part) for part in inner)
-            or any(expression.exists for expression in found)
-        ):
-            raise Unsupported("a pattern that has no certain variable in common with the result")
+        group = _grouping(branch)
         first = []
         matchers: list[tuple[Term | None, Matcher]] = []
-        for part in inner:
+        for part in branches(group.node):
             seen = visible(part)
 
             def pair(writer: Writer, seen: frozenset[Variable] = seen) -> Callable[[Scope], str]:
-                assert isinstance(group, Group)
                 return lambda scope: writer.group_pair(group, seen, scope)
 
             first.append(self._compile_first(part, pair))
@@ -259,9 +296,11 @@ class Plan:
         )
 
     def _compile_seeders(self, leaf: Leaf, keys: Sequence[Any]) -> tuple[tuple[Term | None, Seeder], ...]:
-        seeders = []
+        seeders: list[tuple[Term | None, Seeder]] = []
         for pattern in dict.fromkeys(leaf.patterns):
-            rest = [it for it in dict.fromkeys(leaf.patterns) if it != pattern]
+            if takes_apart(pattern):
+                continue
+            rest = [it for it in dict.fromkeys((*leaf.patterns, *leaf.context)) if it != pattern]
             writer = self._writer(self.units.projection(_constants(leaf)))
 
             def body(writer: Writer = writer, rest: Any = rest, pattern: Pattern = pattern) -> None:
@@ -271,8 +310,7 @@ class Plan:
 
                 writer.quad(pattern, lambda scope: writer.seeds(rest, keys, scope, seed))
 
-            function = writer.compiled("seed", "s, p, o, g, seeds", body)
-            seeders.append((pattern.p if isinstance(pattern.p, str) else None, function))
+            seeders += self._filed(pattern, writer, "seed", "seeds", body, rest)
         return tuple(seeders)
 
     def _compile_evaluator(self, branch: Node, keys: Sequence[Sequence[Any]], number: int) -> Evaluator:
@@ -307,9 +345,30 @@ class Plan:
         return writer.compiled("evaluate", "seeds, earlier, found", body)
 
 
+def _grouping(branch: Node) -> Group:
+    """The grouping of a counted branch."""
+    while isinstance(branch, (Extend, Filter)):
+        branch = branch.node
+    assert isinstance(branch, Group)
+    return branch
+
+
+def _counted(branch: Node) -> bool:
+    """Whether a branch is a grouping of telescoped rows, with filters and expressions around it."""
+    expressions = []
+    while isinstance(branch, (Extend, Filter)):
+        expressions.append(branch.condition if isinstance(branch, Filter) else branch.expression)
+        branch = branch.node
+    if not isinstance(branch, Group):
+        return False
+    expressions += [aggregate.argument for _, aggregate in branch.aggregates if aggregate.argument is not None]
+    return all(monotone(part) for part in branches(branch.node)) and not any(it.exists for it in expressions)
+
+
 def _has_seeds(branch: Node) -> bool:
     return all(leaf.seeds or _constants(leaf) for leaf in leaves(branch) if leaf.patterns)
 
 
 def _constants(leaf: Leaf) -> list[Constant]:
-    return list(dict.fromkeys(part for pattern in leaf.patterns for part in pattern if isinstance(part, Constant)))
+    patterns = (*leaf.patterns, *leaf.context)
+    return list(dict.fromkeys(part for pattern in patterns for part in pattern if isinstance(part, Constant)))

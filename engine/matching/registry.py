@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamplighter.engine.access import Dataset
+from lamplighter.engine.matching.analysis import WIDE
 from lamplighter.engine.matching.collectors import CommitState, GroupCollector, SeedCollector
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import Lutt, Matcher
+from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.shapes import Shape, Unit
 from lamplighter.engine.matching.spellings import Spelling
-from lamplighter.engine.matching.spu import ReevaluatingSpu
+from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
+from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Binding, Term
 from lamplighter.engine.work import Work
 
 
@@ -21,29 +24,57 @@ class ShapeRegistry:
     """Creates and removes shapes and units, and files their matchers and footprints in the LUTT.
 
     lutt: has the matchers of every shape with a plan, and the footprint of every re-evaluated unit.
-    by_key: `Spelling.key` -> shape. filed: the matchers of each shape, as they stand in the LUTT.
-    groups: the collectors of each counted shape. timed: how many units use the clock function.
+    by_key: `Spelling.key` -> shape; the key with the name of the class, for units whose plan does too much work.
+    filed: the matchers of each shape, as they stand in the LUTT. shapes: the shape of each matcher in the LUTT. groups:
+    the collectors of each counted shape. timed, ordered, constructed: how many units have a clock column, a window, or
+    a template. takeovers: how many plans were closed, or left to the store. sources: the matchers of comparisons with
+    the clock, by shape; they stay when a plan is closed. wide: shapes with a plan of many patterns.
     """
 
-    def __init__(self, store: QuadStore, cts: Cts, lutt: Lutt[Unit], work: Work, state: CommitState) -> None:
+    def __init__(
+        self,
+        store: QuadStore,
+        cts: Cts,
+        lutt: Lutt[Unit],
+        work: Work,
+        state: CommitState,
+        timetable: Timetable,
+        prices: Prices,
+    ) -> None:
         self._store = store
         self._cts = cts
         self._lutt = lutt
         self._work = work
         self._state = state
+        self._timetable = timetable
+        self._prices = prices
         self.by_key: dict[Any, Shape] = {}
         self.filed: dict[Shape, list[tuple[Term | None, Matcher]]] = {}
+        self.shapes: dict[Matcher, Shape] = {}
         self.groups: dict[Shape, list[GroupCollector]] = {}
+        self.sources: dict[Shape, list[tuple[Term | None, Matcher]]] = {}
         self.timed = 0
+        self.ordered = 0
+        self.constructed = 0
+        self.takeovers = 0
+        self.wide: set[Shape] = set()
 
-    def unit(self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None) -> Unit:
-        """The unit of a query, created if there is none. Raises StoreError, TooMuchWork; then nothing has changed."""
-        shape = self._shape(spelling, terms, dataset)
+    def unit(
+        self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
+    ) -> Unit:
+        """The unit of a query, created if there is none. Raises StoreError, TooMuchWork; then nothing has changed.
+
+        by_store: the reason if the store is to evaluate the unit, although its shape has a plan. It then has a shape of
+        its own, so that the other units keep their plan.
+        """
+        shape = self._shape(spelling, terms, dataset, by_store)
         constants = shape.constants(terms)
         unit: Unit | None = shape.units.all.get(constants)
         if unit is None:
             unit = Unit(shape, constants)
             try:
+                for condition in shape.conditions:
+                    self._timetable.enter(condition, constants)
                 if shape.plan is None:
                     self.re_evaluate(unit)
                 for collector in self.groups.get(shape, ()):
@@ -51,21 +82,30 @@ class ShapeRegistry:
             except BaseException:
                 for collector in self.groups.get(shape, ()):
                     collector.leave(unit)
+                self._leave_conditions(unit)
                 if not shape.units.all:
                     self._drop_shape(shape)
                 raise
             shape.units.add(constants, unit)
-            if spelling.clocks:
-                self.timed += 1
+            self.timed += unit.times is not None
+            self.ordered += unit.window is not None
+            self.constructed += unit.triples is not None
         return unit
 
-    def _shape(self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None) -> Shape:
-        key = spelling.key(terms, dataset)
+    def _shape(self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None) -> Shape:
+        key: Any = spelling.key(terms, dataset)
+        beside = self.by_key.get((key, RE_EVALUATED))
+        if beside is not None and beside.constants(terms) in beside.units.all:
+            return beside
+        if by_store is not None:
+            key = (key, RE_EVALUATED)
         shape = self.by_key.get(key)
         if shape is None:
-            shape = Shape(spelling, terms, self._cts, dataset, self._work)
+            shape = Shape(spelling, terms, self._cts, dataset, self._work, self._timetable, by_store)
             self.by_key[key] = shape
             shape.key = key
+            if shape.plan is not None and spelling.patterns > WIDE:
+                self.wide.add(shape)
             try:
                 self._file(shape)
             except BaseException:
@@ -91,8 +131,29 @@ class ShapeRegistry:
                 for predicate, matcher in counting.matchers:
                     collect = groups.matcher(matcher, self._state.groups)
                     filed.append((predicate, self._bounded(shape, collect, matcher)))
-        for predicate, matcher in filed:
+        for condition in shape.conditions:
+            self._timetable.begin(condition)
+            for predicate, source in condition.matchers:
+                bounded = self._state.guarded_source(shape, source) if source.may_exceed else source
+                self.sources.setdefault(shape, []).append((predicate, bounded))
+        for predicate, matcher in (*filed, *self.sources.get(shape, ())):
             self._lutt.add_matcher(predicate, matcher)
+            self.shapes[matcher] = shape
+        self._prices.expect()
+
+    def _unfile(self, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
+        for predicate, matcher in matchers:
+            self._lutt.remove_matcher(predicate, matcher)
+            self.shapes.pop(matcher, None)
+
+    def price(self, unit: Unit) -> Price:
+        """What a unit costs."""
+        groups = sum(collector.size(unit) for collector in self.groups.get(unit.shape, ()))
+        instants = sum(len(condition.moments) for condition in unit.shape.conditions)
+        if unit.spu is not None:
+            return Price(unit.spu.spent.us, unit.spu.spent.commits, 1, unit.kept + instants)
+        spent = unit.shape.spent
+        return Price(spent.us, spent.commits, len(unit.shape.units.all), unit.kept + groups + instants)
 
     def _bounded(self, shape: Shape, matcher: Matcher, compiled: Any) -> Matcher:
         """The matcher, guarded if its compiled function counts work and so may exceed the limit.
@@ -101,19 +162,24 @@ class ShapeRegistry:
         """
         return self._state.guarded(shape, matcher) if compiled.may_exceed else matcher
 
-    def re_evaluate(self, unit: Unit) -> None:
-        """Hands a unit over to the store, with its result in the store as it is now. Raises StoreError."""
+    def re_evaluate(self, unit: Unit, told: Sequence[Binding] | None = None) -> None:
+        """Hands a unit over to the store, with its result in the store as it is now. Raises StoreError.
+
+        told: `Unit.told`, if it has subscribers.
+        """
         shape = unit.shape
-        spu = ReevaluatingSpu(self._store, shape.text(unit.key), shape.spelling.order, shape.dataset)
+        at = self._timetable.text_now if shape.conditions else None
+        text, order = shape.text(unit.key), shape.spelling.order
+        spu = ReevaluatingSpu(self._store, text, order, shape.dataset, told, at)
         self._lutt.add(unit, shape.footprint(unit.key))
         unit.spu = spu
 
     def demote(self, shape: Shape, reason: Exception) -> None:
-        """Hands all units of a shape over to the store. Raises StoreError; the plan then stays in use."""
+        """Hands all units of a shape over to the store. Raises StoreError, TooMuchWork; the plan then stays in use."""
         units = list(shape.units.all.values())
         try:
             for unit in units:
-                self.re_evaluate(unit)
+                self.re_evaluate(unit, unit.told())
         except BaseException:
             for unit in units:
                 if unit.spu is not None:
@@ -124,28 +190,44 @@ class ShapeRegistry:
 
     def close_plan(self, shape: Shape, reason: BaseException) -> None:
         """Removes a shape's plan and its matchers. reason: what `Engine.describe` reports."""
+        assert shape.plan is not None
+        self.takeovers += 1
+        self.wide.discard(shape)
         shape.reason = str(reason) or repr(reason)
-        for predicate, matcher in self.filed[shape]:
-            self._lutt.remove_matcher(predicate, matcher)
+        self._unfile(self.filed[shape])
         self.filed[shape] = []
         self.groups.pop(shape, None)
-        shape.close()
-        shape.plan = None
+        for unit in shape.units.all.values() if shape.window is not None else ():
+            unit.window = None
+            self.ordered -= 1
+        shape.plan.close()
+        shape.plan = shape.window = None
 
     def drop(self, unit: Unit) -> None:
         """Removes a unit without subscribers, and its shape with the last unit."""
         if unit.spu is not None:
             self._lutt.remove(unit, unit.shape.footprint(unit.key))
         self.timed -= unit.times is not None
+        self.ordered -= unit.window is not None
+        self.constructed -= unit.triples is not None
         for collector in self.groups.get(unit.shape, ()):
             collector.leave(unit)
+        self._leave_conditions(unit)
         unit.shape.units.remove(unit.key)
         if not unit.shape.units.all:
             self._drop_shape(unit.shape)
 
+    def _leave_conditions(self, unit: Unit) -> None:
+        """Forgets the operands of a unit's comparisons with the clock, unless its shape goes as a whole."""
+        others = len(unit.shape.units.all) > (unit.key in unit.shape.units.all)
+        for condition in unit.shape.conditions if others else ():
+            self._timetable.leave(condition, unit.key)
+
     def _drop_shape(self, shape: Shape) -> None:
-        for predicate, matcher in self.filed.pop(shape, ()):
-            self._lutt.remove_matcher(predicate, matcher)
+        self._unfile([*self.filed.pop(shape, ()), *self.sources.pop(shape, ())])
         self.groups.pop(shape, None)
+        self.wide.discard(shape)
         shape.close()
+        for condition in shape.conditions:
+            self._timetable.end(condition)
         del self.by_key[shape.key]

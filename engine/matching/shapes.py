@@ -9,15 +9,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from lamplighter.engine.access import Dataset
-from lamplighter.engine.matching.analysis import Unsupported, in_graph, with_equalities
+from lamplighter.engine.errors import UnsupportedRequestError
+from lamplighter.engine.matching.analysis import Unsupported, in_graphs, with_equalities
+from lamplighter.engine.matching.clock_patterns import ClockPattern, with_clock_patterns
+from lamplighter.engine.matching.construction import ConstructedTriples
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import ANY, EVERYTHING, Footprint, TriplePattern
+from lamplighter.engine.matching.ordering import ORDERED, OrderedRows, Window, without_window
+from lamplighter.engine.matching.paths import not_anchored, with_paths
 from lamplighter.engine.matching.plan import Plan
+from lamplighter.engine.matching.prices import Spent
 from lamplighter.engine.matching.spellings import Spelling
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
+from lamplighter.engine.matching.timetable import Condition, Timetable
 from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import (
     Constant,
@@ -30,10 +38,12 @@ from lamplighter.engine.sparql.algebra import (
     Select,
     Variable,
     rewritten,
+    takes_apart,
     walk,
 )
+from lamplighter.engine.sparql.clock_conditions import ClockRefusal
 from lamplighter.engine.terms import XSD, Binding, Term, is_iri
-from lamplighter.engine.work import Work
+from lamplighter.engine.work import Meter, Work
 
 _INTEGER = f'"^^<{XSD}integer>'
 
@@ -44,10 +54,11 @@ class Unit:
     key: the constants (`Units`). number, sequence, columns: number, last notification and columns of the first
     subscriber. others: number -> [sequence, columns] of the others; None saves memory, since most units have one
     subscriber. spu: set if the store evaluates the unit. times: row -> the times at which its occurrences appeared, in
-    microseconds, oldest first; None without a clock column.
+    microseconds, oldest first; None without a clock column. window: set if the plan's rows are ordered and cut.
+    triples: set if subscribers get the triples that the rows make of a template.
     """
 
-    __slots__ = ("columns", "key", "number", "others", "sequence", "shape", "spu", "times")
+    __slots__ = ("columns", "key", "number", "others", "sequence", "shape", "spu", "times", "triples", "window")
 
     def __init__(self, shape: Shape, key: Any) -> None:
         self.shape = shape
@@ -58,6 +69,11 @@ class Unit:
         self.others: dict[int, list[Any]] | None = None
         self.spu: ReevaluatingSpu | None = None
         self.times: dict[Binding, list[int]] | None = {} if shape.spelling.clocks else None
+        template = shape.spelling.template
+        self.triples = None if template is None else ConstructedTriples(template)
+        self.window: OrderedRows | None = None
+        if shape.window is not None and shape.plan is not None:
+            self.window = OrderedRows(shape.window, partial(shape.plan.first, key), shape.plan.meter)
 
     @property
     def spu_class(self) -> str:
@@ -68,8 +84,28 @@ class Unit:
         """The current result."""
         if self.spu is not None:
             return self.spu.rows
+        if self.window is not None:
+            return self.window.rows()
         assert self.shape.plan is not None
         return self.shape.plan.first(self.key)
+
+    def told(self) -> Sequence[Binding] | None:
+        """The rows that subscribers have, if the store may give others that are as right; else None.
+
+        The index must be as at the last commit, or a window without a settled change. Raises what the plan raises.
+        """
+        if self.window is not None:
+            return self.window.known
+        plan = self.shape.plan
+        return plan.first(self.key) if plan is not None and plan.differs and self.number is not None else None
+
+    @property
+    def kept(self) -> int:
+        """How many rows are kept for it alone: the last result of the store, those in and near a window, different
+        ones with the time of their appearance, and triples that are counted."""
+        rows = 0 if self.spu is None else len(self.spu.rows)
+        rows += 0 if self.window is None else self.window.size
+        return rows + len(self.times or ()) + (0 if self.triples is None else self.triples.size)
 
     def timed(self, rows: Sequence[Binding], now: int) -> list[Binding]:
         """The whole result, each row with the time at which it appeared; new rows get now."""
@@ -143,15 +179,26 @@ class Shape:
 
     spelling, terms: of any one of the queries. dataset: the graphs chosen outside of the text. plan: None if only the
     store can evaluate the queries; reason then says why. units: the units by their constants.
+    conditions: its comparisons with the clock; without a plan, they tell when to evaluate again.
     kept: numbers of the lifted constants, each group of equal ones once. tree: the algebra with the constants that are
-    not lifted put in; None if the grammar does not know the syntax.
+    not lifted put in; None if the grammar does not know the syntax. window: the rows that ORDER BY with LIMIT leaves of
+    those of the plan. spent: the processor time of the plan in commits.
     """
 
     def __init__(
-        self, spelling: Spelling, terms: Sequence[Term], cts: Cts, dataset: Dataset | None, work: Work
+        self,
+        spelling: Spelling,
+        terms: Sequence[Term],
+        cts: Cts,
+        dataset: Dataset | None,
+        work: Work,
+        timetable: Timetable,
+        by_store: str | None = None,
     ) -> None:
+        """by_store: the reason if the store is to evaluate the queries even if a plan could."""
         self.key: Any = None
         self.subscribers = 0
+        self.spent = Spent()
         self.spelling = spelling
         self.dataset = dataset
         first_with: dict[Term, int] = {}
@@ -162,11 +209,24 @@ class Shape:
         self._same = same
         self.tree: Node | None = None
         self.plan: Plan | None = None
+        self.window: Window | None = None
+        self.conditions: list[Condition] = []
         self.units = Units([Constant(number) for number in self.kept])
         self.reason = "syntax that only the store knows"
-        select = spelling.select
-        if select is None:
-            return
+        if spelling.select is not None:
+            self._compile(spelling.select, terms, cts, work, timetable, by_store)
+
+    def _compile(
+        self,
+        select: Select,
+        terms: Sequence[Term],
+        cts: Cts,
+        work: Work,
+        timetable: Timetable,
+        by_store: str | None,
+    ) -> None:
+        """Makes plan and conditions, or finds the reason why there is no plan. Raises UnsupportedRequestError."""
+        spelling, dataset, same = self.spelling, self.dataset, self._same
 
         def change(part: Any) -> Any:
             if isinstance(part, Function):
@@ -179,43 +239,72 @@ class Shape:
             return is_iri(terms[part.number]) if isinstance(part, Constant) else isinstance(part, str) and is_iri(part)
 
         self.tree = rewritten(select.node, change)
-        tree = self.tree
+        tree = with_paths(self.tree)
         if dataset is not None or select.default_graphs or select.named_graphs:
-            graph = self._only_graph(select, terms)
-            if graph is None:
+            graphs = self._only_default(select, terms)
+            if (graphs is None or len(graphs) > 1) and with_clock_patterns(tree, timetable.predicates)[1]:
+                raise UnsupportedRequestError(
+                    "a comparison with the clock in a dataset of several graphs, or of graphs of which the client may "
+                    "not see all; name one graph by FROM, or each by GRAPH"
+                )
+            if graphs is None:
                 self.reason = (
-                    "a dataset of several chosen graphs, or GRAPH in one"
+                    "a dataset of chosen graphs with GRAPH, or with named ones"
                     if dataset is None or dataset.visible.every
                     else "graphs that the client may not see, or GRAPH with a variable where it may not see all"
                 )
                 return
-            tree = in_graph(tree, graph)
-        if spelling.prologue:
-            self.reason = "IRI() with a BASE"
+            if len(graphs) > 1 and any(isinstance(node, OpaquePath) for node in walk(self.tree)):
+                self.reason = "a path of any length in several chosen graphs"
+                return
+            if len(graphs) > 1 and any(isinstance(node, Pattern) and takes_apart(node) for node in walk(self.tree)):
+                self.reason = "a triple term in several chosen graphs"
+                return
+            tree = in_graphs(tree, graphs)
+        tree, patterns = with_clock_patterns(tree, timetable.predicates)
+        tree = with_equalities(tree, named)
+        self._open(patterns, tree, cts, Meter(work, self.units.all), timetable)
+        if by_store is not None or spelling.prologue:
+            self.reason = by_store or "IRI() with a BASE"
             return
         try:
-            columns = [Variable(name) for name in spelling.order]
-            self.plan = Plan(with_equalities(tree, named), columns, self.units, cts, work)
+            tree, columns, self.window = without_window(tree, [Variable(name) for name in spelling.order])
+            self.plan = Plan(tree, columns, self.units, cts, work, incremental=bool(patterns))
         except Unsupported as unsupported:
             self.reason = str(unsupported)
 
+    def _open(self, patterns: Sequence[ClockPattern], tree: Node, cts: Cts, meter: Meter, timetable: Timetable) -> None:
+        """Compiles the comparisons with the clock. Raises UnsupportedRequestError."""
+        try:
+            for pattern in patterns:
+                self.conditions.append(Condition(self, pattern, tree, self.units, cts, meter, timetable.touched))
+        except (ClockRefusal, Unsupported) as error:
+            self.close()
+            raise UnsupportedRequestError(str(error)) from error
+
     @property
     def spu_class(self) -> str:
-        return RE_EVALUATED if self.plan is None else self.plan.spu_class
+        if self.plan is None:
+            return RE_EVALUATED
+        return self.plan.spu_class if self.window is None else ORDERED
 
-    def _only_graph(self, select: Select, terms: Sequence[Term]) -> Term | None:
-        """The graph that is the whole dataset as its default graph; None if there are others or named ones."""
+    def _only_default(self, select: Select, terms: Sequence[Term]) -> list[Term | None] | None:
+        """The graphs that are the default graph of a dataset without named graphs; None for another dataset."""
         if any(
-            isinstance(node, Graph) or (isinstance(node, Pattern) and node.graph is not None) for node in walk(select)
+            isinstance(node, Graph) or (isinstance(node, (Pattern, OpaquePath)) and node.graph is not None)
+            for node in walk(select)
+            if not (isinstance(node, Pattern) and takes_apart(node))
         ):
             return None
         if self.dataset is not None:
             default_graphs, named_graphs, _ = self.dataset
-            return default_graphs[0] if default_graphs and len(default_graphs) == 1 and not named_graphs else None
-        if len(select.default_graphs) != 1 or select.named_graphs:
+            return list(default_graphs) if default_graphs and not named_graphs else None
+        if select.named_graphs or not select.default_graphs:
             return None
-        [graph] = select.default_graphs
-        return terms[graph.number] if isinstance(graph, Constant) else None
+        graphs: list[Term | None] = [
+            terms[graph.number] for graph in select.default_graphs if isinstance(graph, Constant)
+        ]
+        return graphs if len(graphs) == len(select.default_graphs) else None
 
     def constants(self, terms: Sequence[Term]) -> Any:
         """The key of the unit with these constants."""
@@ -243,6 +332,7 @@ class Shape:
         chosen = default_graphs is not None or named_graphs is not None or select.default_graphs or select.named_graphs
         patterns: dict[TriplePattern, None] = {}
         graph_names = False
+        free = not_anchored(self.tree)
 
         def term(part: Part | None) -> Term:
             if isinstance(part, Constant):
@@ -254,14 +344,18 @@ class Shape:
 
         for node in walk(self.tree):
             match node:
+                case Pattern() if takes_apart(node):
+                    pass  # it reads no quad
                 case Pattern(s, p, o, graph):
                     patterns[TriplePattern(term(s), term(p), term(o), place(graph))] = None
                 case OpaquePath(s, steps, o, graph, zero_length):
                     # A path of length zero joins every node of the graph to itself; a constant if it is a node.
-                    joins_nodes = zero_length and isinstance(s, Variable) and isinstance(o, Variable)
+                    # Another pattern of the graph finds the nodes of an anchored path.
+                    nodes = zero_length and node in free
+                    joins_nodes = nodes and isinstance(s, Variable) and isinstance(o, Variable)
                     for step in (None,) if joins_nodes else steps:
                         patterns[TriplePattern(ANY, ANY if step is None else term(step), ANY, place(graph))] = None
-                    for end in (s, o) if zero_length and not joins_nodes else ():
+                    for end in (s, o) if nodes and not joins_nodes else ():
                         if not isinstance(end, Variable):
                             patterns[TriplePattern(term(end), ANY, ANY, place(graph))] = None
                             patterns[TriplePattern(ANY, ANY, term(end), place(graph))] = None
@@ -270,6 +364,8 @@ class Shape:
         return Footprint(tuple(patterns), graph_names)
 
     def close(self) -> None:
-        """Releases the predicates that the plan holds in the CTS."""
+        """Releases what the shape holds in the CTS."""
         if self.plan is not None:
             self.plan.close()
+        for condition in self.conditions:  # behind the plan, which names their predicates
+            condition.close()

@@ -11,6 +11,11 @@ from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.sparql.algebra import Constant, Part, Variable
 from lamplighter.engine.work import ROW, Meter
 
+LOOPS_MAX = 15
+"""Nested loops in one function. Python compiles twenty."""
+DEPTH_MAX = 70
+"""Levels of indentation. Python compiles 98, and some lines are written without a test of the depth."""
+
 Key = Variable | Constant
 UNIT = Variable("unit of the shape")
 """The key of the unit in a `Scope`. No variable of a query has a name with spaces."""
@@ -39,6 +44,15 @@ class Scope:
         return {key: name for key, name in self.bound.items() if isinstance(key, Constant) or key == UNIT}
 
 
+@dataclass
+class _Body:
+    """A function that is being written. start: its first line; depth: the indentation; loops: those that are open."""
+
+    start: int
+    depth: int
+    loops: int = 0
+
+
 Consume = Callable[[Scope], None]
 """Writes the text that uses one solution, whose names are in the scope."""
 
@@ -56,6 +70,7 @@ class Source:
         self._lines: list[str] = []
         self._depth = 0
         self._functions = 0
+        self._bodies: list[_Body] = []
         self._names = 0
         self.space: dict[str, Any] = {"meter": meter}
         self._loops = 0
@@ -87,10 +102,14 @@ class Source:
     @contextmanager
     def loop(self, name: str, members: str) -> Iterator[None]:
         """A block that loops over members, and counts them."""
+        if self._bodies[-1].loops >= LOOPS_MAX or self._depth > DEPTH_MAX:
+            with self._apart(), self.loop(name, members):
+                yield
+            return
         self._counted = True
         self._loops += 1
         if self._asking:  # the loop may end early, so each member is counted when it is reached
-            with self.block(f"for {name} in {members}:"):
+            with self._for(f"for {name} in {members}:"):
                 self.count("1")
                 yield
         else:
@@ -98,9 +117,33 @@ class Source:
             self.emit(f"{counted} = {members}")
             with self.block(f"if len({counted}) > 1:"):  # a single member does not multiply the work
                 self.count(f"len({counted})")
-            with self.block(f"for {name} in {counted}:"):
+            with self._for(f"for {name} in {counted}:"):
                 yield
         self._loops -= 1
+
+    @contextmanager
+    def _for(self, line: str) -> Iterator[None]:
+        body = self._bodies[-1]
+        with self.block(line):
+            body.loops += 1
+            yield
+            body.loops -= 1
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Calls a new function here, whose body is what is written in the context.
+
+        The function stands at the beginning of the present one. So it is not nested deeply, and sees all local names.
+        """
+        body = self._bodies[-1]
+        name = self.name("rest")
+        around, self._lines = self._lines, []
+        depth, self._depth = self._depth, body.depth
+        with self.block(f"def {name}():"):
+            yield
+        written, self._lines, self._depth = self._lines, around, depth
+        self._lines[body.start : body.start] = written
+        self.emit(f"{name}()")
 
     def count(self, units: str) -> None:
         self.emit(f"meter.left -= {units}")
@@ -115,17 +158,26 @@ class Source:
     @contextmanager
     def block(self, line: str) -> Iterator[None]:
         """Adds a compound statement; what is written in the context is its body."""
+        function = line.startswith("def ")
+        if self._depth > DEPTH_MAX and not function:
+            with self._apart(), self.block(line):
+                yield
+            return
         self.emit(line)
         self._depth += 1
-        self._functions += line.startswith("def ")
-        if self._nonlocal and line.startswith("def ") and self._functions > 1:
+        self._functions += function
+        if self._nonlocal and function and self._functions > 1:
             self.emit(f"nonlocal {self._nonlocal}")
         before = len(self._lines)
+        if function:
+            self._bodies.append(_Body(before, self._depth))
         yield
         if len(self._lines) == before:
             self.emit("pass")
+        if function:
+            self._bodies.pop()
         self._depth -= 1
-        self._functions -= line.startswith("def ")
+        self._functions -= function
 
     def name(self, stem: str) -> str:
         """A new Python name."""

@@ -13,6 +13,8 @@ from typing import Any
 
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.errors import LimitExceededError, RequestError
+from lamplighter.engine.matching.clock_patterns import check_clock_calls
+from lamplighter.engine.matching.construction import ASK_COLUMNS, TRIPLE_COLUMNS, ConstructTemplate, template_of
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
@@ -24,14 +26,21 @@ from lamplighter.engine.sparql.algebra import (
     Project,
     Select,
     Variable,
+    takes_apart,
     walk,
 )
-from lamplighter.engine.sparql.clock_function import without_clock
+from lamplighter.engine.sparql.clock_function import may_call, without_clock
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import Token, joined
 from lamplighter.engine.sparql.limits import CONSTANTS_MAX
-from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
+from lamplighter.engine.sparql.requests import (
+    ask_as_select,
+    canonical,
+    construct_parts,
+    declarations_and_body,
+    subscribable,
+)
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
 from lamplighter.engine.sparql.text_cache import Remembered
 from lamplighter.engine.terms import XSD, Term
@@ -57,6 +66,8 @@ class Spelling:
     select: the syntax tree, None for syntax that only the store can parse.
     parts: the tokens of text; a number stands for a constant.
     prologue: the declarations, if the query calls IRI(), whose value depends on BASE; else empty.
+    template: set for a CONSTRUCT query. Its columns are then those of triples, and all else is of the SELECT query for
+        its solutions.
     clocks: indexes of the columns that hold the time at which a row appeared. They are in columns only: text, order
         and select leave them out.
     """
@@ -69,6 +80,12 @@ class Spelling:
     parts: tuple[str | int, ...]
     prologue: str = ""
     clocks: tuple[int, ...] = ()
+    template: ConstructTemplate | None = None
+
+    @property
+    def patterns(self) -> int:
+        """The number of triple patterns; 0 for syntax that only the store can parse."""
+        return 0 if self.select is None else sum(isinstance(part, Pattern) for part in walk(self.select))
 
     def render(self, terms: Sequence[Term]) -> str:
         """The query text with these constants."""
@@ -123,30 +140,50 @@ class Spellings:
             known = self.cache.get(lifted.skeleton)
             if known is not None:
                 return known, lifted.terms
-        columns = subscribable(text).columns
+        outline = subscribable(text)
+        if outline.form != "SELECT":
+            return self._of_another_form(text, outline.form)
+        columns = outline.columns
         prologue, body = declarations_and_body(text)
         if len(constant_spans(body)) > CONSTANTS_MAX:
             raise LimitExceededError(
                 f"a subscription has {CONSTANTS_MAX} constants at most; send long lists of values with an update, and "
                 "join with them"
             )
-        if "clock" in text:
+        fixed: set[int] | None = None
+        clocks: dict[int, str] = {}
+        if may_call(text):
             body, clocks = without_clock(text, prologue, body, columns)
-            if clocks:
-                rest = [column for index, column in enumerate(columns) if index not in clocks]
-                terms = [canonical(prologue, raw) for raw in _raws(body)]
-                spelling = read_spelling(body, rest, lambda raw: canonical("", raw))
-                text = f"{spelling.text} with the time in {sorted(clocks)}"
-                return replace(spelling, text=text, columns=columns, clocks=tuple(sorted(clocks))), terms
         spans = constant_spans(body)
         terms = [canonical(prologue, raw) for raw in _raws(body)]
-        spelling = read_spelling(body, columns, lambda raw: canonical("", raw))
+        rest = [column for index, column in enumerate(columns) if index not in clocks]
+        spelling = read_spelling(body, rest, lambda raw: canonical("", raw))
+        if may_call(text):
+            fixed = check_clock_calls(text, prologue, body, spelling.select, terms)
+        if fixed:
+            spelling = replace(spelling, lifted=spelling.lifted - fixed)
+        if clocks:
+            key = f"{spelling.text} with the time in {sorted(clocks)}"
+            spelling = replace(spelling, text=key, columns=columns, clocks=tuple(sorted(clocks)))
         if any(token.is_word("IRI", "URI") for token in body):
             if "BASE" in prologue.upper():
                 spelling = replace(spelling, text=f"{prologue} {spelling.text}", prologue=prologue)
+        elif fixed is not None or clocks:
+            pass  # a text with another function would have the same skeleton
         elif lifted is not None and lifted.skeleton == skeleton_of(text, len(lifted.prologue), body, spans):
             self.cache.put(lifted.skeleton, spelling, len(lifted.skeleton))
         return spelling, terms
+
+    def _of_another_form(self, text: str, form: str) -> tuple[Spelling, list[Term]]:
+        """The spelling and the constants of an ASK or CONSTRUCT query: those of the SELECT query for its solutions."""
+        if form == "ASK":
+            spelling, terms = self._analysed(ask_as_select(text, "lamplighter_ask"))
+            return replace(spelling, text=f"{spelling.text} asked", columns=ASK_COLUMNS), terms
+        parts = construct_parts(text)
+        spelling, terms = self._analysed(parts.select)
+        template = template_of(parts.patterns, spelling.columns)
+        text = f"{spelling.text} for {template.triples}"
+        return replace(spelling, text=text, columns=TRIPLE_COLUMNS, template=template), terms
 
 
 def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Callable[[str], Term]) -> Spelling:
@@ -196,7 +233,7 @@ def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Calla
 def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str], Term]) -> Select | None:
     """The syntax tree; None if the grammar does not know the syntax or disagrees with the store about the columns."""
     try:
-        select = read_select(found, resolve)
+        select = read_select(found, resolve, triple_terms=True)
     except UnknownSyntaxError:
         return None
     projections = [node for node in walk(select) if isinstance(node, Project)]
@@ -215,8 +252,8 @@ def _lifted(select: Select | None) -> frozenset[int]:
             case OpaquePath(s, steps, o, graph):
                 free |= _numbers(s, o, graph)
                 fixed |= _numbers(*steps)
-            case Aggregate(_, _, Expression(parts)) if ";" in parts:  # SEPARATOR takes no variable
-                fixed |= _numbers(*parts)
+            case Aggregate(separator=separator):
+                fixed |= _numbers(separator)
             case Expression(parts):
                 free |= _numbers(*parts)
     return frozenset(free - fixed)
@@ -231,6 +268,8 @@ def _graphs_read(tree: Any, terms: Sequence[Term]) -> set[Term | None] | None:
     found: set[Term | None] = set()
     for node in walk(tree):
         match node:
+            case Pattern() if takes_apart(node):
+                pass
             case Pattern(_, _, _, graph) | OpaquePath(_, _, _, graph) | Graph(graph, _):
                 if isinstance(graph, Variable):
                     return None

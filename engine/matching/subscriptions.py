@@ -9,19 +9,23 @@ from typing import NamedTuple
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import LimitExceededError
-from lamplighter.engine.matching.aggregates import OrderMattersError
+from lamplighter.engine.matching.aggregates import CONCATENATION, OrderMattersError
+from lamplighter.engine.matching.analysis import WIDE, WIDE_PLANS_MAX
 from lamplighter.engine.matching.collectors import CommitState
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.following import LONG_MATCHINGS, Change, Follower
 from lamplighter.engine.matching.lutt import Lutt
+from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.spellings import Spellings
+from lamplighter.engine.matching.spellings import Spelling, Spellings
+from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.matching.unit_numbers import UnitNumbers
 from lamplighter.engine.slices import LONG, Slices
+from lamplighter.engine.sparql.algebra import Group, Slice, walk
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.terms import Binding
+from lamplighter.engine.terms import Binding, Term
 from lamplighter.engine.work import TooMuchWork, Work
 
 
@@ -40,7 +44,9 @@ class Entered(NamedTuple):
 class Subscriptions:
     """All subscriptions by number, and the units that they share.
 
-    now: the clock function's time. work: the limit of an evaluation by a plan. ends: as in `Follower`.
+    now: the clock function's time. work: the limit of an evaluation by a plan. ends: as in `Follower`. processor_time:
+    in seconds; None for no prices.
+    timetable: the instant, and what is due. advance: lets the instant become another one.
     follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that the
     last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures that
     were recovered from; the caller logs and removes them.
@@ -56,6 +62,7 @@ class Subscriptions:
         slices: Slices = Slices(),  # noqa: B008 - it has no state
         *,
         ends: bool,
+        processor_time: Callable[[], float] | None = None,
     ) -> None:
         self._now = now
         self._work = work
@@ -64,10 +71,15 @@ class Subscriptions:
         self._spellings = Spellings(lifter, slices)
         self._lutt: Lutt[Unit] = Lutt()
         self._state = CommitState()
-        self._shapes = ShapeRegistry(store, cts, self._lutt, work, self._state)
-        self._follower = Follower(store, cts, self._lutt, self._shapes, self._state, now, work, slices, ends=ends)
+        self.timetable = Timetable(now, slices)
+        prices = Prices(processor_time)
+        self._shapes = ShapeRegistry(store, cts, self._lutt, work, self._state, self.timetable, prices)
+        self._follower = Follower(
+            store, cts, self._lutt, self._shapes, self._state, now, work, slices, self.timetable, prices, ends=ends
+        )
         # Attributes and not methods: each commit uses them.
         self.follow: Callable[[QuadDelta], list[Change]] = self._follower.follow
+        self.advance: Callable[[int], list[Change]] = self._follower.advance
         self.ended: dict[Unit, BaseException] = self._follower.ended
         self.faults: deque[str] = self._state.faults
         self._units = UnitNumbers()
@@ -88,7 +100,10 @@ class Subscriptions:
         dataset = spelling.narrowed(dataset, terms)
         shape = self._shapes.by_key.get(spelling.key(terms, dataset))
         if shape is None:
-            shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset, self._work)
+            by_store = self._left_to_store(spelling)
+            shape = Shape(
+                spelling, terms, Cts(lambda predicate: ()), dataset, self._work, Timetable(self._now), by_store
+            )
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
@@ -96,15 +111,18 @@ class Subscriptions:
         if max(len(self._store), len(text)) > LONG:
             self._slices.begin(max(len(self._store), len(text)))
         spelling, terms = self._spellings.read(text)
+        dataset = spelling.narrowed(dataset, terms)
+        by_store = None
+        if spelling.key(terms, dataset) not in self._shapes.by_key:
+            by_store = self._left_to_store(spelling)
         self._work.begin()
         try:
-            unit = self._shapes.unit(spelling, terms, spelling.narrowed(dataset, terms))
             try:
-                rows = self._first_rows(unit)
-            except BaseException:
-                if unit.number is None:  # without a subscriber, it would be matched for nothing
-                    self._shapes.drop(unit)
-                raise
+                unit, rows = self._evaluated(spelling, terms, dataset, by_store)
+            except TooMuchWork as error:
+                if not _faster_in_store(spelling):
+                    raise
+                unit, rows = self._evaluated(spelling, terms, dataset, f"the first result needs {error}")
         except TooMuchWork as error:
             raise LimitExceededError(f"the first result of the subscription needs {error}") from error
         number = self._units.add(unit)
@@ -112,12 +130,34 @@ class Subscriptions:
         unit.shape.subscribers += 1
         return Entered(number, spelling.columns, rows, unit.spu_class)
 
+    def _evaluated(
+        self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
+    ) -> tuple[Unit, Sequence[Binding]]:
+        """The unit of a query and its rows. by_store: as in `ShapeRegistry.unit`. An error leaves nothing behind."""
+        unit = self._shapes.unit(spelling, terms, dataset, by_store)
+        try:
+            return unit, self._first_rows(unit)
+        except BaseException:
+            if unit.number is None:  # without a subscriber, it would be matched for nothing
+                self._shapes.drop(unit)
+            raise
+
+    def _left_to_store(self, spelling: Spelling) -> str | None:
+        """Why a new shape gets no plan, although it may have one. Announces long work if it takes long to compile."""
+        if spelling.patterns > WIDE:
+            if len(self._shapes.wide) >= WIDE_PLANS_MAX:
+                return f"{WIDE_PLANS_MAX} other shapes have plans of more than {WIDE} triple patterns"
+            self._slices.begin(LONG)
+        return None
+
     def _first_rows(self, unit: Unit) -> Sequence[Binding]:
         try:
             rows = unit.rows()
         except OrderMattersError as reason:
             self._shapes.demote(unit.shape, reason)
             rows = unit.rows()
+        if unit.triples is not None:
+            return unit.triples.first(rows)
         return rows if unit.times is None else unit.timed(rows, self._now())
 
     def unsubscribe(self, number: int) -> None:
@@ -130,6 +170,15 @@ class Subscriptions:
     def unit(self, number: int) -> Unit:
         """The unit of a subscription. Raises KeyError."""
         return self._units[number]
+
+    def price(self, number: int) -> Price:
+        """What a subscription costs. Raises KeyError."""
+        return self._shapes.price(self._units[number])
+
+    @property
+    def takeovers(self) -> int:
+        """How many plans the store has taken over."""
+        return self._shapes.takeovers
 
     @property
     def unit_count(self) -> int:
@@ -156,3 +205,16 @@ class Subscriptions:
     def note(self, error: BaseException) -> None:
         """Records a fault (`CommitState.note`)."""
         self._state.note(error)
+
+
+def _faster_in_store(spelling: Spelling) -> bool:
+    """Whether the store evaluates a first result that is too much work for a plan. Of an ordered result and of texts
+    that are joined, the plan makes all rows in Python to keep a few of them, and of many patterns it joins in one order
+    whatever their numbers of quads are."""
+    if spelling.select is None:
+        return False
+    node = spelling.select.node
+    if isinstance(node, Slice) or spelling.patterns > WIDE:
+        return True
+    groups = (part for part in walk(node) if isinstance(part, Group))
+    return any(aggregate.name == CONCATENATION for group in groups for _, aggregate in group.aggregates)

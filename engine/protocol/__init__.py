@@ -1,9 +1,10 @@
 """The wire protocol of SEPA 0.9.12, for both sides.
 
-wire: messages of the subscribe protocol; jsap: application profiles as typed values; jsap_tree: their spellings,
-includes and overrides.
+wire: messages of the subscribe protocol; priorities: classes of requests; jsap: application profiles as typed values;
+jsap_tree: their spellings, includes and overrides.
 """
 
+from lamplighter.engine.protocol.priorities import Priority, PriorityName
 from lamplighter.engine.protocol.wire import (
     BESIDES_BYTES_MAX,
     COMMAS_MAX,
@@ -26,6 +27,7 @@ from lamplighter.engine.protocol.wire import (
     commit_member,
     committed_message,
     dataset,
+    delta_member,
     error_members,
     error_message,
     first_message,
@@ -52,6 +54,8 @@ __all__ = [
     "KeptMessage",
     "MessagePlace",
     "MessagesRequest",
+    "Priority",
+    "PriorityName",
     "QueryRequest",
     "Results",
     "Resume",
@@ -65,6 +69,7 @@ __all__ = [
     "commit_member",
     "committed_message",
     "dataset",
+    "delta_member",
     "error_members",
     "error_message",
     "first_message",

@@ -23,6 +23,7 @@ import msgspec
 from lamplighter.engine.change_log import Missed
 from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, normal
+from lamplighter.engine.protocol.priorities import PriorityName
 from lamplighter.engine.sparql.clauses import listed, with_rows
 from lamplighter.engine.sparql.forced_bindings import ForcedBinding, Value, bound
 from lamplighter.engine.terms import XSD, Term, iri
@@ -122,12 +123,15 @@ class OAuthMember(msgspec.Struct, frozen=True):
 
 
 class _Entry(_Settings, frozen=True):
+    """description: what it is for, in words for people and language models."""
+
     sparql: str
     forced_bindings: dict[str, ForcedBinding] = msgspec.field(name="forcedBindings", default={})
     host: str | None = None
     sparql11protocol: Sparql11Protocol = Sparql11Protocol()
     sparql11seprotocol: Sparql11SeProtocol = Sparql11SeProtocol()
     graphs: GraphNames = GraphNames()
+    description: str = ""
 
 
 class Query(_Entry, frozen=True):
@@ -138,11 +142,13 @@ class Update(_Entry, frozen=True):
     """A named update, executed at once unless delay (ISO 8601 duration) or at (xsd:dateTime) is given.
 
     missed: what happens to a delayed update that becomes due while the gateway is off; None: as its settings say.
+    priority: the class of its requests. None: ``normal``.
     """
 
     delay: str | None = None
     at: str | None = None
     missed: Missed | None = None
+    priority: PriorityName | None = None
 
 
 class AggregatorMember(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 Extensions of Lamplighter to SEPA's subscribe and unsubscribe, with the same rules for alias and errors:
 
 - ``{"update": {"sparql", "alias", "request_id", "delay", "at", "missed", "cause"}}`` is answered by
-  ``{"updated": {"alias", "sequence", "delayed"}}``; ``{"updates": [{...}, ...]}`` carries several, each with a
+  ``{"updated": {"alias", "sequence", "delayed", "delta"}}``; ``{"updates": [{...}, ...]}`` carries several, each with a
   commit and an answer of its own. Answers to members with ``"together": true`` that are due at the same time come in
   one message: ``{"answers": [{"updated": {...}}, {"error", "status_code", ...}, ...]}``;
 - ``{"query": {"sparql", "alias"}}`` is answered by ``{"answer": {"alias", "results"}}``;
@@ -12,6 +12,7 @@ Extensions of Lamplighter to SEPA's subscribe and unsubscribe, with the same rul
 - ``{"subscribe": {..., "commit": true}}`` gets the member ``"commit": {"epoch", "seq"}`` in its further notifications;
 - ``{"subscribe": {..., "resume": {"keep", "spuid", "sequence"}}}`` requests a subscription that outlives its
   connection, or resumes it: ``{"resumed": {"spuid", "alias", "sequence"}}``;
+- the member ``priority`` of an update, query or subscribe names its class (`priorities`);
 - ``{"messages": {"alias"}}`` offers the last messages of devices, which the gateway then asks for:
   ``{"asked": {"alias", "number", "places": [{"place", "broker"}, ...]}}`` is answered by
   ``{"messages": {"alias", "number", "found": [{"place", "broker", "payload", "received", ...}, ...]}}``.
@@ -33,6 +34,7 @@ from lamplighter.engine.errors import (
     NotJsonError,
     QueueFullError,
     RequestSyntaxError,
+    ShapesViolatedError,
     SubscribeMemberError,
     UnsupportedRequestError,
 )
@@ -44,6 +46,7 @@ class _Member(msgspec.Struct, frozen=True):
     sparql: str
     alias: str | None = None
     authorization: Any = None  # checked by the gate before all other members (protocol 3.4)
+    priority: str | None = None  # a `PriorityName`; the gate names the classes where it is another word
 
 
 class _Asking(_Member, frozen=True):
@@ -83,7 +86,10 @@ class QueryRequest(_Asking, frozen=True):
     """``query``: an ad-hoc query over the socket."""
 
 
-GATEWAY_KINDS = ("timer", "missed", "clock", "application", "restore", "removed", "http", "ws")
+GATEWAY_KINDS = (
+    *("timer", "missed", "clock", "application", "restore", "removed", "inference", "shacl"),
+    *("http", "ws", "mcp"),
+)
 """Kinds of causes that clients must not use."""
 
 
@@ -104,6 +110,7 @@ class UpdateRequest(_Member, frozen=True):
     request_id: gives repeated requests one effect. delay: ISO 8601 duration; at: xsd:dateTime. missed: what happens to
     a delayed update that becomes due while the gateway is off; None: as the gateway's settings say. cause: the origin
     in the change log; None: the connection. together: ``true`` lets its answer come in one message with others.
+    delta: ``true`` has the answer tell the delta. priority: its class, None: ``normal``.
     """
 
     request_id: str | None = None
@@ -112,6 +119,7 @@ class UpdateRequest(_Member, frozen=True):
     missed: Missed | None = None
     cause: DeclaredCause | None = None
     together: Any = None
+    delta: Any = None
 
 
 class UnsubscribeRequest(msgspec.Struct, frozen=True):
@@ -338,7 +346,7 @@ class Results:
 
 
 def notification_message(spuid: str, sequence: int, added: Bag, removed: Bag, alias: str | None = None) -> bytes:
-    """A notification (protocol 2.3 and 2.4). alias: for the first one, with sequence 0."""
+    """A notification (protocol 2.3 and 2.4). alias: that of the subscribe request."""
     return results_message(spuid, sequence, Results(added, removed), alias)
 
 
@@ -349,10 +357,10 @@ def results_message(
     return members_message(spuid, sequence, results.members, alias, None if spu_class is None else {"class": spu_class})
 
 
-def committed_message(spuid: str, sequence: int, results: Results) -> bytes:
+def committed_message(spuid: str, sequence: int, results: Results, alias: str | None = None) -> bytes:
     """A notification that names its commit."""
     assert results.commit is not None
-    return members_message(spuid, sequence, results.members, more=commit_member(results.commit))
+    return members_message(spuid, sequence, results.members, alias, commit_member(results.commit))
 
 
 def commit_member(commit: tuple[int, int] | None) -> dict[str, Any]:
@@ -476,17 +484,32 @@ def unsubscribed_message(spuid: str) -> bytes:
     return msgspec.json.encode({"unsubscribed": {"spuid": spuid}})
 
 
-def updated_message(alias: str | None, sequence: int | None, delayed: str | None) -> bytes:
+def updated_message(
+    alias: str | None,
+    sequence: int | None,
+    delayed: str | None,
+    delta: Results | None = None,
+    *,
+    tells_delta: bool = False,
+) -> bytes:
     """The answer to an update over the socket.
 
-    sequence: of the commit, None for a client that may not know it; delayed: the id of a delayed update.
+    sequence: of the commit, None for a client that may not know it; delayed: the id of a delayed update; delta: what
+    the update added and removed, None if that is not known, if tells_delta.
     """
     body: dict[str, Any] = {} if alias is None else {"alias": alias}
     if sequence is not None:
         body["sequence"] = sequence
     if delayed is not None:
         body["delayed"] = delayed
+    elif tells_delta:
+        body["delta"] = delta_member(delta)
     return msgspec.json.encode({"updated": body})
+
+
+def delta_member(delta: Results | None) -> msgspec.Raw:
+    """The member ``delta`` of an answer."""
+    return msgspec.Raw(b"null" if delta is None else b"{%b}" % delta.members)
 
 
 def answers_message(answers: Sequence[bytes]) -> bytes:
@@ -507,8 +530,12 @@ def asked_message(alias: str | None, number: int, places: Sequence[MessagePlace]
 
 
 def error_members(error: GatewayError) -> dict[str, Any]:
-    """The three members of every error, over HTTP and WebSocket (protocol 1.4)."""
-    return {"error": error.code, "status_code": error.status, "error_description": str(error)}
+    """The three members of every error, over HTTP and WebSocket (protocol 1.4); with a validation report, if there is
+    one."""
+    members: dict[str, Any] = {"error": error.code, "status_code": error.status, "error_description": str(error)}
+    if isinstance(error, ShapesViolatedError) and error.report is not None:
+        members["report"] = error.report
+    return members
 
 
 def refusal_message(error: GatewayError, request: WireRequest | GatewayError) -> bytes:

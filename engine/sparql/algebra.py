@@ -6,7 +6,7 @@ constant in the text. `engine.sparql.grammar` builds trees, and `engine.matching
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -30,12 +30,27 @@ Part = Variable | Constant | Term
 
 
 class Pattern(NamedTuple):
-    """A quad pattern: a triple pattern and the graph it is matched in, None for the default graph."""
+    """A quad pattern: a triple pattern and the graph it is matched in, None for the default graph.
+
+    A pattern of a triple term with variables is a quad pattern with a variable in its place, and two patterns that take
+    its values apart (`TRIPLE_TERM`).
+    """
 
     s: Part
     p: Part
     o: Part
     graph: Part | None
+
+
+TRIPLE_TERM, TRIPLE_REST = "triple term", "rest of a triple term"
+"""Predicates of the patterns that take a triple term apart; no term of a dataset equals them. A pattern with
+`TRIPLE_TERM` relates a triple term (s) to its subject (o) and rest (graph), one with `TRIPLE_REST` the rest (s) to
+predicate (o) and object (graph). They match no quad: whoever knows one side of them computes the other."""
+
+
+def takes_apart(pattern: Pattern) -> bool:
+    """Whether a pattern takes a triple term apart."""
+    return pattern.p in (TRIPLE_TERM, TRIPLE_REST)
 
 
 @dataclass(frozen=True)
@@ -46,10 +61,24 @@ class Bgp:
 
 
 @dataclass(frozen=True)
+class Hops:
+    """What a path consists of: one hop, or any number of them.
+
+    steps: the ways to make one hop, each a predicate and whether it leads from object to subject. zero_length: whether
+    no hop is enough; repeated: whether several hops may follow each other.
+    """
+
+    steps: tuple[tuple[Part, bool], ...]
+    zero_length: bool
+    repeated: bool
+
+
+@dataclass(frozen=True)
 class OpaquePath:
     """A property path of variable length, or a negated one, reduced to the quads that it may follow.
 
-    steps: the predicates that it may follow, None for any; zero_length: whether it also joins a node to itself.
+    steps: the predicates that it may follow, None for any; zero_length: whether it also joins a node to itself, which
+    another step of the same path does not imply. hops: the whole path, None if it is negated or repeats a sequence.
     """
 
     s: Part
@@ -57,6 +86,7 @@ class OpaquePath:
     o: Part
     graph: Part | None
     zero_length: bool
+    hops: Hops | None
 
 
 @dataclass(frozen=True)
@@ -140,14 +170,25 @@ class Distinct:
 
 
 @dataclass(frozen=True)
+class OrderKey:
+    """One condition of ORDER BY."""
+
+    expression: Expression
+    descending: bool
+
+
+@dataclass(frozen=True)
 class Slice:
     """LIMIT, OFFSET or REDUCED: which solutions remain depends on all solutions.
 
-    order: the EXISTS conditions of ORDER BY.
+    order: ORDER BY, over the solutions before the projection. limit, offset: integers; None if the text has none.
     """
 
     node: Node
-    order: tuple[Exists, ...] = ()
+    order: tuple[OrderKey, ...] = ()
+    limit: Part | None = None
+    offset: Part | None = None
+    reduced: bool = False
 
 
 Node = (
@@ -182,11 +223,12 @@ class Exists:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """An aggregate. argument: None for ``COUNT(*)``."""
+    """An aggregate. argument: None for ``COUNT(*)``; separator: that of GROUP_CONCAT, None if the text has none."""
 
     name: str
     distinct: bool
     argument: Expression | None
+    separator: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -265,7 +307,7 @@ def certain(node: Node) -> frozenset[Variable]:
             return certain(inner) & frozenset(keys)
         case Project(inner, variables):
             return certain(inner) & frozenset(variables)
-        case Distinct(inner) | Slice(inner, _):
+        case Distinct(inner) | Slice(inner):
             return certain(inner)
 
 
@@ -276,7 +318,7 @@ def visible(node: Node) -> frozenset[Variable]:
             return certain(node)
         case Join(left, right) | LeftJoin(left, right, _) | Union(left, right):
             return visible(left) | visible(right)
-        case Minus(left, _) | Filter(left, _) | Distinct(left) | Slice(left, _):
+        case Minus(left, _) | Filter(left, _) | Distinct(left) | Slice(left):
             return visible(left)
         case Extend(left, variable, _):
             return visible(left) | {variable}
@@ -288,3 +330,16 @@ def visible(node: Node) -> frozenset[Variable]:
             return frozenset(keys) | {variable for variable, _ in aggregates}
         case Project(inner, variables):
             return visible(inner) & frozenset(variables)
+
+
+def without_brackets(parts: Sequence[Any]) -> tuple[Any, ...]:
+    """The tokens of an expression without the brackets around all of it."""
+    parts = tuple(parts)
+    while len(parts) > 2 and parts[0] == "(" and parts[-1] == ")":
+        depth = 0
+        for part in parts[:-1]:
+            depth += (part == "(") - (part == ")")
+            if depth == 0:
+                return parts
+        parts = parts[1:-1]
+    return parts

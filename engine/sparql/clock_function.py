@@ -1,13 +1,14 @@
-"""Time in request texts: NOW(), and the clock function, the engine's time as a value.
+"""Time in request texts: NOW(), and the clock functions, the engine's time as a value.
 
 ``<http://lamplighter.example/ns/gateway#clock>()`` is the time of the request in microseconds since 1970 (UTC),
-an xsd:integer, with one value in a request. In the projection of a subscription,
-``SELECT ?x (gateway:clock() AS ?since)``, it is the time of the commit that added the row. The row keeps it.
+an xsd:integer, with one value in a request; ``gateway:now()`` is the same time as an xsd:dateTime. In the projection
+of a subscription, ``SELECT ?x (gateway:clock() AS ?since)``, it is the time of the commit that added the row. The row
+keeps it. In a FILTER of a subscription the two are the engine's instant (`engine.sparql.clock_conditions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -19,10 +20,13 @@ from lamplighter.engine.sparql.limits import outside_data
 from lamplighter.engine.terms import XSD, Term
 
 CLOCK = "<http://lamplighter.example/ns/gateway#clock>"
+CLOCK_TIME = "<http://lamplighter.example/ns/gateway#now>"
+CLOCKS = {CLOCK: "CLOCK", CLOCK_TIME: "NOW"}
+"""The clock functions, and the value that `at` puts in their place."""
 FUNCTIONS: dict[ox.NamedNode, Callable[..., ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple | None]] = {
-    ox.NamedNode(CLOCK[1:-1]): lambda: ox.Literal(0)
+    ox.NamedNode(name[1:-1]): lambda: ox.Literal(0) for name in CLOCKS
 }
-"""Custom functions for the store's parser, so that it accepts the clock function. They are never called."""
+"""Custom functions for the store's parser, so that it accepts the clock functions. They are never called."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,8 +40,18 @@ def microseconds(instant: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def calls(prologue: str, found: Sequence[Token]) -> Iterator[int]:
-    """The positions of the calls of the function: those of its name, which the two brackets follow.
+def date_time(instant: datetime) -> Term:
+    """The time as an xsd:dateTime. instant: UTC."""
+    return f'"{instant.isoformat(timespec="microseconds").removesuffix("+00:00")}Z"^^<{XSD}dateTime>'
+
+
+def may_call(text: str) -> bool:
+    """Whether a text may contain a call of a clock function. False is certain."""
+    return "clock" in text or "now" in text
+
+
+def calls(prologue: str, found: Sequence[Token]) -> dict[int, Term]:
+    """The calls of the clock functions: the position of the name, which the two brackets follow -> the function.
 
     None for a text that is not SPARQL, whose error the parser reports.
     """
@@ -45,14 +59,16 @@ def calls(prologue: str, found: Sequence[Token]) -> Iterator[int]:
         position
         for position, token in enumerate(found[:-2])
         if token.kind in ("iri", "name")
-        and "clock" in token.text
+        and may_call(token.text)
         and found[position + 1].text == "("
         and found[position + 2].text == ")"
     ]
-    if asked:
-        names = list({found[position].text for position in asked})
-        clocks = {name for name, full in zip(names, _full(prologue, names), strict=False) if full == CLOCK}
-        yield from (position for position in asked if found[position].text in clocks)
+    if not asked:
+        return {}
+    names = list({found[position].text for position in asked})
+    full = dict(zip(names, _full(prologue, names), strict=False))
+    functions = {position: full.get(found[position].text, "") for position in asked}
+    return {position: function for position, function in functions.items() if function in CLOCKS}
 
 
 def _full(prologue: str, names: Sequence[str]) -> list[Term]:
@@ -66,8 +82,8 @@ def _full(prologue: str, names: Sequence[str]) -> list[Term]:
 
 
 def timed(text: str, prologue: str, found: Sequence[Token], *, now: bool) -> TimedText:
-    """The text of the tokens, cut at the calls of the clock function. now: whether to cut it at those of NOW() too."""
-    functions = dict.fromkeys(calls(prologue, found), "CLOCK")
+    """The text of the tokens, cut at the calls of the clock functions. now: whether to cut it at those of NOW() too."""
+    functions = {position: CLOCKS[function] for position, function in calls(prologue, found).items()}
     if now:
         functions |= {index: "NOW" for index, token in enumerate(found) if token.is_word("NOW")}
     pieces, position = [], found[0].start
@@ -81,10 +97,7 @@ def at(text: TimedText, instant: datetime) -> str:
     """The text with the time in place of each call. instant: UTC."""
     if len(text) == 1:
         return text[0]
-    values = {
-        "CLOCK": str(microseconds(instant)),
-        "NOW": f'"{instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}"^^<{XSD}dateTime>',
-    }
+    values = {"CLOCK": str(microseconds(instant)), "NOW": date_time(instant)}
     return "".join(values[piece] if index % 2 else piece for index, piece in enumerate(text))
 
 
@@ -93,18 +106,21 @@ def without_clock(
 ) -> tuple[list[Token], dict[int, str]]:
     """The tokens of a subscribed query without its clock columns, and these as index of the column -> name.
 
-    Raises UnsupportedRequestError for a call anywhere else.
+    Calls behind the projection stay. Raises UnsupportedRequestError for another call in the projection.
     """
     projection = next(index for index, token in enumerate(body) if token.text == "{" or token.is_word("WHERE", "FROM"))
     gone: set[int] = set()
     names: dict[int, str] = {}
-    for call in calls(prologue, body):
+    for call, function in calls(prologue, body).items():
+        if call > projection:
+            continue
         item = body[call - 1 : call + 6]
         texts = [token.text for token in item]
-        if call > projection or len(item) < 7 or texts[0] != "(" or not item[4].is_word("AS") or texts[6] != ")":
+        alone = len(item) == 7 and texts[0] == "(" and item[4].is_word("AS") and texts[6] == ")"
+        if not alone or function != CLOCK:
             line, column = line_and_column(text, body[call].start)
             raise UnsupportedRequestError(
-                f"line {line}, column {column}: in a subscription the clock function stands alone in the projection, "
+                f"line {line}, column {column}: in a subscription gateway:clock() stands alone in the projection, "
                 "as in SELECT ?x (gateway:clock() AS ?since); elsewhere let the update write the time and select that"
             )
         name = texts[5][1:]
@@ -118,8 +134,8 @@ def without_clock(
 
 
 def query_at(text: str, instant: datetime) -> str:
-    """The query with each call of the clock function replaced by the time."""
-    if "clock" not in text:
+    """The query with each call of a clock function replaced by the time. instant: UTC."""
+    if not may_call(text):
         return text
     found = list(outside_data(tokens(text)))
     end = 0

@@ -1,10 +1,10 @@
-"""A cursor over the tokens of a request. It reads what is a single token or a constant."""
+"""A cursor over the tokens of a request. It reads single tokens, constants, and blocks of constants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lamplighter.engine.sparql.algebra import Constant, Part, Variable
+from lamplighter.engine.sparql.algebra import Constant, Part, Values, Variable
 from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.terms import Term
 
@@ -107,3 +107,28 @@ class TokenCursor:
         if token.kind != "variable":
             raise UnknownSyntaxError(token.text)
         return Variable(token.text[1:])
+
+    def _values(self) -> Values:
+        """The block of terms behind VALUES."""
+        variables = []
+        single = not self._take("(")
+        if single:
+            variables.append(self._variable())
+        else:
+            while not self._take(")"):
+                variables.append(self._variable())
+        rows: list[tuple[Part | None, ...]] = []
+        self._expect("{")
+        while not self._take("}"):
+            if single:
+                rows.append((self._value(),))
+            else:
+                self._expect("(")
+                row = []
+                while not self._take(")"):
+                    row.append(self._value())
+                rows.append(tuple(row))
+        return Values(tuple(variables), tuple(rows))
+
+    def _value(self) -> Part | None:
+        return None if self._take("UNDEF") else self.term()

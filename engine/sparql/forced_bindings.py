@@ -42,12 +42,14 @@ class ForcedBinding(msgspec.Struct, frozen=True):
     """The declaration of a variable for which the caller gives a value.
 
     value: the default; an empty text if the caller must give a value; None if the variable otherwise stays a variable.
+    description: what the value is, in words for people and language models.
     """
 
     type: Literal["uri", "literal", "bnode"] = "literal"
     value: str | int | float | bool | None = None
     datatype: str | None = None
     language: str | None = None
+    description: str = ""
 
     def term(self, value: Value, expanded: Callable[[str], str]) -> Term:
         """The term of a value by this declaration.

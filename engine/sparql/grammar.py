@@ -8,7 +8,7 @@ constant, without which a shape could not be lifted out of its text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
@@ -26,13 +26,14 @@ from lamplighter.engine.sparql.algebra import (
     LeftJoin,
     Minus,
     Node,
+    OpaquePath,
+    OrderKey,
     Part,
     Pattern,
     Project,
     Select,
     Slice,
     Union,
-    Values,
     Variable,
     certain,
     visible,
@@ -46,10 +47,13 @@ _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _MODIFIERS = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
 
 
-def read_select(found: Sequence[Token], resolve: Resolve) -> Select:
-    """The algebra of a SELECT query, given its tokens after the declarations. Raises UnknownSyntaxError."""
+def read_select(found: Sequence[Token], resolve: Resolve, *, triple_terms: bool = False) -> Select:
+    """The algebra of a SELECT query, given its tokens after the declarations. Raises UnknownSyntaxError.
+
+    triple_terms: whether patterns with triple terms, reified triples and annotations are read (`TRIPLE_TERM`).
+    """
     try:
-        return _Parser(found, resolve).query()
+        return _Parser(found, resolve, triple_terms).query()
     except IndexError as error:
         raise UnknownSyntaxError("the text ends too early") from error
 
@@ -61,7 +65,10 @@ def _needs_its_graph(node: Node, name: Part) -> bool:
     if not isinstance(name, Variable):
         return True
     inside = list(walk(node))
-    hidden = any(isinstance(part, (Project, Group, Distinct, Minus)) for part in inside)
+    hidden = any(
+        isinstance(part, (Group, Minus)) or (isinstance(part, Project) and name not in part.variables)
+        for part in inside
+    )
     told = any(isinstance(part, Expression) and name in part.variables for part in inside)
     return name in certain(node) and not hidden and not told
 
@@ -70,6 +77,8 @@ def _certain_pattern(node: Node) -> bool:
     match node:
         case Bgp(patterns):
             return bool(patterns)
+        case OpaquePath():
+            return True  # without a hop, it joins the nodes that some quad of the graph has
         case Join(left, right):
             return _certain_pattern(left) or _certain_pattern(right)
         case Union(left, right):
@@ -109,8 +118,8 @@ class UpdateReader:
 class _Parser(TripleParser):
     """A recursive-descent parser of queries and groups. Its methods follow the productions of the grammar."""
 
-    def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
-        super().__init__(found, resolve)
+    def __init__(self, found: Sequence[Token], resolve: Resolve, triple_terms: bool = False) -> None:
+        super().__init__(found, resolve, triple_terms)
         self._graph: Part | None = None  # the graph of the enclosing GRAPH
         self._aggregates: list[tuple[Variable, Aggregate]] = []
 
@@ -150,49 +159,42 @@ class _Parser(TripleParser):
                 default_graphs.append(self.term())
         self._take("WHERE")
         node = self.group(graph)
-        node, sliced, ordered = self._modified(node, projected, graph)
+        node, order, limit, offset = self._modified(node, projected)
         if projection is None:
             names = (variable for variable in visible(node) if not variable.name.startswith("_:"))
             projection = sorted(names)
         node = Project(node, tuple(projection))
         if distinct:
             node = Distinct(node)
-        if reduced or sliced:
-            node = Slice(node, tuple(ordered))
+        if reduced or limit is not None or offset is not None:
+            node = Slice(node, order, limit, offset, reduced)
         self._aggregates, self._graph = outer, around
         return node, default_graphs, named_graphs
 
     def _modified(
-        self, node: Node, projected: Sequence[tuple[Variable, Expression]], graph: Part | None
-    ) -> tuple[Node, bool, list[Exists]]:
-        """Consumes the solution modifiers; returns whether they cut the solutions, and their EXISTS conditions."""
+        self, node: Node, projected: Sequence[tuple[Variable, Expression]]
+    ) -> tuple[Node, tuple[OrderKey, ...], Part | None, Part | None]:
+        """Consumes the solution modifiers; returns the node with those before ORDER BY, and ORDER BY, LIMIT, OFFSET."""
         keys: list[Variable] = []
         grouped = False
         if self._take("GROUP"):
             self._expect("BY")
             grouped = True
-            while self.position < len(self.found) and not self._word(*_MODIFIERS) and self._text != "}":
+            while not self._at_modifier():
                 node, key = self._group_key(node)
                 keys.append(key)
         having: list[Expression] = []
         if self._take("HAVING"):
-            while self.position < len(self.found) and not self._word(*_MODIFIERS) and self._text != "}":
+            while not self._at_modifier():
                 having += self._conjuncts()
-        sliced = False
-        values: Values | None = None
-        ordered: list[Exists] = []
-        while self.position < len(self.found) and self._text != "}":
-            if self._take("LIMIT", "OFFSET"):
-                sliced = True
-            elif self._take("VALUES"):
-                values = self._values()
-                continue
-            # Only ORDER BY is left, and notifications have no order.
-            grouped = grouped or self._word(*_AGGREGATES)
-            self.position += 1
-            if self.found[self.position - 1].is_word("EXISTS"):
-                ordered.append(Exists(self.group(graph), negated=False))
-        if grouped or self._aggregates:
+        selected = len(self._aggregates)
+        order = tuple(self._order_keys())
+        limit, offset = self._limits()
+        grouped = grouped or bool(self._aggregates)
+        if limit is None and offset is None:  # notifications have no order
+            del self._aggregates[selected:]
+        values = self._values() if self._take("VALUES") else None
+        if grouped:
             node = Group(node, tuple(keys), tuple(self._aggregates))
         for condition in having:
             node = Filter(node, condition)
@@ -200,7 +202,40 @@ class _Parser(TripleParser):
             node = joined(node, values)
         for variable, expression in projected:
             node = Extend(node, variable, expression)
-        return node, sliced, ordered
+        return node, order, limit, offset
+
+    def _at_modifier(self) -> bool:
+        """Whether the next token begins a solution modifier, or the query ends."""
+        return self.position >= len(self.found) or self._text == "}" or self._word(*_MODIFIERS)
+
+    def _order_keys(self) -> Iterator[OrderKey]:
+        if not self._take("ORDER"):
+            return
+        self._expect("BY")
+        while not self._at_modifier():
+            descending = self._word("DESC")
+            if descending or self._word("ASC"):
+                self.position += 1
+            start = self.position
+            if self.found[start].kind == "variable":
+                end = start + 1
+            else:  # a bracket, or a call: its name has more than one token if it is an IRI
+                while self._text not in ("(", "{"):
+                    self.position += 1
+                end = self._closing() + 1
+            yield OrderKey(self._parts(start, end), descending)
+            self.position = end
+
+    def _limits(self) -> tuple[Part | None, Part | None]:
+        limit: Part | None = None
+        offset: Part | None = None
+        while self._word("LIMIT", "OFFSET"):
+            if self._take("LIMIT"):
+                limit = self.term()
+            else:
+                self._expect("OFFSET")
+                offset = self.term()
+        return limit, offset
 
     def _group_key(self, node: Node) -> tuple[Node, Variable]:
         if self.found[self.position].kind == "variable":
@@ -281,30 +316,6 @@ class _Parser(TripleParser):
                 node = self._triples(node, graph)
         return node, filters
 
-    def _values(self) -> Values:
-        variables = []
-        single = not self._take("(")
-        if single:
-            variables.append(self._variable())
-        else:
-            while not self._take(")"):
-                variables.append(self._variable())
-        rows: list[tuple[Part | None, ...]] = []
-        self._expect("{")
-        while not self._take("}"):
-            if single:
-                rows.append((self._value(),))
-            else:
-                self._expect("(")
-                row = []
-                while not self._take(")"):
-                    row.append(self._value())
-                rows.append(tuple(row))
-        return Values(tuple(variables), tuple(rows))
-
-    def _value(self) -> Part | None:
-        return None if self._take("UNDEF") else self.term()
-
     # --- expressions ---
 
     def _conjuncts(self) -> list[Expression]:
@@ -381,12 +392,21 @@ class _Parser(TripleParser):
         self.position += 1
         distinct = self._take("DISTINCT")
         everything = self._text == "*"
-        argument = None if everything else self._parts(self.position, end)
+        separator: Part | None = None
+        last = next((it for it in range(self.position, end) if self._is_separator(it)), end)
+        argument = None if everything else self._parts(self.position, last)
+        if last < end:
+            self.position = last + 3
+            separator = self.term()
         self.position = end + 1
-        aggregate = Aggregate(name, distinct, argument)
+        aggregate = Aggregate(name, distinct, argument, separator)
         for variable, known in self._aggregates:
             if known == aggregate:
                 return variable
         variable = self._new("aggregate")
         self._aggregates.append((variable, aggregate))
         return variable
+
+    def _is_separator(self, position: int) -> bool:
+        """Whether the tokens from a position on are ``; SEPARATOR =``, which ends the argument of GROUP_CONCAT."""
+        return self.found[position].text == ";" and self.found[position + 1].is_word("SEPARATOR")

@@ -7,7 +7,7 @@ tokens, so that each WHERE is evaluated once and its templates are instantiated 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -150,9 +150,9 @@ def parse_query(text: str) -> QueryOutline:
 def subscribable(text: str) -> QueryOutline:
     """Checks a query for a subscription. Raises RequestError with the reason if it cannot be one."""
     query = parse_query(text)
-    if query.form != "SELECT":
+    if query.form == "DESCRIBE":
         raise UnsupportedRequestError(
-            f"a subscription is a SELECT query, not {query.form}; SELECT the variables to be notified of"
+            "a subscription is a SELECT, ASK or CONSTRUCT query, not DESCRIBE; CONSTRUCT the triples to be notified of"
         )
     if query.unrepeatable:
         raise UnsupportedRequestError(
@@ -164,7 +164,7 @@ def subscribable(text: str) -> QueryOutline:
 
 def declarations_and_body(text: str) -> tuple[str, list[Token]]:
     """The text of a query's declarations, and the tokens after them."""
-    [(declarations, body)] = _segments(list(tokens(text)), end="")
+    declarations, body = _query_segment(tokens(text))
     return _declared(text, declarations), body
 
 
@@ -174,7 +174,7 @@ def _declared(text: str, declarations: Sequence[Token]) -> str:
 
 def chosen_graphs(text: str) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
     """The graphs that a query chooses by FROM and by FROM NAMED, None if it has neither. Raises RequestSyntaxError."""
-    [(declarations, body)] = _segments(list(outside_data(tokens(text))), end="")
+    declarations, body = _query_segment(outside_data(tokens(text)))
     prologue = _declared(text, declarations)
     names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # by NAMED
     for index, token in enumerate(body):
@@ -288,6 +288,11 @@ def parse_update(text: str) -> list[Operation]:
                 )
             operations.append(_operation(text, prologue, body))
     return operations
+
+
+def _query_segment(found: Iterable[Token]) -> tuple[list[Token], list[Token]]:
+    """(declarations, rest) of a query. Both are empty for a text without tokens."""
+    return next(_segments(list(found), end=""), ([], []))
 
 
 def _segments(found: Sequence[Token], end: str = ";") -> Iterator[tuple[list[Token], list[Token]]]:
@@ -509,6 +514,18 @@ def construct_parts(text: str) -> Construct:
         (name[:-1], _resolved(prologue, name)) for word, name in pairwise(declared) if word.upper() == "PREFIX"
     )
     return Construct(f"{prologue} SELECT {projection} {rest}", patterns, prefixes)
+
+
+def ask_as_select(text: str, column: str) -> str:
+    """The SELECT query whose only row tells in a column whether a checked ASK query is true.
+
+    Raises UnsupportedRequestError for an ASK with solution modifiers.
+    """
+    prologue, body = declarations_and_body(text)
+    first = next(index for index, token in enumerate(body) if token.text == "{")
+    if _block_end(body, first) + 1 < len(body):
+        raise UnsupportedRequestError("an ASK subscription ends with its pattern; put what follows into a sub-select")
+    return f"{prologue} SELECT (COUNT(*) > 0 AS ?{column}) {text[body[0].end :]}"
 
 
 def _resolved(prologue: str, name: str) -> str:

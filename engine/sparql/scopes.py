@@ -28,13 +28,14 @@ class ScopeFault(NamedTuple):
     variable: Variable
 
 
-def scope_fault(tree: Any) -> ScopeFault | None:
+def scope_fault(tree: Any, around: frozenset[Variable] = frozenset()) -> ScopeFault | None:
     """The first variable that is used across scopes, None for a tree without one.
 
+    around: variables that are known everywhere in the tree. EXISTS is not looked into.
     These are an OPTIONAL that is not well-designed (a variable of its right side occurs outside of it, but not in its
     left side) and an expression with a variable of another group. The name of a GRAPH is known inside of it.
     """
-    return _fault(tree, occurrences(tree), frozenset())
+    return _fault(tree, occurrences(tree), around)
 
 
 def _fault(node: Any, everywhere: Counter[Variable], around: frozenset[Variable]) -> ScopeFault | None:

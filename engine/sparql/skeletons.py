@@ -162,6 +162,11 @@ def _plain(raw: str) -> Term | None:
     return None
 
 
+def is_canonical(literal: Term) -> bool:
+    """Whether a literal with a datatype is known to be in canonical form; others may be."""
+    return literal[0] == '"' and (_PLAIN_NUMBER.fullmatch(literal) is not None or _instant(literal) == literal)
+
+
 def _instant(raw: str) -> Term | None:
     """The canonical term of a usual xsd:dateTime in UTC: its fraction does not end in 0."""
     found = _INSTANT.fullmatch(raw)

@@ -57,6 +57,7 @@ class Ageing:
     def __init__(self, policy: RenewalPolicy) -> None:
         self._policy = policy
         self.dead = 0
+        self._uncounted = 0  # removed quads that the sampling left out
         self._turn = 0
         self._hot = False
         self._subjects, self._predicates, self._objects = _Heavy(), _Heavy(), _Heavy()
@@ -74,7 +75,19 @@ class Ageing:
             weight = 1 if len(removed) <= self.SAMPLE else self.SAMPLE
             hot |= self._predicates.count([quad[1] for quad in removed], weight) > shared_max
             hot |= self._objects.count([quad[2] for quad in removed], weight) > shared_max
+        else:
+            self._uncounted += len(removed)
         self._hot |= hot
+
+    def dead_max(self, position: int, term: Term | None) -> int:
+        """At least the dead quads with a term as their subject (position 0), predicate (1) or object (2); all of them
+        for None, and for a graph (3)."""
+        if not self.dead or term is None or position > 2:
+            return self.dead
+        if position == 0:
+            return self._subjects.most(term)
+        counts = self._predicates if position == 1 else self._objects
+        return min(self.dead, counts.most(term) + self._uncounted)
 
     def due(self, live: int) -> bool:
         """Whether the store should be renewed."""
@@ -89,6 +102,11 @@ class _Heavy:
 
     def __init__(self) -> None:
         self._counts: Counter[Term] = Counter()
+        self._lost = 0  # what each count may be too small by
+
+    def most(self, term: Term) -> int:
+        """At least as often as the term was counted."""
+        return self._counts.get(term, 0) + self._lost
 
     def count(self, terms: Sequence[Term], weight: int = 1) -> int:
         """Counts the terms, each weight times; returns the largest count among them."""
@@ -101,6 +119,7 @@ class _Heavy:
         if len(counts) > 2 * TRACKED_MAX:
             common = sorted(counts.values(), reverse=True)[TRACKED_MAX]
             self._counts = Counter({term: count - common for term, count in counts.items() if count > common})
+            self._lost += common
         return largest
 
 

@@ -34,7 +34,7 @@ from lamplighter.engine.sparql.algebra import (
     rewritten,
     walk,
 )
-from lamplighter.engine.sparql.clock_function import CLOCK
+from lamplighter.engine.sparql.clock_function import CLOCKS
 from lamplighter.engine.sparql.cursor import Resolve, UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import UpdateReader
 from lamplighter.engine.sparql.lexer import Token
@@ -100,7 +100,7 @@ class UpdatePlan:
 
         def change(part: Any) -> Any:
             if isinstance(part, Function):
-                if terms[part.number] == CLOCK:
+                if terms[part.number] in CLOCKS:
                     raise Unsupported("the clock function")
                 return terms[part.number]
             return terms[part.number] if isinstance(part, Constant) and part.number in fixed else part
@@ -234,7 +234,7 @@ class UpdatePlan:
         if makes:
             store.check(inserts)
             store.check(deletes)
-        if write.names is not None:
+        if not write.every:
             write.check((quad.g for quads in (inserts, deletes) for quad in quads), "write")
         asked = len(deletes) + len(inserts)
         wanted: Any = inserts

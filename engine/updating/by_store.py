@@ -375,7 +375,7 @@ def _check_graphs(operation: GraphOperation, access: Access) -> tuple[Term | Non
     """(target, source), after the check that the client may write and read them. Raises AccessDeniedError."""
     target = _graph(operation.prologue, operation.target)
     source = _graph(operation.prologue, operation.source) if operation.source else None
-    if operation.target.upper() in ("NAMED", "ALL") and not access.write.every:
+    if operation.target.upper() in ("NAMED", "ALL") and access.write.names is not None:
         raise AccessDeniedError(
             f"this client may not write every graph, so it may not {operation.verb} {operation.target.upper()}; "
             "name the graph"
@@ -397,7 +397,7 @@ def _clear_delta(context: _Context, keyword: str, graph: Term | None, *, drop: b
     """CLEAR or DROP of one graph, or of the graphs of a keyword (DEFAULT, NAMED, ALL)."""
     store = context.store
     if keyword in ("NAMED", "ALL"):
-        graphs: list[Term | None] = list(store.graphs())
+        graphs: list[Term | None] = [name for name in store.graphs() if name in context.access.write]
         if keyword == "ALL":
             graphs.append(None)
     else:

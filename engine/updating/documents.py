@@ -19,7 +19,8 @@ import pyoxigraph as ox
 
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
 from lamplighter.engine.sparql.limits import NESTING_MAX
-from lamplighter.engine.store.quad_store import quad_from_native
+from lamplighter.engine.sparql.skeletons import is_canonical
+from lamplighter.engine.store.quad_store import canonical_objects, quads_of_lines
 from lamplighter.engine.term_bounds import check_json, check_terms, check_turtle
 from lamplighter.engine.terms import Quad, Term, is_iri
 
@@ -42,6 +43,8 @@ _SHORT_NAMES = {
 }
 _MEDIA_TYPES = {name: media_type for media_type, short in _SHORT_NAMES.items() for name in (media_type, *short)}
 _SUFFIXES = ".ttl, .nt, .nq, .trig, .rdf, .xml or .jsonld"
+_IN_FULL = (ox.RdfFormat.N_TRIPLES, ox.RdfFormat.N_QUADS)
+"""Syntaxes without abbreviations."""
 _BATCH_QUADS = 1000
 _BATCH_BYTES = 1024 * 1024
 
@@ -118,10 +121,11 @@ def _quads(document: Document, graph: Term | None, base: str | None, term_bytes_
     found: dict[Quad, None] = {}
     size = 0
     try:
-        for batch in _batches(ox.parse(data, format=syntax, base_iri=base, rename_blank_nodes=True)):
-            canonical = ox.Store()
-            canonical.extend(batch)
-            quads = [quad_from_native(quad) for quad in canonical]
+        parsed = ox.parse(data, format=syntax, base_iri=base, rename_blank_nodes=True)
+        for batch in _batches(parsed, abbreviated=syntax not in _IN_FULL):
+            lines = ox.serialize(batch, format=ox.RdfFormat.N_QUADS)
+            assert lines is not None, "without an output file the text is returned"
+            quads = list(dict.fromkeys(_canonical(quads_of_lines(lines))))
             check_terms(quads, term_bytes_max)
             if graph is not None:
                 quads = [_placed(quad, graph) for quad in quads]
@@ -209,8 +213,15 @@ def _too_large(document: str, bytes_max: int) -> LimitExceededError:
     )
 
 
-def _batches(quads: Iterator[ox.Quad]) -> Iterator[list[ox.Quad]]:
-    """Quads, so many at a time that none of the lists is large; a prefix makes long IRIs of a short document."""
+def _batches(quads: Iterator[ox.Quad], *, abbreviated: bool) -> Iterator[list[ox.Quad]]:
+    """Quads, so many at a time that none of the lists is large.
+
+    abbreviated: whether the terms of a short document may be long, by prefixes; then they are counted.
+    """
+    if not abbreviated:
+        while batch := list(islice(quads, _BATCH_QUADS)):
+            yield batch
+        return
     while batch := list(islice(quads, 1)):
         size = 0
         for quad in islice(quads, _BATCH_QUADS):
@@ -219,6 +230,15 @@ def _batches(quads: Iterator[ox.Quad]) -> Iterator[list[ox.Quad]]:
             if size > _BATCH_BYTES:
                 break
         yield batch
+
+
+def _canonical(quads: Sequence[Quad]) -> Sequence[Quad]:
+    """The quads with their objects in canonical form. All other terms have one spelling only."""
+    odd = {o for _, _, o, _ in quads if o[-1] != '"' and o[0] in '"<' and not is_iri(o) and not is_canonical(o)}
+    if not odd:
+        return quads
+    forms = dict(zip(odd, canonical_objects(list(odd)), strict=True))
+    return [quad if quad[2] not in forms else quad._replace(o=forms[quad[2]]) for quad in quads]
 
 
 def _placed(quad: Quad, graph: Term) -> Quad:

@@ -61,6 +61,7 @@ class Request(msgspec.Struct, eq=False):
         Raises AccessDeniedError as well.
         """
         operations = self._parsed()
+        access = self._updates.permitted(access)
         if not access.full:
             check_access(operations, access)
 
@@ -87,6 +88,8 @@ class Request(msgspec.Struct, eq=False):
         MalformedRequestError and StoreError as well.
         """
         plan, terms, skeleton = self._found or self._find()
+        if self._updates.derives:
+            access = self._updates.permitted(access)
         if plan is not None and plan.serves(access.read, terms):
             return self._updates.by_plan(plan, terms, access)
         delta = self._updates.by_store(self._parsed(), self.using, access, now)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from lamplighter.engine.access import Access
+from lamplighter.engine.access import Access, asserting
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import LimitExceededError, RequestError
 from lamplighter.engine.matching.analysis import Unsupported
@@ -59,7 +59,8 @@ class _UpdateShape:
 class Updates:
     """Caches the plans of update requests, and evaluates by a plan or by the store. The dataset is unchanged.
 
-    clock: the time for NOW(). `engine.updating.request.Request` decides which way a request takes.
+    clock: the time for NOW(). `engine.updating.request.Request` decides which way a request takes. derives:
+    whether there may be graphs that follow from others, which no request may write.
     """
 
     def __init__(
@@ -83,6 +84,11 @@ class Updates:
         self._quads_max = quads_max
         self._shapes = Remembered[str, _UpdateShape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
+        self.derives = False
+
+    def permitted(self, access: Access) -> Access:
+        """What a client with these permissions may do."""
+        return asserting(access) if self.derives else access
 
     # --- reading ---
 

@@ -85,6 +85,21 @@ async def test_only_what_was_not_answered_is_sent_again_and_under_the_same_id() 
     assert seen[0][1] == ("B", "mine")
 
 
+async def test_a_delta_that_cannot_be_read_is_an_error_of_the_gateway() -> None:
+    async def confused(socket: ServerConnection) -> None:
+        async for text in socket:
+            [member] = json.loads(text)["updates"]
+            assert member["delta"] is True
+            answer = {"alias": member["alias"], "sequence": 1, "delta": {"addedResults": {}}}
+            await socket.send(json.dumps({"updated": answer}))
+
+    async with serve(confused, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with EngineClient(f"ws://127.0.0.1:{port}/subscribe") as client:
+            with pytest.raises(UpstreamError, match="answer to an update"):
+                await client.update("A", delta=True)
+
+
 async def test_a_subscription_that_is_refused_for_the_moment_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -33,6 +33,12 @@ CLASSES = {
         "SELECT ?s { ?s :p/^:q/:r ?o }",
         "SELECT ?s ?g { GRAPH ?g { ?s :p ?o } GRAPH :g { ?o :q ?x } }",
         "SELECT ?s ( STR( ?o ) AS ?t ) { ?s :p ?o }",
+        "SELECT ?s FROM :g FROM :h { ?s :p ?o . ?o :q ?x }",
+        "SELECT ?s { ?s :p+ ?o }",
+        "SELECT ?s { ?s :p* :a }",
+        "SELECT ?s { ?s a/:sub* :C ; ( :p|^:q )* ?o . ?o a/:sub* :D }",
+        "SELECT ?s { GRAPH ?g { ?s ^:p+ ?o } }",
+        "SELECT ?s { " + " ".join(f"?s :p{number} ?o{number} ." for number in range(32)) + " }",
     ],
     "seeded": [
         "SELECT * { ?s :p ?o OPTIONAL { ?o :q ?x } }",
@@ -42,20 +48,47 @@ CLASSES = {
         "SELECT ?s ( COUNT( * ) AS ?n ) { ?s :p ?o } GROUP BY ?s",
         "SELECT ?s ( SUM( ?o ) AS ?n ) { ?s :p ?o } GROUP BY ?s HAVING ( COUNT( ?o ) > 1 )",
         "SELECT DISTINCT ?s { ?s :p ?o }",
+        "SELECT ?s { ?s :p ?o OPTIONAL { ?s :q* ?x } }",
+        "SELECT ?s { ?s :p ?o FILTER NOT EXISTS { ?s ( :q|:r )+ ?x } }",
+        "SELECT ?s { ?s :p|:q* ?o }",
         "SELECT ?s { ?s :p ?o { SELECT DISTINCT ?o { ?o :q ?x } } }",
         "SELECT ?s ?n { ?s :p ?o { SELECT ?o ( COUNT( * ) AS ?n ) { ?o :q ?x } GROUP BY ?o } }",
+        "SELECT ?s FROM :g FROM :h FROM :i { ?s :p ?o . ?o :q ?x . ?x :r ?y }",
+        "SELECT * { ?s :p ?o OPTIONAL { ?o :q ?x OPTIONAL { ?x :r ?y OPTIONAL { ?y :t ?z } } } }",
+        "SELECT DISTINCT ?s { ?s :p ?o OPTIONAL { ?o :q ?x } FILTER NOT EXISTS { ?o :r ?y } }",
+        "SELECT ?s ( COUNT( ?x ) AS ?n ) { ?s :p ?o OPTIONAL { ?o :q ?x } } GROUP BY ?s",
+        "SELECT ?s ( GROUP_CONCAT( DISTINCT STR( ?o ) ; SEPARATOR = '|' ) AS ?x ) { ?s :p ?o } GROUP BY ?s",
+        "SELECT ?s { ?s :p ?o FILTER EXISTS { ?s :q* ?x OPTIONAL { ?x :r+ ?y } FILTER ( ! BOUND( ?y ) ) } }",
+        "SELECT ?s { ?s :p ?o FILTER NOT EXISTS { ?o ( :q|:r )* ?x MINUS { ?x :r? ?y } } }",
+        "SELECT ?s { ?s :p ?o FILTER EXISTS { ?s :q|:r* ?x BIND ( ?x AS ?y ) VALUES ?x { :a :b } } }",
+        "SELECT ?s { ?s :p ?o MINUS { ?o :q+ ?x . ?x :r ?y } }",
     ],
     "counted": [
         "SELECT ( COUNT( * ) AS ?n ) { ?s :p ?o }",
         "SELECT ( SUM( ?o ) AS ?n ) { ?s :p ?o }",
+        "SELECT ( COUNT( * ) AS ?n ) { ?s :p* ?o }",
+        "SELECT ( COUNT( * ) AS ?n ) { ?s a/:sub* :C }",
+        "SELECT ( AVG( ?o ) AS ?n ) { :a :p ?o }",
+        "SELECT ( GROUP_CONCAT( ?o ) AS ?x ) { ?s :p ?o }",
+    ],
+    "ordered": [
+        "SELECT ?s { ?s :p ?o } ORDER BY ?o LIMIT 2",
+        "SELECT DISTINCT ?s { ?s :p ?o } ORDER BY DESC( STR( ?s ) ) OFFSET 1 LIMIT 2",
+        "SELECT ?s ( COUNT( * ) AS ?n ) { ?s :p ?o } GROUP BY ?s ORDER BY DESC( ?n ) LIMIT 3",
+        "SELECT ?s ?x { ?s :p ?o OPTIONAL { ?o :q ?x } } ORDER BY ?x ?s LIMIT 3",
     ],
     "re-evaluated": [
-        "SELECT ?s { ?s :p ?o } ORDER BY ?o LIMIT 2",
-        "SELECT ?s { ?s :p+ ?o }",
+        "SELECT ?s { ?s :p ?o } LIMIT 2",
+        "SELECT ?s FROM :g FROM NAMED :h { ?s :p ?o }",
+        "SELECT ?s { ?s ( :p/:q )+ ?o }",
         "SELECT ?s { ?s !:p ?o }",
         "SELECT ?g { GRAPH ?g { } }",
         "SELECT ?s ( SAMPLE( ?o ) AS ?x ) { ?s :p ?o } GROUP BY ?s",
-        "SELECT ?s ( GROUP_CONCAT( ?o ) AS ?x ) { ?s :p ?o } GROUP BY ?s",
+        "SELECT ?s { " + " ".join(f"?s :p{number} ?o{number} ." for number in range(33)) + " }",
+        "SELECT ?s { ?s :p ?o FILTER EXISTS { ?s :q ?x OPTIONAL { ?x :r ?o } } }",
+        "SELECT ?s { ?s :p ?o FILTER EXISTS { ?s :q ?x MINUS { ?x :r ?o } } }",
+        "SELECT ?s { ?s :p ?o FILTER EXISTS { ?s :q ?x MINUS { ?y :r ?z } } }",
+        "SELECT ?s { ?s :p ?o FILTER EXISTS { SELECT ?s ( COUNT( * ) AS ?n ) { ?s :q ?x } GROUP BY ?s } }",
     ],
 }
 
@@ -74,8 +107,8 @@ def test_class_of_a_typical_query(spu_class: str, query: str) -> None:
         "SELECT ?s { ?s :p ?o FILTER ( ?o < NOW() ) }",
         "SELECT ?s ( RAND() AS ?r ) { ?s :p ?o }",
         "SELECT ?s { ?s :p ?o BIND ( UUID() AS ?u ) }",
-        "ASK { ?s :p ?o }",
-        "CONSTRUCT { ?s :q ?o } WHERE { ?s :p ?o }",
+        "ASK { ?s :p ?o } LIMIT 1",
+        "CONSTRUCT { ?s :q [] } WHERE { ?s :p ?o }",
     ],
 )
 def test_what_could_not_be_kept_true_is_refused(query: str) -> None:
@@ -107,14 +140,14 @@ def followed(engine: Engine, text: str) -> tuple[str, Counter[Any], Callable[[An
 @pytest.mark.parametrize(
     ("query", "values"),
     [
-        (SUMS, ("1e16", "1.0e0", "-1e16", "3.3e0")),
-        (SUMS.replace("SUM", "AVG"), ("1e16", "1.0e0", "-1e16", "3.3e0")),
-        (SUMS.replace("SUM", "MAX"), ("1", "1.0", "1e0", "'1'^^:dt")),
+        (SUMS, ("9223372036854775806", "2e0", "-5")),
+        (SUMS.replace("SUM", "AVG"), ("9223372036854775806", "2e0", "-5")),
+        (SUMS.replace("SUM", "MAX"), ("2", "'1'^^:dt", "3e0")),
         (SUMS.replace("SUM", "MIN"), ("'a'", "1", ":b", "'a'@en")),
     ],
 )
 def test_class_is_given_up_when_the_order_of_values_matters(query: str, values: tuple[str, ...]) -> None:
-    """Sums of doubles and maxima of equal numbers: only the store knows in which order it takes them."""
+    """Sums that may overflow, and terms that do not compare: only the store knows in which order it takes them."""
     engine = Engine()
     engine.update(f"{PREFIX}INSERT DATA {{ :a :v 1 . :b :v 1 }}")
     spu_class, _, follow = followed(engine, query)
@@ -128,7 +161,7 @@ def test_class_is_given_up_when_the_order_of_values_matters(query: str, values: 
 
 def test_subscribing_to_such_values_is_re_evaluated_from_the_start() -> None:
     engine = Engine()
-    engine.update(f"{PREFIX}INSERT DATA {{ :a :v 1e16 , 1.0e0 , 2e0 }}")
+    engine.update(f"{PREFIX}INSERT DATA {{ :a :v 9223372036854775806 , 1.0e0 , 2e0 }}")
     spu_class, _, follow = followed(engine, SUMS)
     assert spu_class == "re-evaluated"
     follow(engine.update(f"{PREFIX}INSERT DATA {{ :a :v 3.3e0 }}"))
@@ -140,7 +173,7 @@ def test_all_units_of_a_shape_go_over_and_stay_right() -> None:
     watched = [followed(engine, text.format(name, name)) for name in "abc"]
     for change in (
         ":a :v 1 , 2 ; :w 1 . :b :v 3 ; :w 1",
-        ":a :v 1e16 , 2e0 , 3e0 . :b :v 4 . :c :w 1",
+        ":a :v 9223372036854775806 , 2e0 , 3e0 . :b :v 4 . :c :w 1",
         ":b :v 5 . :c :v 6",
     ):
         commit = engine.update(f"{PREFIX}INSERT DATA {{ {change} }}")
@@ -161,6 +194,7 @@ def footprint(engine: Engine) -> dict[str, object]:
         "patterns": len(lutt._patterns),
         "graph names": len(lutt._graph_names),
         "tables": sorted(engine._cts.tables),
+        "paths": sorted(engine._cts.paths),
         "count": engine.subscription_count,
         "classes": engine.subscription_classes,
     }
@@ -283,7 +317,7 @@ def test_quad_that_no_pattern_names_costs_nothing() -> None:
 def test_re_evaluated_subscriptions_are_only_asked_when_they_are_touched() -> None:
     engine = Engine()
     for number in range(50):
-        engine.subscribe(f"{PREFIX}SELECT ?o {{ :s{number} :p+ ?o }}")
+        engine.subscribe(f"{PREFIX}SELECT ?o {{ :s{number} ( :p/:r )+ ?o }}")
     asked = 0
     select = engine.store.select
 

@@ -135,7 +135,7 @@ def test_wrong_aggregator_is_named(aggregators: dict[str, Any], place: str) -> N
         (
             {"queries": {"Q": {"sparql": "", "xyz": 1}}},
             "queries.Q.xyz: unknown member; the members are sparql, forcedBindings, host, sparql11protocol, "
-            "sparql11seprotocol, graphs",
+            "sparql11seprotocol, graphs, description",
         ),
         (
             {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"typ": "uri"}}}}},

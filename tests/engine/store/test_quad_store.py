@@ -1,6 +1,8 @@
 """The store's write-behind and its renewal against a plain model: a set of quads and a set of graphs."""
 
+from collections import Counter
 from collections.abc import Iterable
+from random import Random
 
 import pyoxigraph as ox
 import pytest
@@ -424,3 +426,29 @@ def test_predicate_shared_by_all_is_hot_only_beside_what_lives() -> None:
     for number in range(Ageing.SAMPLE):  # of large writes every eighth is counted, for eight
         ageing.count([value(live + 100 * number + n, subject=live + 100 * number + n) for n in range(100)], live)
     assert ageing.due(live)
+
+
+def test_removed_quads_that_are_passed_over_are_never_counted_too_low() -> None:
+    """Whatever is sampled, forgotten as rare, or counted eightfold."""
+    random = Random(5)
+    policy = RenewalPolicy(dead_floor=10**9, hot_floor=10**9)  # no renewal
+    ageing, exact = Ageing(policy), [Counter[str](), Counter[str](), Counter[str]()]
+    for turn in range(500):
+        size = random.choice([1, 4, 8, 9, 100, 200])
+        quads = [
+            Quad(
+                f"<urn:s{random.randrange(30_000) if random.random() < 0.9 else turn % 3}>",
+                f"<urn:p{random.randrange(3)}>",
+                f'"{random.randrange(20_000) if random.random() < 0.7 else turn % 5}"',
+                None,
+            )
+            for _ in range(size)
+        ]
+        ageing.count(quads, 10**6)
+        for position in range(3):
+            exact[position].update([quad[position] for quad in quads])  # type: ignore[misc]
+    for position, counts in enumerate(exact):
+        for term, count in [*counts.items(), ("<urn:never>", 0)]:
+            assert count <= ageing.dead_max(position, term) <= ageing.dead
+    assert ageing.dead_max(3, "<urn:g>") == ageing.dead_max(0, None) == ageing.dead
+    assert ageing.dead_max(0, "<urn:s0>") < ageing.dead, "the bound says something"

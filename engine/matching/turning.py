@@ -1,0 +1,43 @@
+"""Steps of the clock and new operands in a commit: the clock quads that come and go (`engine.matching.timetable`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lamplighter.engine.matching.collectors import CommitState
+from lamplighter.engine.matching.lutt import ByPredicate
+from lamplighter.engine.matching.timetable import Timetable, Turns
+from lamplighter.engine.slices import Slices, sliced
+
+
+def turned(timetable: Timetable, state: CommitState) -> Turns:
+    """What changes by the operands that the matchers of a commit have collected.
+
+    A condition whose operands cost too much makes its shape timeless.
+    """
+    turns = Turns()
+    for condition in timetable.touched:
+        try:
+            timetable.count(condition, turns)
+        except BaseException as reason:
+            state.lose_time(condition.shape, reason)
+    return turns
+
+
+def match_turns(turns: Turns, found: Any, matchers: ByPredicate, slices: Slices) -> None:
+    """Matches clock quads behind those of the dataset, each while it is in its table: the telescoping rule.
+
+    found: takes what the matchers find, as in `Follower`. matchers: by predicate.
+    """
+    for some in sliced(turns.removed, slices):
+        for condition, terms in some:
+            s, p, o, g = condition.quad(terms)
+            for matcher in matchers.get(p, ()):
+                matcher(s, p, o, g, found, 0)
+            condition.take(terms)
+    for some in sliced(turns.added, slices):
+        for condition, terms in some:
+            condition.put(terms)
+            s, p, o, g = condition.quad(terms)
+            for matcher in matchers.get(p, ()):
+                matcher(s, p, o, g, found, 1)
