@@ -1,9 +1,12 @@
 """The paper's timing components of one update (Roffia 2016, V.B), measured from outside the engine."""
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
+from benchmarks.measuring import flush, serialise
 from lamplighter.engine import Engine
 from lamplighter.engine.delta import QuadDelta
 
@@ -68,3 +71,26 @@ class Stopwatch:
                 seconds["update"] += indexed - begin + clock() - matched
                 seconds["lutt"] += looked_up - indexed
                 seconds["booster"] += matched - looked_up
+
+
+def timed_run(engine: Engine, stopwatch: Stopwatch, updates: Sequence[str]) -> list[dict[str, float]]:
+    """Seconds of each component, and the number of notifications, of each update. T_NOTIFY includes their JSON."""
+    gc.collect()
+    measured = []
+    for text in updates:
+        stopwatch.reset()
+        commit = engine.update(text)
+        started = time.perf_counter()
+        serialise(commit)
+        stopwatch.seconds["notify"] += time.perf_counter() - started
+        measured.append({**stopwatch.seconds, "notifications": len(commit.notifications)})
+    flush(engine)
+    return measured
+
+
+def median_run(runs: Sequence[Sequence[Mapping[str, float]]]) -> list[dict[str, float]]:
+    """Each component of each update as the median over several runs of the same updates."""
+    return [
+        {key: median(run[index][key] for run in runs) for key in (*COMPONENTS, "notifications")}
+        for index in range(len(runs[0]))
+    ]

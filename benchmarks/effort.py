@@ -8,7 +8,8 @@ class Effort:
     """Repetitions (after the first, which is kept apart) and sizes; scaling counts pairs of repetitions.
 
     bare: the knowledge base has only the triples that the benchmark asks for. budget_s: a number of subscriptions
-    that would take longer to make is left out, and the report says so.
+    that would take longer to make is left out, and the report says so. paper_whole: the paper's algorithm runs all
+    updates, and not only the sample that the slower ones run.
     """
 
     bare: bool = False
@@ -20,6 +21,9 @@ class Effort:
     scaling: int = 6
     fine: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     coarse: tuple[int, ...] = (1_000, 10_000, 100_000)
+    class_aware: int = 1_000
+    building_sensors: int = 11_720
+    path_edges: int = 10_000
     budget_s: float = 1800.0
     hot_values: int = 100_000
     hot_raw_values: int = 10_000
@@ -44,6 +48,10 @@ class Effort:
     chat_turns: int = 20
     chat_messages: int = 100
     round_trips: int = 5_000
+    queries: int = 5_000
+    query_s: float = 10.0
+    bulk_quads: int = 100_000
+    alarms: int = 1_000
     mqtt_readings: int = 60_000
     mqtt_slow_readings: int = 2_000
     mqtt_sensors: int = 10_000
@@ -57,6 +65,23 @@ class Effort:
     coap_posts_s: float = 20.0
     coap_observers: int = 1_000
     coap_endpoints: int = 1_000
+    boundaries: int = 100_000
+    boundary_updates: int = 5_000
+    boundaries_fired: int = 1_000
+    boundaries_s: float = 20.0
+    paper_repetitions: int = 8
+    paper_whole: bool = True
+    paper_sample: int = 5
+    paper_rows: tuple[int, ...] = (10, 100, 1_000, 9_500)
+    paper_subscribers: tuple[int, ...] = (1, 10, 100, 1_000)
+    parallel_subscribers: int = 1_000
+    parallel_shapes: int = 200
+    parallel_updates: int = 40
+    parallel_workers: tuple[int, ...] = (1, 2, 4)
+    inference_updates: int = 3_000
+    inference_instances: int = 10_000
+    validation_rounds: int = 15
+    validation_readings: int = 3_000
 
 
 FULL = Effort()
@@ -70,6 +95,9 @@ QUICK = Effort(
     scaling=2,
     fine=(1_000, 3_000),
     coarse=(400, 800),
+    class_aware=50,
+    building_sensors=400,
+    path_edges=1_000,
     budget_s=60.0,
     hot_values=4_000,
     hot_raw_values=2_000,
@@ -94,6 +122,10 @@ QUICK = Effort(
     chat_turns=2,
     chat_messages=5,
     round_trips=100,
+    queries=80,
+    query_s=0.2,
+    bulk_quads=6_000,
+    alarms=20,
     mqtt_readings=3_000,
     mqtt_slow_readings=200,
     mqtt_sensors=500,
@@ -106,5 +138,22 @@ QUICK = Effort(
     coap_posts_s=1.0,
     coap_observers=40,
     coap_endpoints=40,
+    boundaries=2_000,
+    boundary_updates=200,
+    boundaries_fired=50,
+    boundaries_s=1.0,
+    paper_repetitions=1,
+    paper_whole=False,
+    paper_sample=1,
+    paper_rows=(10, 100),
+    paper_subscribers=(1, 10),
+    parallel_subscribers=20,
+    parallel_shapes=10,
+    parallel_updates=4,
+    parallel_workers=(2,),
+    inference_updates=200,
+    inference_instances=500,
+    validation_rounds=3,
+    validation_readings=300,
 )
 """For a look at whether all works; its figures mean little."""

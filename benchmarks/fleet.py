@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import report
+from benchmarks import report, text_table
 from benchmarks.fleet_peer import MEMORY, peer_costs
 from benchmarks.measuring import Cost, machine, target
-from benchmarks.spark_cost import SparkProcesses, line_fit, say
+from benchmarks.spark_cost import SparkCost, SparkProcesses, line_fit, say
 from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
 from lamplighter.cloud_sync.fleet.jobs.commands import write_results
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
@@ -53,7 +53,7 @@ class Run:
     quads: int = 0
     records: int = 0
     segment_bytes: int = 0
-    costs: dict[str, Cost] = field(default_factory=dict)
+    costs: dict[str, SparkCost] = field(default_factory=dict)
     peer: dict[str, Cost] = field(default_factory=dict)
 
     def cpu(self, *stages: str) -> float:
@@ -186,9 +186,9 @@ def _summary(runs: Sequence[Run], warm_up: Run, started: Cost, memory: float) ->
     quads_day = last.quads / last.gateways * FLEET
     core_hours = slopes["all"] * quads_day / 3600
     notes = [
-        report.table(rows),
-        report.table(fits),
-        report.table(peers) if last.peer else "",
+        text_table.table(rows),
+        text_table.table(fits),
+        text_table.table(peers) if last.peer else "",
         f"not in these: the session, {started.wall:.1f} s and {started.cpu:.1f} s CPU; a first small fleet of "
         f"{warm_up.quads:,} quads, {warm_up.cpu():.1f} s CPU; most memory of the JVM {memory:,.0f} MB, heap {HEAP}",
         f"{FLEET:,} gateways like these commit {quads_day / 1e9:.1f} G quads a day: by the slope "

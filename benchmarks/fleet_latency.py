@@ -20,7 +20,7 @@ from statistics import quantiles
 import msgspec
 import zstandard
 
-from benchmarks import report
+from benchmarks import text_table
 from benchmarks.spark_cost import say
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
@@ -65,6 +65,7 @@ class _Landing:
 def latency(folder: Path, *, seconds: int, rate: int) -> LatencyResult:
     """Lands `rate` records a second in an empty lake. Raises AssertionError if matches and notifications differ."""
     lake, written = Lake(str(folder / "lake")), folder / "notifications"
+    written.mkdir(parents=True)
     gateways = min(GATEWAYS, rate)
     landings = landing_segments(folder / "fleet", gateways, rate // gateways, WARM_UP_S + seconds)
     registry = SubscriptionRegistry(lake)
@@ -254,7 +255,8 @@ def _result(
     records = sum(one.records for one in landings if one.second >= WARM_UP_S)
     batches = len(set(matched.values()))
     text = (
-        f"{report.table(rows)}\n\n{records / seconds:,.0f} records/s for {seconds} s, {SUBSCRIPTIONS} subscriptions, "
+        f"{text_table.table(rows)}\n\n{records / seconds:,.0f} records/s for {seconds} s, "
+        f"{SUBSCRIPTIONS} subscriptions, "
         f"{len(delays['matched']) / seconds:,.0f} notifications/s, {batches} batches of matches, load "
         f"{min(load):.1f} to {max(load):.1f}"
     )

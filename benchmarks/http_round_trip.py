@@ -48,7 +48,7 @@ class KeptAlive:
                 raise ConnectionError("the gateway closed the connection")
             answer += part
             head, end, content = answer.partition(b"\r\n\r\n")
-            if end and len(content) >= _length(head):
+            if end and _is_whole(head, content):
                 break
         took = time.perf_counter() - begun
         if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201", b"HTTP/1.1 204")):
@@ -56,12 +56,15 @@ class KeptAlive:
         return took
 
 
-def _length(head: bytes) -> int:
-    for line in head.split(b"\r\n"):
+def _is_whole(head: bytes, content: bytes) -> bool:
+    """Whether an answer has all its content, by its length or by its last chunk."""
+    for line in head.lower().split(b"\r\n"):
         name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            return int(value)
-    return 0
+        if name == b"content-length":
+            return len(content) >= int(value)
+        if name == b"transfer-encoding":
+            return content.endswith(b"0\r\n\r\n")
+    return True
 
 
 def http(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def http(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for durability in ("fsync", "off"):
         with gateway_process(gateway={"durability": durability}) as gateway, closing(KeptAlive(gateway.http)) as client:
-            _load(client, effort)
+            load(client, effort)
             sockets = [Socket(gateway.websocket) for _ in range(2)]
             entries = street.subscription_profile()
             for number, entry in enumerate(entries):
@@ -95,7 +98,7 @@ def http(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     return result
 
 
-def _load(client: KeptAlive, effort: Effort) -> None:
+def load(client: KeptAlive, effort: Effort) -> None:
     document = street.document(bare=effort.bare)
     begin = 0
     while begin < len(document):
@@ -105,16 +108,16 @@ def _load(client: KeptAlive, effort: Effort) -> None:
 
 
 def _round_trips(gateway: Gateway, client: KeptAlive, sockets: Sequence[Socket], count: int) -> dict[str, float]:
-    updates = _updates()
+    texts = updates()
     for _ in range(_WARMING):
-        client.post("/update", "application/sparql-update", next(updates))
+        client.post("/update", "application/sparql-update", next(texts))
     cpu = gateway.cpu_s()
-    took = [client.post("/update", "application/sparql-update", next(updates)) for _ in range(count)]
+    took = [client.post("/update", "application/sparql-update", next(texts)) for _ in range(count)]
     cpu = gateway.cpu_s() - cpu
-    return {**_spread(took), "cpu us": cpu / count * 1e6}
+    return {**spread(took), "cpu us": cpu / count * 1e6}
 
 
-def _updates() -> Iterator[bytes]:
+def updates() -> Iterator[bytes]:
     value = 0
     while True:
         value += 1
@@ -122,7 +125,7 @@ def _updates() -> Iterator[bytes]:
             yield text.encode()
 
 
-def _spread(seconds: Sequence[float]) -> dict[str, float]:
+def spread(seconds: Sequence[float]) -> dict[str, float]:
     cuts = statistics.quantiles(seconds, n=1000, method="inclusive")
     return {"p50 ms": cuts[499] * 1e3, "p99 ms": cuts[989] * 1e3, "most ms": max(seconds) * 1e3}
 
@@ -141,5 +144,5 @@ def _sync_ms(folder: Path) -> dict[str, float]:
     finally:
         os.close(file)
         path.unlink()
-    spread = _spread(took)
-    return {"p50": spread["p50 ms"], "p99": spread["p99 ms"]}
+    found = spread(took)
+    return {"p50": found["p50 ms"], "p99": found["p99 ms"]}

@@ -5,8 +5,8 @@ from math import ceil, floor, log10
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 640, 400
-LEFT, RIGHT, TOP, BOTTOM = 80, 20, 50, 60
-COLOURS = ("#c2410c", "#475569", "#0f766e", "#7c3aed")
+LEFT, RIGHT, TOP, BOTTOM = 80, 40, 56, 60
+COLOURS = ("#c2410c", "#475569", "#0f766e", "#7c3aed", "#0369a1")
 
 
 def svg(
@@ -40,16 +40,22 @@ def svg(
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height:.1f}" y2="{height:.1f}" stroke="#e2e8f0"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{height + 4:.1f}" text-anchor="end">{10.0**power:,g}</text>')
     for x in sorted(set(xs)):
-        parts.append(f'<text x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{x:g}</text>')
+        parts.append(f'<text x="{across(x):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{x:,g}</text>')
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 15}" text-anchor="middle">{escape(x_name)}</text>'
     )
-    parts.append(f'<text x="18" y="{TOP - 8}">{escape(y_name)}</text>')
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    parts.append(
+        f'<text x="20" y="{middle}" transform="rotate(-90 20 {middle})" text-anchor="middle">{escape(y_name)}</text>'
+    )
     for index, (name, points) in enumerate(series.items()):
         colour = COLOURS[index % len(COLOURS)]
         places = [(across(x), up(max(y * scale, 1e-3))) for x, y in points]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        points_text = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline points="{points_text}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>' for x, y in places]
-        parts.append(f'<text x="{LEFT + 220 * index}" y="{TOP - 12}" fill="{colour}">{escape(name)}</text>')
+        line, column = divmod(index, 3)
+        parts.append(
+            f'<text x="{LEFT + 190 * column}" y="{TOP - 20 + 14 * line}" fill="{colour}">{escape(name)}</text>'
+        )
     return "\n".join([*parts, "</svg>\n"])

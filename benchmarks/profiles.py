@@ -1,6 +1,5 @@
 """The experiments LAMP and ROAD against the raw store, and the timing components (Roffia 2016, IV and V)."""
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from pyoxigraph import RdfFormat
 
 from benchmarks import paper, plot
 from benchmarks import street_lighting as street
-from benchmarks.components import COMPONENTS, Stopwatch
+from benchmarks.components import COMPONENTS, Stopwatch, median_run, timed_run
 from benchmarks.effort import Effort
 from benchmarks.measuring import (
     Cost,
@@ -23,7 +22,6 @@ from benchmarks.measuring import (
     flush,
     race,
     resident_mb,
-    serialise,
     target,
 )
 from lamplighter.engine import Commit, Engine
@@ -263,13 +261,9 @@ def timings(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     for name, updates_of in (("LAMP", street.lamp_profile), ("ROAD", street.road_iri_profile)):
         runs = []
         for repetition in range(effort.timings + 1):
-            runs.append(_timed_run(engine, stopwatch, updates_of(VALUES[repetition % 2])))
+            runs.append(timed_run(engine, stopwatch, updates_of(VALUES[repetition % 2])))
             progress(f"{name}, repetition {repetition} of {effort.timings}")
-        updates = [
-            {key: median(run[index][key] for run in runs[1:]) for key in (*COMPONENTS, "notifications")}
-            for index in range(len(runs[0]))
-        ]
-        by_update[name] = updates
+        updates = by_update[name] = median_run(runs[1:])
         total = sum(update[part] for update in updates for part in COMPONENTS)
         latencies = [
             update["lutt"] + update["booster"] + update["notify"] for update in updates if update["notifications"]
@@ -283,20 +277,6 @@ def timings(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
     result["plots"] = _draw(result["curves"], out)
     engine.close()
     return result
-
-
-def _timed_run(engine: Engine, stopwatch: Stopwatch, updates: Sequence[str]) -> list[dict[str, float]]:
-    gc.collect()
-    measured = []
-    for text in updates:
-        stopwatch.reset()
-        commit = engine.update(text)
-        started = time.perf_counter()
-        serialise(commit)
-        stopwatch.seconds["notify"] += time.perf_counter() - started
-        measured.append({**stopwatch.seconds, "notifications": len(commit.notifications)})
-    flush(engine)
-    return measured
 
 
 def _curves(updates: Sequence[dict[str, float]]) -> dict[str, list[float]]:

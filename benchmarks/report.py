@@ -3,45 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from benchmarks import paper
-
-_MISSING = "-"
+from benchmarks import paper, reproduction_report
+from benchmarks.text_table import MISSING, duration, number, table
 
 
 def summary(results: Mapping[str, dict[str, Any]]) -> str:
     """Everything that the given parts found out, as text."""
     blocks = [_kpis(results), _shares(results), _growth(results), _all_hit(results), _hot(results), _latency(results)]
+    if "paper" in results:
+        blocks += reproduction_report.blocks(results["paper"])
     blocks += [result["note"] for result in results.values() if "note" in result]
     blocks += [f"{name}: {result['unavailable']}" for name, result in results.items() if "unavailable" in result]
     blocks.append(_targets([limit for result in results.values() for limit in result.get("targets", ())]))
     return "\n\n".join(block for block in blocks if block)
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns in line: the first one to the left, the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if index else cell.ljust(width) for index, (cell, width) in enumerate(cells)
-        ).rstrip()
-        for cells in (list(zip(row, widths, strict=True)) for row in rows)
-    )
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return _MISSING
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:,.1f}M"
-    if abs(value) >= 1e4:
-        return f"{value / 1e3:,.1f}K"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return _MISSING
-    return f"{seconds * 1e3:,.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:,.1f} us"
 
 
 def _kpis(results: Mapping[str, dict[str, Any]]) -> str:
@@ -73,21 +47,21 @@ def _kpis(results: Mapping[str, dict[str, Any]]) -> str:
             if kpi == "Ups" or clock == "cpu":
                 row(
                     f"{kpi} ({label})",
-                    (_number(theirs[kpi] if theirs else ours(result, clock, kpi)) for _, result, theirs, _ in columns),
+                    (number(theirs[kpi] if theirs else ours(result, clock, kpi)) for _, result, theirs, _ in columns),
                 )
     for kpi in ("NLmin", "NLmax"):
         row(
             kpi,
             (
-                _time(theirs[kpi] if theirs else ours(timings.get(experiment), kpi))
+                duration(theirs[kpi] if theirs else ours(timings.get(experiment), kpi))
                 for _, _, theirs, experiment in columns
             ),
         )
     for clock, label in (("cpu", "CPU"), ("wall", "wall")):
         values = (theirs["E2E"] if theirs else ours(result, clock, "E2E") for _, result, theirs, _ in columns)
-        row(f"E2E ({label})", (_MISSING if value is None else f"{value:+.3f}" for value in values))
+        row(f"E2E ({label})", (MISSING if value is None else f"{value:+.3f}" for value in values))
     sums = (ours(result, "cpu", "E2E of sums") for _, result, _, _ in columns)
-    row("E2E of sums (CPU)", (_MISSING if value is None else f"{value:+.3f}" for value in sums))
+    row("E2E of sums (CPU)", (MISSING if value is None else f"{value:+.3f}" for value in sums))
     row("E2E least, most", (_range(ours(result, "cpu", "E2E range")) for _, result, _, _ in columns))
     row("LHR %", (f"{theirs['LHR'] if theirs else ours(result, 'LHR'):.2f}" for _, result, theirs, _ in columns))
     row(
@@ -97,16 +71,16 @@ def _kpis(results: Mapping[str, dict[str, Any]]) -> str:
             for _, result, theirs, _ in columns
         ),
     )
-    row("engine us (CPU)", (_number(ours(result, "engine us", "cpu")) for _, result, _, _ in columns))
-    row("raw store us (CPU)", (_number(ours(result, "raw us", "cpu")) for _, result, _, _ in columns))
-    row("first run us, no log or JSON", (_number(ours(result, "first run us")) for _, result, _, _ in columns))
+    row("engine us (CPU)", (number(ours(result, "engine us", "cpu")) for _, result, _, _ in columns))
+    row("raw store us (CPU)", (number(ours(result, "raw us", "cpu")) for _, result, _, _ in columns))
+    row("first run us, no log or JSON", (number(ours(result, "first run us")) for _, result, _, _ in columns))
     for name in ("raw store", "engine, loaded", "engine, with subscriptions", "engine, at the end"):
-        row(f"MB {name}", (_number(ours(result, "memory MB", name)) for _, result, _, _ in columns))
+        row(f"MB {name}", (number(ours(result, "memory MB", name)) for _, result, _, _ in columns))
     return table(rows)
 
 
 def _range(ends: Sequence[float] | None) -> str:
-    return _MISSING if ends is None else f"{ends[0]:+.2f} {ends[1]:+.2f}"
+    return MISSING if ends is None else f"{ends[0]:+.2f} {ends[1]:+.2f}"
 
 
 def _shares(results: Mapping[str, dict[str, Any]]) -> str:
@@ -122,7 +96,7 @@ def _shares(results: Mapping[str, dict[str, Any]]) -> str:
         rows.append([f"T_{part.upper()}", *cells])
     curves = [["ROAD, triples an update", *(str(size) for size in paper.SIZES)]]
     for part in ("update", "lutt", "booster", "notify"):
-        curves.append([f"T_{part.upper()}", *(_time(seconds) for seconds in timings["curves"][part])])
+        curves.append([f"T_{part.upper()}", *(duration(seconds) for seconds in timings["curves"][part])])
     plots = "\n".join(f"plot: {path}" for path in timings["plots"])
     return f"{table(rows)}\n\n{table(curves)}\n{plots}"
 
@@ -139,8 +113,8 @@ def _growth(results: Mapping[str, dict[str, Any]]) -> str:
                         f"{cost:,.1f}",
                         f"{step['raw us'][profile]:,.1f}",
                         f"{step['relative'][profile]:.2f}",
-                        _number(step["bytes each"]),
-                        _number(step["subscribes/s"]),
+                        number(step["bytes each"]),
+                        number(step["subscribes/s"]),
                     ]
                 )
     return table(rows) if len(rows) > 1 else ""
@@ -155,9 +129,9 @@ def _all_hit(results: Mapping[str, dict[str, Any]]) -> str:
             rows.append(
                 [
                     f"{experiment.upper()}, {step['subscribers']:,} subscribers",
-                    _number(step["Ups"]),
-                    _number(step["notifications/s"]),
-                    _number(step["paper notifications/s"]),
+                    number(step["Ups"]),
+                    number(step["notifications/s"]),
+                    number(step["paper notifications/s"]),
                     f"{step['E2E']:+.2f}",
                 ]
             )

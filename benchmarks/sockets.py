@@ -61,6 +61,10 @@ class Socket:
     def close(self) -> None:
         self._socket.close()
 
+    def send_frame(self, made: bytes) -> None:
+        """Sends what `frame` has made."""
+        self._socket.sendall(made)
+
     def tell(self, message: object) -> None:
         self._frame(_TEXT, json.dumps(message).encode())
 

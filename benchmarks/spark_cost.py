@@ -5,7 +5,8 @@ import re
 import sys
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
+@dataclass
+class SparkCost(Cost):
+    """compiling: the part of cpu in which HotSpot compiled methods, in seconds."""
+
+    compiling: float = 0.0
+
+
 class SparkProcesses:
     """The JVM of a session and this process."""
 
@@ -25,8 +33,18 @@ class SparkProcesses:
         self._folder = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}")
 
     def cpu_s(self) -> float:
-        fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
+        _, fields = _stat(self._folder)
         return (int(fields[11]) + int(fields[12])) / _TICKS + time.process_time()
+
+    def compiling_s(self) -> float:
+        """The part of `cpu_s` in which HotSpot compiled methods. It ends in a process that runs for long."""
+        found = 0.0
+        for task in (self._folder / "task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+                name, fields = _stat(task)
+                if name.startswith(("C1 Compiler", "C2 Compiler")):
+                    found += (int(fields[11]) + int(fields[12])) / _TICKS
+        return found
 
     def memory_mb_max(self) -> float:
         """The largest resident memory of the JVM so far, in MB (10^6 bytes)."""
@@ -35,12 +53,19 @@ class SparkProcesses:
         return int(found[1]) * 1024 / 1e6
 
     @contextmanager
-    def measured(self, costs: MutableMapping[str, Cost], name: str) -> Iterator[None]:
+    def measured(self, costs: MutableMapping[str, SparkCost], name: str) -> Iterator[None]:
         """Puts the cost of the block into `costs`."""
-        wall, cpu = time.perf_counter(), self.cpu_s()
+        wall, cpu, compiling = time.perf_counter(), self.cpu_s(), self.compiling_s()
         yield
-        costs[name] = Cost(self.cpu_s() - cpu, time.perf_counter() - wall)
-        say(f"  {name}: {costs[name].cpu:.1f} s CPU, {costs[name].wall:.1f} s")
+        compiling = self.compiling_s() - compiling
+        costs[name] = SparkCost(self.cpu_s() - cpu, time.perf_counter() - wall, compiling)
+        say(f"  {name}: {costs[name].cpu:.1f} s CPU ({compiling:.1f} s compiling), {costs[name].wall:.1f} s")
+
+
+def _stat(folder: Path) -> tuple[str, list[str]]:
+    """The name of a process or thread, and what follows it in its `stat`."""
+    name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+    return name, rest.split()
 
 
 def line_fit(points: Sequence[tuple[float, float]]) -> tuple[float, float, float]:

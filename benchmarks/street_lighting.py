@@ -58,6 +58,10 @@ def road_iri(road: int) -> str:
     return f"{CITY}ROAD_{road}"
 
 
+def post_iri(road: int, post: int) -> str:
+    return f"{CITY}POST_{road}_{post}"
+
+
 def lamp_iri(road: int, lamp: int) -> str:
     return f"{CITY}LAMP_{road}_{lamp}"
 
