@@ -28,8 +28,11 @@ from benchmarks.sub_engine import PARTS
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.cloud_sync.fleet.__main__ import parser as fleet_parser
 from lamplighter.cloud_sync.fleet.package import ARCHIVE, SCRIPT
+from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import jsap
+from lamplighter.engine.shacl.reading import read_shapes
 from lamplighter.engine.sparql.requests import parse_query, parse_update
+from lamplighter.engine.updating.documents import opened, quads_of
 from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.settings import Settings
 from tests.support.places import ROOT
@@ -41,18 +44,30 @@ EXECUTED = {
     "README.md": ("tests/test_docs.py", "tests/trials/test_operator.py"),
     "docs/applications.md": ("tests/examples/test_applications_document.py", "tests/trials/test_tinkerer.py"),
     "docs/change-log.md": ("tests/trials/test_operator.py", "tests/trials/test_researcher.py"),
+    "docs/changes.md": ("tests/examples/test_changes_document.py",),
     "docs/client.md": ("tests/examples/test_client_document.py",),
     "docs/concepts.md": ("tests/examples/test_concepts_document.py",),
     "docs/devices.md": ("tests/test_docs.py", "tests/trials/test_integrator.py", "tests/trials/test_tinkerer.py"),
     "docs/first-steps.md": ("tests/test_docs.py",),
     "docs/fleet-subscriptions.md": ("tests/cloud_sync/fleet/subscriptions/test_commands.py",),
     "docs/fleet.md": ("tests/cloud_sync/fleet/tables/test_tables.py", "tests/trials/test_researcher.py"),
+    "docs/inference.md": ("tests/examples/test_inference_document.py",),
+    "docs/interfaces.md": ("tests/examples/test_interfaces_document.py", "tests/e2e/test_browsers.py"),
+    "docs/ldn.md": ("tests/examples/test_webhooks_document.py",),
     "docs/library.md": ("tests/examples/test_library_document.py",),
+    "docs/mcp.md": ("tests/examples/test_mcp_document.py",),
+    "docs/ngsi-ld.md": ("tests/examples/test_ngsild_document.py",),
     "docs/operations.md": ("tests/systemd/test_units.py", "tests/trials/test_operator.py"),
     "docs/recipes.md": ("tests/e2e/test_recipes.py",),
+    "docs/grafana.md": ("tests/examples/test_sensorthings_document.py",),
     "docs/security.md": ("tests/whole_gateway/security/test_security_document.py",),
+    "docs/sensorthings.md": ("tests/examples/test_sensorthings_document.py",),
     "docs/sepa.md": ("tests/clients/test_sepa_document.py", "tests/trials/test_sepa_developer.py"),
+    "docs/shacl.md": ("tests/examples/test_shacl_document.py",),
+    "docs/time.md": ("tests/examples/test_time_document.py",),
+    "docs/webhooks.md": ("tests/examples/test_webhooks_document.py",),
     "docs/sync.md": ("tests/trials/test_researcher.py",),
+    "docs/wot.md": ("tests/whole_gateway/gates/wot/test_wot_document.py",),
 }
 """document -> the tests that run blocks of it."""
 
@@ -67,7 +82,7 @@ OTHER_PROGRAMS = {
     "cat": "shows a file",
     "coap-client-notls": "run in tests/trials and tests/e2e",
     "coap-server-notls": "run in tests/trials and tests/e2e",
-    "curl": "run in tests/test_docs.py and by the tests of security.md; the paths are checked here",
+    "curl": "run in tests/test_docs.py and by the tests of security.md and changes.md; the paths are checked here",
     "install": "run in tests/e2e/test_recipes.py",
     "journalctl": "needs systemd",
     "mkdir": "makes a folder",
@@ -167,7 +182,7 @@ def targets() -> frozenset[str]:
 def paths() -> frozenset[str]:
     """The first parts of the paths that the gateway answers."""
     code = "".join(path.read_text() for path in (ROOT / "gateway" / "gates").rglob("*.py"))
-    return frozenset(re.findall(r'"/([\w.-]+)', code)) | {"query", "update"}
+    return frozenset(re.findall(r'"/([\w.-]+)', code)) | {"query", "update", "v1.1"}
 
 
 def check_command(words: list[str], place: str) -> None:
@@ -305,6 +320,17 @@ def run_elsewhere(block: Block, folder: Path) -> None:
     assert block.document in EXECUTED, f"{block.place}: no test runs this block"
 
 
+def check_shapes(block: Block, folder: Path) -> None:
+    """Fails for a document that is no Turtle, or whose shapes the engine refuses."""
+    try:
+        quads = quads_of(opened(block.text.encode(), "ttl", BYTES_MAX), None, None, BYTES_MAX, BYTES_MAX)
+        read_shapes(quad[:3] for quad in quads)
+    except GatewayError as error:
+        pytest.fail(f"{block.place}: {error}")
+
+
+BYTES_MAX = 1_000_000
+
 READERS: dict[str, Callable[[Block, Path], None]] = {
     "console": check_console,
     "toml": check_toml,
@@ -312,6 +338,7 @@ READERS: dict[str, Callable[[Block, Path], None]] = {
     "python": check_python,
     "sparql": lambda block, _: check_sparql(block.text, block.place),
     "sql": check_sql,
+    "turtle": check_shapes,
     "yaml": check_yaml,
     "js": run_elsewhere,
     "conf": run_elsewhere,
@@ -344,6 +371,7 @@ MISTAKES = [
     ("sparql", "SELECT ?x { ?x foaf:name ?b }"),
     ("sql", "SELEKT * FROM 'results/x.parquet'"),
     ("js", "console.log(1)"),
+    ("turtle", "<x:a> <x:b> ."),
     ("", "lamplighter run\n"),
 ]
 """Blocks of a document that no test runs."""
@@ -427,10 +455,11 @@ def test_every_benchmark_is_explained_and_can_be_repeated() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_settings_in_sentences_exist(document: Path) -> None:
-    """`table.key` of `lamplighter.toml`. `log.bytes` is a figure of `/health`; `sync.*` are files."""
+    """`table.key` of `lamplighter.toml`. `log.bytes` is a figure of `/health`; `sync.*` and `changes.key` are files."""
     settings = msgspec.to_builtins(Settings())
     settings["log"] |= {"bytes": None}
     settings["sync"] |= {"json": None, "lock": None}
+    settings["changes"] |= {"key": None}
     for table, key in re.findall(r"`([a-z]+)\.([a-z_]+)(?: = [^`]*)?`", document.read_text()):
         if table in settings and not (ROOT / "engine" / table).exists() and not (ROOT / table / key).exists():
             assert key in settings[table], f"{document.relative_to(ROOT)}: `{table}.{key}`: no such setting"
