@@ -71,6 +71,15 @@ def desired_update(actuator: Term, state: Term) -> str:
     return _state_update(actuator, DESIRED_STATE, state)
 
 
+def status_update(lamp: Term, state: Term) -> str:
+    """SPARQL text that makes ``state`` the lighting:hasStatus of a lamp. One that is BROKEN stays so."""
+    return (
+        f"DELETE {{ {lamp} <{HAS_STATUS}> ?before }} INSERT {{ {lamp} <{HAS_STATUS}> {state} }} "
+        f"WHERE {{ OPTIONAL {{ {lamp} <{HAS_STATUS}> ?before }} "
+        f"FILTER NOT EXISTS {{ {lamp} <{HAS_STATUS}> 'BROKEN' }} }}"
+    )
+
+
 def actuation_update(actuator: Term, state: Term, at: datetime, sending: Sending | None = None) -> str:
     """SPARQL text that makes ``state`` the result of the actuator's one live sosa:Actuation.
 

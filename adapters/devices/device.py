@@ -68,7 +68,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     id: stable (IEEE address, MAC, serial number), never the friendly name; one segment of an IRI. source: the format of
     the announcement; source and id are the identity. broker: name of the broker; of a CoAP device, its base URI. name,
     manufacturer, model, area: as announced, for people; empty if unknown. endpoint: the identifier of its registration,
-    if that is not `id`, because the device was adopted before it registered.
+    if that is not `id`, because the device was adopted before it registered. thing: the id of its Thing Description, if
+    one described it; `id` is a segment of it.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     actuators: tuple[Actuator, ...] = ()
     availability: Availability | None = None
     endpoint: str = ""
+    thing: str = ""
 
     @property
     def identity(self) -> str:

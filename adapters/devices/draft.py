@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from lamplighter.adapters.devices.device import Actuator, Availability, Device, Problem, Sensor, Table
 from lamplighter.adapters.mapping import uris
 from lamplighter.engine.errors import PayloadError
@@ -32,6 +34,9 @@ ACTUATORS_MAX = 60
 AVAILABILITY_TOPICS_MAX = 8
 PROBLEMS_MAX = 20
 """Of one device; further ones are dropped."""
+
+THING = "wot"
+"""The source of devices that a Thing Description describes."""
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
 _NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")
@@ -394,6 +399,55 @@ class ResourceDraft(Draft):
 
     def _place(self, place: object) -> Table:
         return {"resource": checked_resource(self._broker, place)}
+
+
+class ThingDraft(Draft):
+    """A device that is being read from its Thing Description. broker: that of its topics. A place is a topic, or the
+    URI of a resource."""
+
+    def __init__(self, identifier: str, *, broker: str, name: object) -> None:
+        """identifier: the id of the description."""
+        super().__init__(THING, identifier, broker=broker, topic="", name=name)
+        self._thing = identifier
+
+    def thing_actuator(
+        self,
+        key: str,
+        kind: str,
+        place: object,
+        message: Table,
+        *,
+        label: object = "",
+        values: Mapping[str, object] | None = None,
+        state: Table | None = None,
+        minimum: object = None,
+        maximum: object = None,
+    ) -> None:
+        """Adds a state that can be set. message: the keys of the command that say how it is sent. The others are as for
+        `actuator`."""
+        self._add_actuator(
+            key, kind, place, message, label=label, values=values, state=state, minimum=minimum, maximum=maximum
+        )
+
+    def state_table(
+        self, key: str, kind: str, topic: object, payload: Payload, *, on: Sequence[str] = (), off: Sequence[str] = ()
+    ) -> Table:
+        """The stream table that reads the state of an actuator. Raises ValueError."""
+        return self._stream(segment(key), kind, topic, payload, key, (), on, off, None)
+
+    def device(self) -> Device:
+        return msgspec.structs.replace(super().device(), thing=self._thing)
+
+    def _place(self, place: object) -> Table:
+        if isinstance(place, str) and place.startswith("coap:"):
+            return {"resource": checked_resource(resource_base(place), place)}
+        return super()._place(place)
+
+
+def resource_base(resource: str) -> str:
+    """The base URI of a resource. Raises ValueError."""
+    scheme, _, rest = resource.partition("://")
+    return checked_base(f"{scheme}://{rest.partition('/')[0]}")
 
 
 def own_kind(name: str) -> str:

@@ -57,6 +57,7 @@ from lamplighter.ontology.vocabulary import (
     RULE,
     SENSOR,
     SOURCE,
+    THING_ID,
 )
 
 Adoption = Literal["proposed", "adopted", "ignored", "retired"]
@@ -265,7 +266,12 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
             (subject, RDFS_LABEL, literal(entry.name)),
             (subject, ADOPTION, literal(entry.adoption)),
         }
-        texts = ((MANUFACTURER, device.manufacturer), (MODEL, device.model), (SOURCE, device.source))
+        texts = (
+            (MANUFACTURER, device.manufacturer),
+            (MODEL, device.model),
+            (SOURCE, device.source),
+            (THING_ID, device.thing),
+        )
         triples |= {(subject, name, literal(text)) for name, text in texts if text}
         if entry.area:
             triples.add((subject, IN_AREA, self._area(entry.area)))

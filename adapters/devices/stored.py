@@ -13,12 +13,14 @@ from lamplighter.adapters.devices.draft import (
     ACTUATORS_MAX,
     AVAILABILITY_TOPICS_MAX,
     SENSORS_MAX,
+    THING,
     checked_base,
     checked_resource,
     checked_topic,
     checked_words,
     member_path,
     plain,
+    resource_base,
     segment,
 )
 
@@ -34,6 +36,8 @@ def check_record(device: Device) -> None:
     _require(_SOURCE.fullmatch(device.source) is not None, "source")
     for text in (device.name, device.manufacturer, device.model, device.area, device.broker):
         _require(plain(text) == text, "a text for people")
+    described = segment(device.thing) if device.thing else ""
+    _require(described == (device.id if device.source == THING else ""), "the id of a Thing Description")
     _require(not device.endpoint or segment(device.endpoint) == device.endpoint, "an endpoint")
     _require(len(device.sensors) <= SENSORS_MAX and len(device.actuators) <= ACTUATORS_MAX, "the number of parts")
     if device.source == _COAP:
@@ -73,6 +77,11 @@ def _check_place(device: Device, table: Table) -> None:
     if device.source == _COAP:
         checked_resource(device.broker, table.get("resource"))
         _require(not {"topic", "path", "broker"} & table.keys(), "another place than the resource")
+        return
+    if device.source == THING and "resource" in table:
+        resource = table["resource"]
+        _require(isinstance(resource, str) and not {"topic", "path", "broker"} & table.keys(), "a place")
+        checked_resource(resource_base(resource), resource)
         return
     topic = table.get("topic")
     _require(table.get("broker") == device.broker, "a broker")

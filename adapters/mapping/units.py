@@ -165,11 +165,17 @@ MOL           mol
 """
 
 _UNITS = {code: UNIT + line.split()[0] for line in _TABLE.splitlines() if line for code in line.split()[1:]}
+_CODES = {UNIT + line.split()[0]: line.split()[1] for line in _TABLE.splitlines() if line}
 
 
 def qudt(code: str) -> str | None:
     """The IRI of a unit, or None if the code is unknown. Case matters, as in UCUM."""
     return _UNITS.get(code.strip())
+
+
+def ucum(unit: str) -> str | None:
+    """The UCUM code of a unit of the table, or the first code that it has there; None for another unit."""
+    return _CODES.get(unit)
 
 
 def readable(code: str) -> bool:

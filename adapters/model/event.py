@@ -74,7 +74,7 @@ class EventModel:
             if written.alone:
                 return [inserted]
             written.alone = len(written.graphs) == self._kept
-            return [f"{_trimming(stream, self._kept - 1)} ;\n{inserted}"]
+            return [f"{trimming(stream, self._kept - 1)} ;\n{inserted}"]
         return [f"DROP SILENT GRAPH {written.graphs.popleft()} ;\n{inserted}"]
 
     def _tail(self, written: _Written, reading: Reading) -> str:
@@ -112,8 +112,8 @@ def insertion(reading: Reading, graph: Term, tail: str) -> str:
     )
 
 
-def _trimming(stream: Stream, kept: int) -> str:
-    """Removes all graphs of the stream's readings but the newest ones."""
+def trimming(stream: Stream, kept: int) -> str:
+    """The update that removes all graphs of the stream's readings but the newest ones."""
     return (
         f"DELETE {{ GRAPH ?g {{ ?s ?p ?o }} }}\nWHERE {{\n  {{ SELECT ?g {{ GRAPH ?g {{ {stream.iri} "
         f"<{LIVE_OBSERVATION}> ?live }} }} ORDER BY DESC(STR(?g)) OFFSET {kept} }}\n  GRAPH ?g {{ ?s ?p ?o }}\n}}"

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from lamplighter.adapters.devices.desired import desired_update, same_state
+from lamplighter.adapters.devices.desired import desired_update, same_state, status_update
 from lamplighter.adapters.literals import FALSE, NUMBERS, TRUE
 from lamplighter.adapters.mqtt.discovery.homeassistant import PREFIX, device_classes
 from lamplighter.engine.client import Notification
@@ -206,13 +206,7 @@ class Entity(NamedTuple):
         state = self.words.get(payload.decode(errors="replace"))
         if state is None:
             return None
-        if not self.status:
-            return desired_update(self.thing, state)
-        return (
-            f"DELETE {{ {self.thing} <{HAS_STATUS}> ?before }} INSERT {{ {self.thing} <{HAS_STATUS}> {state} }} "
-            f"WHERE {{ OPTIONAL {{ {self.thing} <{HAS_STATUS}> ?before }} "
-            f"FILTER NOT EXISTS {{ {self.thing} <{HAS_STATUS}> 'BROKEN' }} }}"
-        )
+        return (status_update if self.status else desired_update)(self.thing, state)
 
 
 class Things:

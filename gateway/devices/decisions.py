@@ -137,6 +137,17 @@ class Devices:
         found = await self._decided(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
         return [one if isinstance(one, NotDecidedError) or _has(one, None, area) else _still(one) for one in found]
 
+    async def take(self, device: Device, before: Entry | None) -> Entry | None:
+        """Adopts a device that an operator describes, in place of `before`; None if another change came first."""
+        text = self.registry.announced(before, device, "all")
+        if text is not None:
+            await self._dataset.update(text)
+        found = await self.entry(device.identity)
+        if found is not None and found.adoption == "ignored" and found.device == device:
+            await self._dataset.update(self.registry.adoption(found))
+            found = await self.entry(device.identity)
+        return found if found is not None and found.device == device and found.adoption == "adopted" else None
+
     async def ignore(self, entries: Sequence[Entry]) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be ignored, in order."""
         return await self._decided(entries, "ignored", self.registry.ignoring)

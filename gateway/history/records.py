@@ -51,6 +51,7 @@ class _Subscriptions:
         self._engine = engine
         self._wanted = wanted
         self._handles: dict[str, str] = {}  # spuid -> the engine's name of it
+        self._delivered: dict[str, str] = {}  # id of a delivery -> spuid of its subscription
 
     def follow(self, record: Record) -> None:
         if record.subscribe is not None:
@@ -66,7 +67,13 @@ class _Subscriptions:
         return []
 
     def _subscribe(self, followed: Followed) -> None:
-        if self._wanted and outlives_process(followed.sparql):
+        replaced = followed.spuid
+        if followed.delivery is not None:
+            replaced = self._delivered.get(followed.delivery.id, replaced)
+            self._delivered[followed.delivery.id] = followed.spuid
+        for spuid in {followed.spuid, replaced} & self._handles.keys():
+            self._engine.unsubscribe(self._handles.pop(spuid))
+        if self._wanted and outlives_process(followed):
             access = Access(FULL.read, FULL.write, seen(followed))
             graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
             with suppress(Exception):  # a start skips it, too

@@ -23,6 +23,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     subscribe: Followed | None = None
     unsubscribe: str | None = None
     gap: Gap | None = None
+    instant: str = ""
 
 
 def commit(
@@ -42,8 +43,8 @@ def cancel(name: str, cause: Cause) -> LogEntry:
     return LogEntry("cancel", cause, cancel=name)
 
 
-def subscribe(followed: Followed, cause: Cause) -> LogEntry:
-    """A resumable subscription begins."""
+def subscribe(followed: Followed, cause: Cause | None = None) -> LogEntry:
+    """A resumable subscription begins, or a plan does not follow it any more."""
     return LogEntry("subscribe", cause, subscribe=followed)
 
 

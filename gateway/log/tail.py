@@ -73,6 +73,11 @@ class LogTail:
                     self._woken = self._woken or asyncio.Event()
                     await self._woken.wait()
 
+    @property
+    def closed(self) -> bool:
+        """Whether the gateway stops."""
+        return self._closed
+
     def close(self) -> None:
         """Ends all waits, also later ones."""
         self._closed = True

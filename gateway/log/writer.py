@@ -176,8 +176,9 @@ class LogWriter:
 
     # --- running ---
 
-    def append(self, entry: LogEntry, now: datetime | None = None) -> Record:
-        """Writes one record with the next sequence. now: its wall-clock time, if the caller has read it.
+    def append(self, entry: LogEntry, now: datetime | None = None, trusted: bool | None = None) -> Record:
+        """Writes one record with the next sequence. now, trusted: its wall-clock time and whether that is synchronised,
+        if the caller has looked.
 
         Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged.
         """
@@ -194,12 +195,13 @@ class LogWriter:
                 epoch=self.epoch,
                 seq=self.sequence + 1,
                 ts=iso(now or self._clock.wall()),
-                trusted=self._clock.trusted(),
+                trusted=self._clock.trusted() if trusted is None else trusted,
                 boot=self._clock.boot,
                 boottime_us=self._clock.boottime_us(),
                 cause=entry.cause,
                 request=entry.request,
                 client=entry.client,
+                instant=entry.instant,
                 graphs=GraphChanges(delta.created, delta.dropped) if delta.created or delta.dropped else None,
                 d=delta.removed,
                 a=delta.added,

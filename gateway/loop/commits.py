@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from time import perf_counter
 from typing import Any
+
+import msgspec
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Record
@@ -32,6 +35,7 @@ from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.state.instant import passed, passed_instant
 
 logger = EventLogger(__name__)
 
@@ -89,17 +93,28 @@ class Commits:
 
         Raises ChangeLogError and LimitExceededError; nothing has changed then. BrokenEngineError.
         """
-        evaluations = self._evaluations
-        if evaluations.is_long(delta):
+        if self._evaluations.is_long(delta):
             self._slices.begin(LONG)
-        begun, now = perf_counter(), self._clock.wall()
-        record = self._journal.append(entries.commit(delta, cause, request, client), now)
+        return self._commit(entries.commit(delta, cause, request, client), delta)
+
+    def let_pass(self, instant: datetime) -> Commit:
+        """The commit with which time comes to an instant. Raises as `commit`."""
+        if self._engine.changes_until(instant) > LONG:
+            self._slices.begin(LONG)
+        return self._commit(entries.commit(QuadDelta(), passed(instant), None, None), QuadDelta())
+
+    def _commit(self, entry: entries.LogEntry, delta: QuadDelta) -> Commit:
+        evaluations = self._evaluations
+        begun, now, trusted = perf_counter(), self._clock.wall(), self._clock.trusted()
+        if self._engine.compares_clock:
+            entry = self._with_instant(entry, now, trusted=trusted)
+        record = self._journal.append(entry, now, trusted)
         try:
             stored = perf_counter()
             self._timings.store_update.took(evaluations.evaluated_s + stored - begun)
             evaluations.evaluated_s = 0.0
             evaluations.following, self._time.now = True, now
-            commit = self._engine.commit(delta, record.seq)
+            commit = self._applied(record, delta)
             self._counters.commits += 1
             if self.since is not None:
                 self.since.append(delta)
@@ -116,16 +131,34 @@ class Commits:
             logger.error("engine fault repaired", sequence=commit.sequence, fault=self._engine.faults.popleft())
         return commit
 
+    def _with_instant(self, entry: entries.LogEntry, now: datetime, *, trusted: bool) -> entries.LogEntry:
+        """The entry of a commit, with the instant that it is followed with if that does not follow from its time."""
+        engine, known = self._engine, self._journal.knowledge.instant
+        if passed_instant(entry.cause) is not None:
+            return entry
+        text = known.differing(now, engine.instant, engine.due, entry.cause, trusted=trusted)
+        return msgspec.structs.replace(entry, instant=text) if text else entry
+
     def again(self, record: Record) -> None:
         """Applies and matches a commit that recovery reads, at the time of its record."""
         self._evaluations.following, self._time.now = True, moment(record.ts)
         try:
-            commit = self._engine.commit(record.delta, record.seq)
+            commit = self._applied(record, record.delta)
         finally:
             self._evaluations.following, self._time.now = False, None
         self._deliver(commit, record)
         if commit.ended:
             self._end_failed(commit.ended)
+
+    def _applied(self, record: Record, delta: QuadDelta) -> Commit:
+        """Applies and matches what a record says, which `Knowledge` has followed."""
+        instant = passed_instant(record.cause)
+        if instant is not None:
+            return self._engine.advance(instant, record.seq)
+        reached = self._journal.knowledge.instant.reached
+        if reached is not None:
+            self._engine.reach(reached)
+        return self._engine.commit(delta, record.seq)
 
     def _deliver(self, commit: Commit, record: Record) -> None:
         """Sorts the notifications: to the triggers of applications, or to the sinks of clients on release."""

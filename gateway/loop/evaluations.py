@@ -116,11 +116,6 @@ class Evaluations:
                 self.prepared_s = thread_time() - begun
             self.evaluated_s = perf_counter() - wall
 
-    def ms(self, text: str) -> float | None:
-        """Processor time that the store took last for a query, None if it has evaluated none."""
-        evaluation = self._last.get(text)
-        return None if evaluation is None else evaluation.ms
-
     def is_long(self, delta: QuadDelta) -> bool:
         """Whether following a delta may take long: it is large, many match it, or the store needs time."""
         engine = self._engine

@@ -22,13 +22,13 @@ class Journal:
         self.log = log
         self.knowledge = knowledge
 
-    def append(self, entry: LogEntry, now: datetime | None = None) -> Record:
-        """The record that was appended. now: its wall-clock time, if the caller has looked.
+    def append(self, entry: LogEntry, now: datetime | None = None, trusted: bool | None = None) -> Record:
+        """The record that was appended. now, trusted: as `LogWriter.append`.
 
         Raises ChangeLogError and LimitExceededError when nothing was appended, BrokenEngineError when the record
         cannot be followed.
         """
-        record = self.log.append(entry, now)
+        record = self.log.append(entry, now, trusted)
         try:
             self.knowledge.follow(record)
         except Exception as error:

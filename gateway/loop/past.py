@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -11,10 +12,12 @@ from typing import BinaryIO
 
 import msgspec
 
-from lamplighter.engine.change_log import decode
+from lamplighter.engine.access import Graphs
+from lamplighter.engine.change_log import Record, decode
 from lamplighter.engine.errors import (
     ChangeLogError,
     ConfigurationError,
+    LimitExceededError,
     MalformedRequestError,
     QueueFullError,
     UnknownResourceError,
@@ -24,6 +27,18 @@ from lamplighter.engine.sparql.requests import QueryOutline, parse_query
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.chain_texts import as_json
+from lamplighter.gateway.history.changes import (
+    LOST,
+    SCANNED_MAX,
+    TOO_LARGE,
+    LoggedChange,
+    LogPosition,
+    ResetError,
+    before,
+    part_behind,
+    part_of,
+    position_of,
+)
 from lamplighter.gateway.history.explanation import Explainer, full_iri, query_texts
 from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, page, page_of, told
 from lamplighter.gateway.history.names import Names
@@ -48,6 +63,35 @@ class PastQuery:
     named_graphs: Sequence[Term] | None
 
 
+@dataclass(frozen=True)
+class ChangesAsked:
+    """Changes behind a position, of some graphs. limit: how many; write: their bytes, also called in a fork."""
+
+    after: LogPosition
+    visible: Graphs
+    limit: int
+    write: Callable[[Sequence[LoggedChange]], bytes]
+
+
+@dataclass(frozen=True)
+class ChangesFound:
+    """count: of changes; body: their bytes; at, ended: as in `ChangesPart`."""
+
+    count: int
+    body: bytes
+    at: LogPosition
+    ended: bool
+
+
+class _ChangesHead(msgspec.Struct, frozen=True):
+    """What a fork tells before the bytes of changes."""
+
+    count: int
+    at: LogPosition
+    ended: bool
+    reset: str
+
+
 class Past:
     """The past of a running gateway."""
 
@@ -60,6 +104,65 @@ class Past:
         self._log = log
         self._clock = clock
         self._rebuilding = False
+        self._verified: OrderedDict[LogPosition, None] = OrderedDict()  # positions that the log has
+
+    async def position(self, place: Place) -> LogPosition:
+        """The position behind an acknowledged record that is kept. Raises as `records`."""
+        if place[1] == 0:
+            return LogPosition(place)
+        lines = self._log.tail.behind(before(place), 1)
+        if lines:
+            return self._verify(position_of(decode(lines[0][:-1])))
+
+        def find(history: History) -> bytes:
+            return _encode(position_of(next(history.records(before(place), place))))
+
+        return self._verify(_decode_position(await self._found(find)))
+
+    async def changes(self, asked: ChangesAsked) -> ChangesFound:
+        """The first changes behind a position; the newest records are read from memory.
+
+        Raises ResetError for a position that cannot be continued, QueueFullError, StoreError.
+        """
+        after, newest = asked.after, self._log.tail.acknowledged
+        if after.place > newest:
+            raise ResetError(LOST)
+        verified = after in self._verified
+        lines = self._log.tail.behind(after.place if verified else before(after.place), SCANNED_MAX)
+        if lines is not None and (lines or verified):
+            records = map(_record, lines)
+            if not verified and position_of(next(records)) != after:
+                raise ResetError(LOST)
+            part = part_of(records, after, newest, asked.visible, asked.limit)
+            _check(part.reset)
+            found = ChangesFound(len(part.changes), asked.write(part.changes), part.at, part.ended)
+        else:
+            found = await self._changes_of_files(asked, newest)
+        self._verify(after)
+        self._verify(found.at)
+        return found
+
+    async def _changes_of_files(self, asked: ChangesAsked, newest: Place) -> ChangesFound:
+        def find(history: History) -> bytes:
+            part = part_behind(history, asked.after, newest, asked.visible, asked.limit)
+            head = _ChangesHead(len(part.changes), part.at, part.ended, part.reset)
+            return _encode(head) + b"\n" + asked.write(part.changes)
+
+        try:
+            found = await self._found(find)
+        except LimitExceededError as error:
+            raise ResetError(TOO_LARGE) from error
+        told, _, body = found.partition(b"\n")
+        head = _decode_head(told)
+        _check(head.reset)
+        return ChangesFound(head.count, body, head.at, head.ended)
+
+    def _verify(self, position: LogPosition) -> LogPosition:
+        self._verified[position] = None
+        self._verified.move_to_end(position)
+        if len(self._verified) > _VERIFIED_MAX:
+            self._verified.popitem(last=False)
+        return position
 
     async def records(self, wanted: LogRange) -> bytes:
         """A page of the change log (`LogPage`) as JSON. The newest records are answered from memory.
@@ -73,7 +176,7 @@ class Past:
         elif wanted.last is not None and not bounded and wanted.after is None:
             lines = self._log.tail.newest(wanted.last)
         if lines is not None:
-            return _encode(page((decode(line[:-1]) for line in lines), newest, wanted.quads))
+            return _encode(page(map(_record, lines), newest, wanted.quads))
         return await self._found(lambda history: _encode(page_of(history, wanted, newest)))
 
     async def explanation(self, name: str, until: datetime | None) -> bytes:
@@ -162,4 +265,17 @@ class Past:
         out.write(found)
 
 
+def _record(line: bytes) -> Record:
+    return decode(line[:-1])
+
+
+def _check(reset: str) -> None:
+    """Raises ResetError for a reason."""
+    if reset:
+        raise ResetError(reset)
+
+
+_VERIFIED_MAX = 256
 _encode = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(_ChangesHead).decode
+_decode_position = msgspec.json.Decoder(LogPosition).decode

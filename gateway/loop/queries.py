@@ -1,14 +1,21 @@
-"""Ad-hoc queries and whole graphs: read by a fork, of the dataset as it is in the request's turn."""
+"""Ad-hoc queries and whole graphs, of the dataset as it is in the request's turn.
+
+A query that finds few quads is answered in the loop, within a bound that is known before (`engine.querying`). All else
+is read by a fork, which can be killed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, UnknownGraphError
+from lamplighter.engine.protocol import Priority
+from lamplighter.engine.querying.small_queries import SmallQueries
 from lamplighter.engine.sparql.clock_function import query_at
 from lamplighter.engine.sparql.requests import QueryOutline, query_outline
 from lamplighter.engine.terms import Term
@@ -18,7 +25,7 @@ from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.workers.ad_hoc import Answer, Reader
+from lamplighter.gateway.workers.ad_hoc import Answer, Reader, ReadyAnswer, serialised
 from lamplighter.gateway.workers.resources import ResourceRequest
 
 
@@ -33,6 +40,10 @@ class Queries:
     _clock: Clock
     _timings: Timings
     _counters: Counters
+    _small: SmallQueries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._small = SmallQueries(self._engine.store)
 
     def outline(self, sparql: str) -> QueryOutline:
         """What the tokens of a client's query tell (`query_outline`), which are read in the loop.
@@ -42,7 +53,7 @@ class Queries:
         begun = self._timings.loop_held.now()
         try:
             self.check_length(sparql)
-            return query_outline(sparql)
+            return self._small.outline(sparql) or query_outline(sparql)
         finally:
             self._timings.loop_held.ended(begun, self.outline)
 
@@ -63,18 +74,23 @@ class Queries:
         named_graphs: Sequence[Term] | None,
         lane: Lane | None = None,
         caller: Caller = ANYBODY,
-    ) -> asyncio.Future[Answer]:
-        """The outcome is an Answer to iterate over, of what the caller may read of the dataset as it was in the query's
-        turn."""
+        priority: Priority = Priority.NORMAL,
+    ) -> asyncio.Future[Answer | ReadyAnswer]:
+        """The outcome is the answer, of what the caller may read of the dataset as it was in the query's turn."""
 
-        def start() -> Answer:
+        def start() -> Answer | ReadyAnswer:
             self._counters.queries += 1
             graphs = self._engine.readable(query.text, default_graphs, named_graphs, caller.access)
-            store = self._engine.store.native
-            asked = replace(query, text=query_at(query.text, self._clock.wall()))
-            return self._reader.start(store, asked, media_type, *graphs)
+            text = query_at(query.text, self._clock.wall())
+            begun = perf_counter()
+            found = self._small.answer(text, *graphs, self._current.settings.query.rows_max)
+            if found is not None:
+                answer = ReadyAnswer(serialised(found, media_type))
+                self._timings.store_query.took(perf_counter() - begun)
+                return answer
+            return self._reader.start(self._engine.store.native, replace(query, text=text), media_type, *graphs)
 
-        return self._queue.submit(start, lane, in_loop=True)
+        return self._queue.submit(start, lane, in_loop=True, priority=priority)
 
     def graph(self, graph: Term | None, media_type: str, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         """The outcome is an Answer with all triples of a graph, None for the default one, or UnknownGraphError."""

@@ -25,9 +25,11 @@ from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.failures import behind_its_log
+from lamplighter.gateway.loop.inferring import Inferring
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.removals import Removals
 from lamplighter.gateway.loop.subscribers import Subscribers
+from lamplighter.gateway.loop.validating import Validating
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.state.applications import KIND as APPLICATION
 from lamplighter.gateway.state.applications import REACTIONS_MAX, Trigger
@@ -48,6 +50,8 @@ class Reactions:
     _delays: Delays
     _subscribers: Subscribers
     _removals: Removals
+    _inferring: Inferring
+    _validating: Validating
     _queue: Queue
     _log: LogWriter
     _counters: Counters
@@ -58,8 +62,15 @@ class Reactions:
     def settle(self) -> None:
         """Records all that is owed, in order. Raises ChangeLogError; the rest is owed still."""
         self._run_owed()
+        if self._inferring.due:
+            self._inferring.begin()
+            self._run_owed()
+        if self._validating.due:
+            self._validating.begin()
+            self._run_owed()
         if self._aggregators.beginning or self._aggregators.ending:
             self._begin_and_end()
+        self._subscribers.record_takeovers()
         self._subscribers.record_ends()
         self._removals.record()
 

@@ -81,6 +81,9 @@ class Recovering:
         recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._doubt.record)
         if recovery.set_aside:
             logger.error("change log damaged", aside=recovery.set_aside, epoch=self._log.epoch, reason=recovery.reason)
+        instant = self._knowledge.instant.before(last[0] if last else None)
+        if instant is not None:
+            self._dataset.engine.reach(instant)
         waiting = self._follow_applications(applications, last)
         for record in last:
             self._aggregators.strike_out(record)
@@ -135,6 +138,7 @@ class Recovering:
             self._knowledge.follow(record)
             if record.type == "commit":
                 self._commits.again(record)
+                self._resuming.lose_taken_over()
             if self._doubt.careful:
                 self._flush()
 

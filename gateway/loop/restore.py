@@ -7,7 +7,7 @@ A fork has the dataset as it is in the turn of the request, and writes or compar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import LONG
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.restoring import KIND as RESTORE
 from lamplighter.gateway.history.restoring import Difference, Restored, comparison
@@ -37,6 +37,9 @@ from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 
 logger = EventLogger(__name__)
+
+WriteDataset = Callable[[Sequence[Term], Iterable[Iterable[Quad]], BinaryIO], None]
+"""Writes the names of all graphs and the quads in batches."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -74,6 +77,17 @@ class Restore:
         """In the fork."""
         state = msgspec.json.encode(self._journal.knowledge.state())
         write(out, head, names, state, self._engine.snapshot())
+
+    def copy_dataset(self, write: WriteDataset) -> asyncio.Future[Taken]:
+        """The dataset of this moment in another form, written by a fork. The outcome is set when the record that it
+        belongs to is as durable as the policy requires."""
+
+        def take() -> Taken:
+            store, names, head = self._engine.store, self._engine.store.graphs(), self._journal.log.head()
+            store.flush()
+            return Taken(head, self._reader.stream(lambda out: write(names, self._engine.snapshot(), out)))
+
+        return self._queue.put(take, in_loop=True)
 
     def note_gap(self, gap: Gap) -> asyncio.Future[None]:
         """Records that a part of the history went."""
@@ -118,7 +132,7 @@ class Restore:
         cause = Cause(RESTORE, difference.place)
         going = [record.timer.id for record, _ in delayed.state().pending if record.timer is not None]
         self._slices.begin(LONG)
-        delta = difference.since(since, self._slices)
+        delta = self._engine.prepare_change(difference.since(since, self._slices))
         commit = self._commits.commit(delta, cause)
         self._reactions.settle()  # a reaction stands behind its trigger, before anything else
         going = [name for name in going if delayed.get(name) is not None]

@@ -6,21 +6,37 @@ record is about. During recovery there is none, and `follow` subscribes.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Generic
 
+import msgspec
+
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Followed, Record
 from lamplighter.engine.core import Engine, Subscription
-from lamplighter.engine.errors import GatewayError, StoreError, UnknownSpuidError
+from lamplighter.engine.errors import (
+    ChangeLogError,
+    GatewayError,
+    StoreError,
+    UnknownSpuidError,
+    UnsupportedRequestError,
+)
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.matching.spu import RE_EVALUATED
+from lamplighter.gateway.clock import iso, moment
+from lamplighter.gateway.log import entries
+from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.settings import Durability
 from lamplighter.gateway.state.resumption import (
+    BY_ORDER,
+    SPUID,
     ResumableSubscriptions,
     Retained,
     Sink,
+    depends_on_order,
     digits,
     outlives_process,
     seen,
@@ -44,6 +60,8 @@ class Resuming(Generic[Sink]):
         self._durability = durability
         self._boot = boot  # that of the record before
         self._beginning: tuple[str, Sink] | None = None
+        self._restating = False
+        self._takeovers = 0
 
     def follow(self, record: Record) -> None:
         """Begins or ends what a record says. Ends all where clients may have seen more than the log has."""
@@ -51,12 +69,35 @@ class Resuming(Generic[Sink]):
         if lost or record.boot != self._boot:
             self.distrust(record.boot, lost=lost)
         if record.subscribe is not None:
-            if self._beginning is None:
-                self._again(record.subscribe, partial(self.resumables.begin, record.subscribe))
-            else:
-                self.resumables.begin(record.subscribe, *self._beginning)
+            self._follow_beginning(record.subscribe)
         if record.unsubscribe is not None:
             self.forget(record.unsubscribe)
+
+    def _follow_beginning(self, followed: Followed) -> None:
+        if self._beginning is not None:
+            self.resumables.begin(followed, *self._beginning)
+        elif self._restating or self.resumables.renews(followed):
+            self.resumables.restate(followed)
+        else:
+            self.forget(followed.spuid)
+            self._again(followed, partial(self.resumables.begin, followed))
+        for spuid in self.resumables.replaced_by(followed):
+            self.forget(spuid)
+
+    def named(self, asked: Followed, handle: str) -> Followed:
+        """What the record of a new one says. Raises UnsupportedRequestError if it cannot be resumed."""
+        info = self._engine.describe(handle)
+        if info.tells_time:
+            raise UnsupportedRequestError(
+                "a subscription that selects the clock function cannot be resumed: its rows have the time at which "
+                "they were computed; let the update write the time and select that, or leave `resume` out"
+            )
+        return msgspec.structs.replace(
+            asked,
+            spuid=f"{SPUID}{uuid.uuid4()}",
+            planned=info.spu_class != RE_EVALUATED and depends_on_order(asked.sparql),
+            instant=iso(self._engine.instant) if info.compares_clock else "",
+        )
 
     @contextmanager
     def begins(self, handle: str, sink: Sink) -> Iterator[None]:
@@ -66,6 +107,46 @@ class Resuming(Generic[Sink]):
             yield
         finally:
             self._beginning = None
+
+    @contextmanager
+    def restates(self) -> Iterator[None]:
+        """The record that is appended inside is about a subscription that goes on."""
+        self._restating = True
+        try:
+            yield
+        finally:
+            self._restating = False
+
+    def taken_over(self) -> list[Followed]:
+        """Those that a plan followed, and that the store has taken over since the last call: from now on a start would
+        compute other results than their clients have."""
+        if self._takeovers == self._engine.takeovers:
+            return []
+        self._takeovers = self._engine.takeovers
+        return [
+            followed
+            for followed, handle in self.resumables.of_plans()
+            if self._engine.subscribed(handle) and self._engine.describe(handle).spu_class == RE_EVALUATED
+        ]
+
+    def restate_taken_over(self, append: Callable[[LogEntry], object]) -> Iterator[tuple[Followed, ChangeLogError]]:
+        """Records that those do not outlive the process any more. Yields each that the log did not take, and why."""
+        failure: ChangeLogError | None = None
+        for followed in self.taken_over():
+            try:
+                if failure is None:
+                    with self.restates():
+                        append(entries.subscribe(msgspec.structs.replace(followed, planned=False)))
+            except ChangeLogError as error:
+                failure = error
+            if failure is not None:
+                yield followed, failure
+
+    def lose_taken_over(self) -> None:
+        """During recovery: ends those, since the clients may have what the store computed."""
+        for followed in self.taken_over():
+            self.forget(followed.spuid)
+            self.resumables.lose(followed, BY_ORDER)
 
     def forget(self, spuid: str) -> None:
         """Ends one. Does nothing for one that has ended."""
@@ -86,22 +167,38 @@ class Resuming(Generic[Sink]):
         """Takes up what a snapshot has. boot: of the machine that wrote it."""
         self._boot = boot
         for one in retained:
-            self._again(one.followed, partial(self.resumables.restore, one))
+            if one.lost:
+                self.resumables.lose(one.followed, one.lost)
+            else:
+                self._again(one.followed, partial(self.resumables.restore, one))
 
     def state(self) -> list[Retained]:
-        """What a snapshot has to hold."""
-        return self.resumables.state()
+        """What a snapshot has to hold. Comparisons with the clock begin again with the instant of the snapshot."""
+        instant = iso(self._engine.instant) if self._engine.compares_clock else ""
+        return [
+            msgspec.structs.replace(one, followed=msgspec.structs.replace(one.followed, instant=instant))
+            if one.followed.instant
+            else one
+            for one in self.resumables.state()
+        ]
 
     def _again(self, followed: Followed, begin: Callable[[str], None]) -> None:
         """Subscribes to one as it was. begin: is given the engine's spuid."""
-        if not outlives_process(followed.sparql):
+        if not outlives_process(followed):
+            self.resumables.lose(followed, BY_ORDER)
             return
         try:
+            if followed.instant:
+                self._engine.reach(moment(followed.instant))
             subscription = subscribed(self._engine, followed, Access(FULL.read, FULL.write, seen(followed)))
         except GatewayError as error:
             logger.error("subscription cannot be resumed", spuid=digits(followed.spuid), reason=error)
+            self.resumables.lose(
+                followed, f"the gateway was restarted, and the subscription could not begin again: {error}"
+            )
         else:
             begin(subscription.spuid)
+            self.lose_taken_over()
 
 
 def subscribed(engine: Engine, followed: Followed, access: Access) -> Subscription:

@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lamplighter.engine.access import FULL
-from lamplighter.engine.change_log import Cause
+from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.protocol import Resume
+from lamplighter.engine.protocol import Priority, Resume
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.graph_store import GraphWrite
@@ -38,16 +38,19 @@ from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import AccessOf, Current
 from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.delivered import DeliveredSubscriptions
 from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
+from lamplighter.gateway.loop.inferring import Inferring
 from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.passing import PassingTime
 from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.recovery import Recovering
 from lamplighter.gateway.loop.removals import Removals
-from lamplighter.gateway.loop.restore import Restore
+from lamplighter.gateway.loop.restore import Restore, WriteDataset
 from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.slices import SLICE_S, LoopSlices
 from lamplighter.gateway.loop.steps import Steps
@@ -55,6 +58,7 @@ from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscriber
 from lamplighter.gateway.loop.timers import Timers
 from lamplighter.gateway.loop.updates import UpdateCall, UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
+from lamplighter.gateway.loop.validating import Validating
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.figures import Counters, Figures, Parts, Peaks
 from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
@@ -73,11 +77,14 @@ from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
-from lamplighter.gateway.workers.ad_hoc import Answer, Reader
+from lamplighter.gateway.workers.ad_hoc import Answer, Reader, ReadyAnswer
 from lamplighter.gateway.workers.large_updates import LargeUpdates
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from lamplighter.gateway.workers.resources import ResourceRequest
 from lamplighter.gateway.workers.trials import Trials
+
+if TYPE_CHECKING:
+    from lamplighter.engine.shacl.sources import ShapeSources
 
 logger = EventLogger(__name__)
 
@@ -101,13 +108,14 @@ class Runner:
         applications: Sequence[Application] = (),
         access_of: AccessOf = lambda client: FULL,
         doubt: Doubt = Doubt(),  # noqa: B008 - frozen
+        shapes: ShapeSources | None = None,
     ) -> None:
-        """access_of: what a client may do now. doubt: what tries of this start have taught.
+        """access_of: what a client may do now. doubt: what tries of this start have taught. shapes: None for none.
 
         It is one function because it is the list of the parts: each is made once, from those above it.
         """
         self._doubt = doubt
-        self._access_of = access_of
+        self.access_of = access_of
         self._clock = clock
         self._log = log
         self._applications = applications
@@ -146,6 +154,7 @@ class Runner:
             current,
             access_of,
         )
+        self._delivered = DeliveredSubscriptions(journal, self._resuming, self.counters)
         self._commits = commits = Commits(
             engine,
             self._dataset.time,
@@ -167,6 +176,8 @@ class Runner:
             delays,
             self._subscribers,
             self._removals,
+            Inferring(engine, commits, slices, settings.inference),
+            Validating(engine, commits, slices, shapes),
             queue,
             log,
             self.counters,
@@ -194,7 +205,6 @@ class Runner:
             self._trials,
             large_updates,
             queue,
-            slices,
             self.timings,
             self.counters,
         )
@@ -204,6 +214,7 @@ class Runner:
         self._restore = Restore(
             engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock
         )
+        self._passing = PassingTime(engine, commits, reactions, queue, clock)
         self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
         slices.between = self._upkeep.between
         self._steps = Steps(
@@ -211,6 +222,7 @@ class Runner:
             log,
             commits,
             reactions,
+            self._passing,
             self._evaluations,
             slices,
             self._upkeep,
@@ -232,7 +244,6 @@ class Runner:
             self._upkeep,
             self._subscribers,
             self._aggregators,
-            self._evaluations,
             queue,
             brokers,
             outcomes,
@@ -270,7 +281,7 @@ class Runner:
         if self._dataset.base.head is not None:
             self.log_keeper.snapshot = self._dataset.base.place
         self._aggregators.expect(waiting, self._applications, self._knowledge.register)
-        self._removals.forget_missing(self._access_of)
+        self._removals.forget_missing(self.access_of)
         try:
             self._timers.note_now()
             self._log.sync()
@@ -300,7 +311,7 @@ class Runner:
     async def run(self) -> None:
         """Takes groups of steps until cancelled. Raises ChangeLogError when the disk cannot be trusted any more."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._scheduler.run(self._timers), name="delayed updates")
+            tasks.create_task(self._scheduler.run(self._timers, self._passing), name="delayed updates")
             tasks.create_task(self._take_groups(tasks), name="engine")
             tasks.create_task(self._keep_up(), name="upkeep")
             tasks.create_task(self.log_keeper.run(), name="log keeper")
@@ -312,10 +323,10 @@ class Runner:
     async def _take_groups(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._working = False
-            entries = await self._queue.next()
+            await self._queue.filled()
             self._working = True
             self._group_from = self._log.sequence
-            await self._steps.run(entries, tasks, self._finish)
+            await self._steps.run(tasks, self._finish)
             await self._finish()
 
     async def _finish(self) -> None:
@@ -334,9 +345,10 @@ class Runner:
                 self.timings.sync.took(perf_counter() - begun)
                 held = self.timings.loop_held.now()
             self._log.tail.acknowledge(last)
+        self._scheduler.rearm_boundary()
         now = perf_counter()
-        for begun in group.begun:
-            self.timings.update_processing.took(now - begun)
+        for priority, begun in group.begun:
+            self.timings.update_took(priority, now - begun)
         for release in group.releases:
             try:
                 release()
@@ -374,7 +386,8 @@ class Runner:
             taken = self._queue.taken
 
     def probe(self) -> asyncio.Future[None]:
-        """A step that does nothing. Its outcome comes when whatever stood before it is done, written and released."""
+        """A step that does nothing. Its outcome comes when whatever stood before it in the class of normal requests is
+        done, written and released."""
         return self._queue.put(_nothing)
 
     def apply(self, settings: Settings) -> asyncio.Future[None]:
@@ -393,22 +406,23 @@ class Runner:
         """A client's step. Raises QueueFullError."""
         return self._queue.submit(run)
 
-    def check_room(self, count: int) -> None:
-        """Raises QueueFullError unless the queue has room for so many requests."""
-        self._queue.check_room(count)
+    def check_room(self, count: int, priority: Priority, lane: Lane | None = None) -> None:
+        """Raises QueueFullError unless the queue has room for so many requests of a class. lane: theirs."""
+        self._queue.check_room(count, priority, lane)
 
-    @property
-    def queue_free(self) -> int:
-        """How many more requests may wait."""
-        return self._queue.free
+    def queue_free(self, lane: Lane) -> int:
+        """How many more requests may wait of the class that the newest one of a lane has."""
+        return self._queue.free(lane.priority)
 
     # --- requests: see the part that each is handed on to ---
 
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         return self._updates.update(call)
 
-    def write_graph(self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[bool]:
-        return self._updates.write_graph(write, cause, caller)
+    def write_graph(
+        self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY, priority: Priority = Priority.NORMAL
+    ) -> asyncio.Future[bool]:
+        return self._updates.write_graph(write, cause, caller, priority)
 
     def cancel(self, name: str, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[None]:
         return self._updates.cancel(name, cause, caller)
@@ -424,8 +438,9 @@ class Runner:
         named_graphs: Sequence[Term] | None,
         lane: Lane | None = None,
         caller: Caller = ANYBODY,
-    ) -> asyncio.Future[Answer]:
-        return self._queries.query(query, media_type, default_graphs, named_graphs, lane, caller)
+        priority: Priority = Priority.NORMAL,
+    ) -> asyncio.Future[Answer | ReadyAnswer]:
+        return self._queries.query(query, media_type, default_graphs, named_graphs, lane, caller, priority)
 
     def graph(self, graph: Term | None, media_type: str, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         return self._queries.graph(graph, media_type, caller)
@@ -439,6 +454,9 @@ class Runner:
 
     def take_snapshot(self) -> asyncio.Future[Taken]:
         return self._restore.take_snapshot()
+
+    def copy_dataset(self, write: WriteDataset) -> asyncio.Future[Taken]:
+        return self._restore.copy_dataset(write)
 
     def begin_restore(self, backup: Path) -> asyncio.Future[Answer]:
         return self._restore.begin(backup)
@@ -458,21 +476,25 @@ class Runner:
         lane: Lane | None = None,
         resume: Resume | None = None,
         caller: Caller = ANYBODY,
+        priority: Priority = Priority.NORMAL,
+        delivery: Receiver | None = None,
     ) -> asyncio.Future[str]:
         """The outcome is the spuid; the sink has the first result by then, or what it missed.
 
         The other arguments are those of `SubscribeCall`. Raises LimitExceededError, MalformedRequestError.
         """
         self._queries.check_length(sparql)
-        asked = self._subscribers.asked(SubscribeCall(sparql, sink, default_graphs, named_graphs, resume, caller))
+        call = SubscribeCall(sparql, sink, default_graphs, named_graphs, resume, caller, delivery)
+        asked = self._subscribers.asked(call)
 
         def start() -> str:
+            self._passing.reach()
             try:
                 return self._subscribers.begin(asked, self._reactions)
             finally:
                 self._evaluations.prepared_s = self._subscribers.evaluated_s
 
-        return self._queue.submit(start, lane, lambda: self._subscribers.trial(asked))
+        return self._queue.submit(start, lane, lambda: self._subscribers.trial(asked), priority=priority)
 
     def unsubscribe(
         self, spuid: str, sink: Sink, lane: Lane | None = None, caller: Caller = ANYBODY
@@ -483,6 +505,18 @@ class Runner:
         """
         return self._queue.submit(lambda: self._subscribers.end(spuid, sink, caller, self._reactions), lane)
 
+    def deliveries(self, kind: str) -> list[Followed]:
+        return self._delivered.of_kind(kind)
+
+    def acknowledge(self, spuid: str, sequence: int) -> None:
+        self._delivered.acknowledge(spuid, sequence)
+
+    def end_delivery(self, name: str) -> asyncio.Future[None]:
+        return self._queue.put(lambda: self._delivered.end(name, self._reactions))
+
+    def renew_delivery(self, delivery: Receiver, cause: Cause) -> asyncio.Future[Followed]:
+        return self._queue.submit(lambda: self._delivered.renew(delivery, cause, self._reactions))
+
     def disconnect(self, sink: Sink, spuids: Sequence[str]) -> None:
         """Ends what a connection that is gone had, and leaves the resumable ones to themselves."""
         self._queue.put(lambda: self._subscribers.leave(sink, spuids))
@@ -491,7 +525,7 @@ class Runner:
         """Ends the subscriptions of a client that may see other graphs now than when they began, or none; cancels the
         delayed updates of one that was removed, and forgets its request ids. What it may do is asked now: when the step
         has its turn, another one may have come under that name."""
-        access = self._access_of(client)
+        access = self.access_of(client)
 
         def change() -> None:
             self._subscribers.permissions_changed(client, access)

@@ -7,18 +7,20 @@ only its requester is told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
 from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log, failure
-from lamplighter.gateway.loop.queue import Queue, QueueEntry, Step
+from lamplighter.gateway.loop.passing import PassingTime
+from lamplighter.gateway.loop.queue import Queue, Step
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.slices import SLICE_S, LongError, LoopSlices
 from lamplighter.gateway.loop.upkeep import Upkeep
@@ -26,8 +28,14 @@ from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Holds
 from lamplighter.gateway.workers.ad_hoc import Answer
 
-GROUP_S = 0.1
-"""How long steps are run before their group ends: what they leave to be released takes memory, and clients wait."""
+GROUP_S = (0.1, 0.1, 0.1, 0.01)
+"""How long steps are run before their group ends, by the class (`Priority`) of the last one: what they leave to be
+released takes memory, and clients wait. An alarm waits for the releases of the group that it comes into."""
+HELD_S = (SLICE_S, SLICE_S, SLICE_S, 0.002)
+"""How long steps hold the loop at a time, by the class of the last one: no alarm arrives meanwhile."""
+_NORMAL = Priority.NORMAL
+TURNS = 4
+"""Iterations of the loop between two steps: a message passes its socket, its task and its parser in three."""
 
 Result = TypeVar("Result")
 
@@ -43,6 +51,7 @@ class Steps:
     _log: LogWriter
     _commits: Commits
     _reactions: Reactions
+    _passing: PassingTime
     _evaluations: Evaluations
     _slices: LoopSlices
     _upkeep: Upkeep
@@ -53,27 +62,28 @@ class Steps:
     def __post_init__(self) -> None:
         self.held_since = self._held_by.now()
 
-    async def run(
-        self, entries: Sequence[QueueEntry], tasks: asyncio.TaskGroup, finish: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def run(self, tasks: asyncio.TaskGroup, finish: Callable[[], Awaitable[None]]) -> None:
         """Runs the steps whose turn it is. tasks: where trials run; finish: ends a group, and is awaited whenever one
-        has taken `GROUP_S`. The last group is left to the caller.
+        has taken `GROUP_S`, and behind the last alarm or control request that waits. The last group is left to the
+        caller.
 
         Raises BrokenEngineError, and what `finish` raises, but nothing else that a step may raise.
         """
         self.held_since = self._held_by.now()
         begun = self.held_since[0]
         step: Step | None = None
-        for step in self._queue.in_turn(entries):
+        for step in self._queue.in_turn():
             await self._take(step, tasks)
-            if perf_counter() - begun > GROUP_S:
+            priority = step.priority
+            if perf_counter() - begun > GROUP_S[priority] or (priority < _NORMAL and not self._queue.has(priority)):
                 self._held(step.run)
                 await finish()
                 self.held_since = self._held_by.now()
                 begun = perf_counter()
-            if perf_counter() - self.held_since[0] > SLICE_S:
+            if perf_counter() - self.held_since[0] > HELD_S[priority]:
                 self._held(step.run)
-                await asyncio.sleep(0)  # others go on between two steps
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)  # others go on between two steps
                 self.held_since = self._held_by.now()
         if step is not None:
             self._held(step.run)
@@ -101,10 +111,12 @@ class Steps:
         await self._run(step)
 
     async def _run(self, step: Step) -> None:
+        if self._passing.due:
+            await self._let_time_pass()
         trial, before = step.tried, self._log.sequence
         self._evaluations.prepared_s, self._evaluations.timed = 0.0, trial is not None
         if step.begun is not None:
-            self._queue.time(step.begun)
+            self._queue.time(step.begun, step.priority)
         try:
             result = await self._done(step.run, long=trial is not None, in_loop=step.in_loop)
         except BaseException as error:
@@ -124,10 +136,17 @@ class Steps:
 
     async def _refuse(self, step: Step, error: GatewayError) -> None:
         if step.refused is not None:
-            await self._run(Step(partial(step.refused, error), step.outcome))
+            await self._run(Step(partial(step.refused, error), step.outcome, priority=step.priority))
             return
         self._counters.refused += 1
         self._queue.release(partial(_fail, step.outcome, error))
+
+    async def _let_time_pass(self) -> None:
+        """Commits what became due before a step. When the log cannot take it now, it is due still."""
+        try:
+            await self._done(self._passing.catch_up)
+        except BaseException as error:
+            self._reactions.retry_later(failure(error))
 
     async def _try_to_settle(self) -> None:
         """Records what is owed. When the log cannot take it now, it is tried again soon."""

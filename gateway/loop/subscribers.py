@@ -11,7 +11,6 @@ whatever is owed.
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -21,17 +20,21 @@ from functools import partial
 from time import thread_time
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from lamplighter.engine.access import Access, Graphs
-from lamplighter.engine.change_log import Cause, Followed
+from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.core import Ended, Engine, Notification, Subscription
-from lamplighter.engine.errors import AccessDeniedError, GatewayError, StoreError, UnknownSpuidError
+from lamplighter.engine.errors import (
+    AccessDeniedError,
+    ChangeLogError,
+    GatewayError,
+    StoreError,
+    UnknownSpuidError,
+)
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Results, Resume, is_long, write_results
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Term
-from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.current import AccessOf, Current
 from lamplighter.gateway.loop.failures import not_registered
@@ -46,7 +49,6 @@ from lamplighter.gateway.state.resumption import (
     Attached,
     Reset,
     ResumableSubscriptions,
-    check_repeatable,
     digits,
 )
 from lamplighter.gateway.workers.trials import Trial, Trials
@@ -57,14 +59,17 @@ logger = EventLogger(__name__)
 class Sink(Protocol):
     """Where the notifications of a subscription go. Called in order, and never before they may leave.
 
-    client: who it is, for people; identity: whom resumable subscriptions of it belong to; connection: the same object
-    for all sinks of one connection; since: when the subscription began or was resumed, set by `Subscribers`, which
-    sets the identity too where clients have names.
+    kind: of the cause in the records of resumable ones; client: who it is, for people; identity: whom resumable
+    subscriptions of it belong to; connection: the same object for all sinks of one connection; since: when the
+    subscription began or was resumed, set by `Subscribers`, which sets the identity too where clients have names.
     """
 
     client: str
     identity: str | None
     since: datetime | None
+
+    @property
+    def kind(self) -> str: ...
 
     @property
     def connection(self) -> object: ...
@@ -98,7 +103,8 @@ class SubscribeCall:
     """A request to subscribe as a gate hands it over.
 
     default_graphs, named_graphs: the dataset, if the protocol names one; resume: the client wants a resumable one, or
-    to resume one; it belongs to the caller, where clients have names.
+    to resume one; it belongs to the caller, where clients have names. delivery: of a resumable one, the receiver to
+    which the gateway delivers it.
     """
 
     sparql: str
@@ -107,6 +113,7 @@ class SubscribeCall:
     named_graphs: tuple[Term, ...] | None = None
     resume: Resume | None = None
     caller: Caller = ANYBODY
+    delivery: Receiver | None = None
 
 
 class Asked(NamedTuple):
@@ -127,6 +134,7 @@ class Asked(NamedTuple):
             call.named_graphs,
             call.sink.identity,
             None if visible is None else tuple(sorted(visible, key=lambda name: name or "")),
+            delivery=call.delivery,
         )
 
 
@@ -136,6 +144,11 @@ class Owed(Protocol):
     def settle(self) -> None:
         """Records all that is owed. Raises ChangeLogError."""
         ...
+
+
+def _trusted_wall(clock: Clock) -> str:
+    """The time as in a lease; empty while it is not trusted."""
+    return iso(clock.wall()) if clock.trusted() else ""
 
 
 def _undelivered(error: Exception) -> StoreError:
@@ -203,10 +216,9 @@ class Subscribers:
             reset = self._resume(followed, call.resume.sequence, sink, owed)
             if reset is None:
                 return followed.spuid
-        if caller.name:
-            self._check_quotas(caller.name, resumable=asked.keep is not None)
+        if call.delivery is None or self.resumables.of_delivery(call.delivery.id) is None:
+            self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
-            self.resumables.check_room()
             owed.settle()  # before the subscription, for it may change the dataset, and before its record
         begun = thread_time()
         subscription = subscribed(self._engine, followed, access)
@@ -236,12 +248,15 @@ class Subscribers:
         self._tell(sink, subscription.spuid, partial(sink.subscribed, subscription, asked.keep, reset))
         return subscription.spuid
 
-    def _check_quotas(self, client: str, *, resumable: bool) -> None:
-        """Raises LimitExceededError when a client has as many subscriptions as it may have."""
-        quotas, kept = self._current.quotas(), self.resumables.usage.of(client)
-        check(self._usage.of(client) + kept, 1, "subscriptions_max", quotas.subscriptions_max, "the subscriptions")
+    def _check_room(self, client: str, *, resumable: bool) -> None:
+        """Raises LimitExceededError when there are as many subscriptions as there may be, or a client has so many."""
+        if client:
+            quotas, kept = self._current.quotas(), self.resumables.usage.of(client)
+            check(self._usage.of(client) + kept, 1, "subscriptions_max", quotas.subscriptions_max, "the subscriptions")
+            if resumable:
+                check(kept, 1, "resumable_max", quotas.resumable_max, "the resumable subscriptions")
         if resumable:
-            check(kept, 1, "resumable_max", quotas.resumable_max, "the resumable subscriptions")
+            self.resumables.check_room()
 
     def most(self) -> int:
         """How many plain ones the client has that has most."""
@@ -256,7 +271,9 @@ class Subscribers:
         found = self.resumables.attach(asked, sequence, sink)
         if isinstance(found, Reset):
             attached = self.resumables.sink(asked.spuid)
-            if found.outdated and (attached is None or attached.connection is sink.connection):
+            mine = attached is None or attached.connection is sink.connection
+            # The record of a delivery that begins anew ends the old one: so it is never without a record.
+            if found.outdated and mine and asked.delivery is None:
                 self._end_resumable(asked.spuid, owed)
                 if attached is not None:
                     self._queue.release(partial(attached.taken_over, asked.spuid, sink))
@@ -272,10 +289,9 @@ class Subscribers:
 
     def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
         """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
-        check_repeatable(asked.sparql)
-        followed = msgspec.structs.replace(asked, spuid=f"{SPUID}{uuid.uuid4()}")
+        followed = self._resuming.named(asked, subscription.spuid)
         with self._resuming.begins(subscription.spuid, sink):
-            self._journal.append(entries.subscribe(followed, Cause("ws", sink.client)))
+            self._journal.append(entries.subscribe(followed, Cause(sink.kind, sink.client)))
         return subscription._replace(spuid=followed.spuid)
 
     # --- notifying ---
@@ -371,14 +387,26 @@ class Subscribers:
                     sink.name_no_commits()
 
     def expire(self) -> None:
-        """Ends the resumable ones whose clients stayed away."""
+        """Ends the resumable ones whose clients stayed away, and the deliveries whose lease has ended."""
         for spuid in self.expired():
             logger.info("subscription expired", spuid=digits(spuid))
+            sink = self.resumables.sink(spuid)
             self._give_up(spuid)
+            if sink is not None:
+                self._queue.release(partial(sink.ended, spuid, UnknownSpuidError("the lease has ended")))
 
     def expired(self) -> list[str]:
         """Those that `expire` would end."""
-        return self.resumables.expired(self._clock.boottime_us())
+        return self.resumables.expired(self._clock.boottime_us(), _trusted_wall(self._clock))
+
+    def record_takeovers(self) -> None:
+        """Records which resumable ones do not outlive the process any more. If the log does not take that, they end,
+        since a start would continue them with other results than their clients have. Raises ChangeLogError."""
+        failure: ChangeLogError | None = None
+        for followed, failure in self._resuming.restate_taken_over(self._journal.append):
+            self._end_by_gateway(followed.spuid, failure)
+        if failure is not None:
+            raise failure
 
     def record_ends(self) -> None:
         """Records that the gateway ended resumable ones. Raises ChangeLogError; it is owed still."""

@@ -12,8 +12,9 @@ from lamplighter.engine.change_log import Cause, Missed
 from lamplighter.engine.core import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError, MalformedRequestError, UnknownDelayedError, UnknownGraphError
+from lamplighter.engine.protocol import Priority
 from lamplighter.engine.updating.by_store import UsingGraphs
-from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
+from lamplighter.engine.updating.graph_store import GraphWrite
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.delays import Delays
@@ -22,7 +23,7 @@ from lamplighter.gateway.loop.failures import not_registered
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.slices import LoopSlices
+from lamplighter.gateway.loop.told_delta import told
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -45,6 +46,7 @@ class UpdateCall(msgspec.Struct, frozen=True, eq=False):
     """An update request as a gate hands it over.
 
     batch: shared by those that came in one message. caller: whose permissions count, and whose its request id is.
+    tells_delta: whether the answer has the delta. priority: its class.
 
     A Struct, because an instance is made for each update, and a frozen dataclass takes four times as long.
     """
@@ -59,6 +61,8 @@ class UpdateCall(msgspec.Struct, frozen=True, eq=False):
     batch: Batch | None = None
     lane: Lane | None = None
     caller: Caller = ANYBODY
+    tells_delta: bool = False
+    priority: Priority = Priority.NORMAL
 
     @property
     def request_key(self) -> RequestKey | None:
@@ -82,7 +86,6 @@ class UpdateRequests:
     _trials: Trials
     _large_updates: LargeUpdates
     _queue: Queue
-    _slices: LoopSlices
     _timings: Timings
     _counters: Counters
 
@@ -98,7 +101,9 @@ class UpdateRequests:
                 return None
             return RequestReading(self._large_updates, request, tried) if request.large else tried()
 
-        outcome = self._queue.submit(lambda: self._update(call, request), call.lane, trial, perf_counter())
+        outcome = self._queue.submit(
+            lambda: self._update(call, request), call.lane, trial, perf_counter(), priority=call.priority
+        )
         self._counters.updates += 1
         return outcome
 
@@ -136,19 +141,22 @@ class UpdateRequests:
         # The next number tells that there was something to delete: where that is not to be seen each has one.
         if not (delta.changes or delta.kept or call.request_id or caller.access.blind):
             self._timings.store_update.took(self._evaluations.evaluated_s)
-            return Accepted(self._journal.log.sequence)  # nothing to tell, not even later
-        return Accepted(self._commits.commit(delta, call.cause, call.request_id, client).sequence)
+            sequence = self._journal.log.sequence  # nothing to tell, not even later
+        else:
+            sequence = self._commits.commit(delta, call.cause, call.request_id, client).sequence
+        return Accepted(sequence, delta=told(delta, caller.access) if call.tells_delta else None)
 
-    def write_graph(self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[bool]:
+    def write_graph(
+        self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY, priority: Priority = Priority.NORMAL
+    ) -> asyncio.Future[bool]:
         """Has a whole graph replaced, added to or dropped by one commit. The outcome is whether it is a new one, which
         is not told to those who may not read it."""
 
         def run() -> bool:
-            caller.access.write.check([write.graph], "write")
             self._reactions.settle()
             self._reactions.new_request()
             try:
-                delta = graph_write_delta(self._engine.store, write, self._slices)
+                delta = self._engine.prepare_write(write, access=caller.access)
             except UnknownGraphError:
                 if write.graph in caller.access.read:
                     raise
@@ -156,9 +164,9 @@ class UpdateRequests:
             # No number may tell what is in a graph that the client may not read.
             if delta.changes or delta.kept or caller.access.blind:
                 self._commits.commit(delta, cause, client=caller.name or None)
-            return bool(delta.created) and write.graph in caller.access.read
+            return write.graph in delta.created and write.graph in caller.access.read
 
-        outcome = self._queue.submit(run)
+        outcome = self._queue.submit(run, priority=priority)
         self._counters.updates += 1
         return outcome
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from lamplighter.cloud_sync.order_intake import OrderState, read_order_state
 from lamplighter.cloud_sync.status import STATUS, Status, read_status
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError
-from lamplighter.engine.matching.spu import RE_EVALUATED
+from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.keeper import LogKeeper
 from lamplighter.gateway.log.writer import LogWriter
@@ -114,10 +114,14 @@ class Audited(Protocol):
 
 
 class QueueFigures(Protocol):
-    """The queue of the loop. waiting: requests that wait; room: how many may."""
+    """The queue of the loop. waiting: requests that wait; waiting_by_class: the same in the order of `Priority`; room:
+    how many normal and bulk requests may wait."""
 
     @property
     def waiting(self) -> int: ...
+
+    @property
+    def waiting_by_class(self) -> Sequence[int]: ...
 
     @property
     def room(self) -> int: ...
@@ -144,14 +148,6 @@ class Applied(Protocol):
     def subscriptions(self) -> Mapping[str, tuple[Application, str]]: ...
 
 
-class Timed(Protocol):
-    """The evaluations of queries by the store."""
-
-    def ms(self, text: str) -> float | None:
-        """Processor time that a query took last, None if it is not known."""
-        ...
-
-
 @dataclass(frozen=True)
 class Parts(Generic[S]):
     """The parts of the gateway that the figures are read from."""
@@ -165,7 +161,6 @@ class Parts(Generic[S]):
     upkeep: Audited
     subscribers: Subscribed[S]
     applications: Applied
-    evaluations: Timed
     queue: QueueFigures
     brokers: Brokers
     outcomes: Outcomes
@@ -245,6 +240,11 @@ class Figures(Generic[S]):
             for name, found in self._parts.outcomes.applications.items()
         }
 
+    def _shacl(self) -> dict[str, int] | None:
+        """shapes: those that others refer to included; violations: that the dataset has. None without validation."""
+        found = self._parts.engine.validation
+        return None if found is None else {"shapes": found.shape_count, "violations": found.violation_count}
+
     def sockets(self, count: int) -> None:
         """Sets the number of open sockets of the WebSocket gate."""
         self.websocket.sockets = count
@@ -283,10 +283,7 @@ class Figures(Generic[S]):
                 **_process(),
             },
             "scheduler": self._scheduler(),
-            "updates": {
-                "processing_ms": timings.update_processing.members(),
-                "store_ms": timings.store_update.members(),
-            },
+            "updates": self._updates(),
             "queries": {"store_ms": timings.store_query.members()},
             "spu_manager": {
                 "spus": parts.engine.unit_count,
@@ -303,6 +300,7 @@ class Figures(Generic[S]):
             "coap": parts.brokers.coap(),
             "adapters": parts.brokers.counters(),
             "applications": self._applications(),
+            "shacl": self._shacl(),
             "quotas": self._quotas(),
             "log": {"commits": counters.commits, "syncs": counters.syncs, "sync_ms": timings.sync.members()},
             "http": {
@@ -322,12 +320,19 @@ class Figures(Generic[S]):
             },
         }
 
+    def _updates(self) -> dict[str, Any]:
+        timings = self.timings
+        return {
+            "processing_ms": timings.update_processing.members(),
+            "processing_by_class_ms": {one.word: timings.updates[one].members() for one in Priority},
+            "store_ms": timings.store_update.members(),
+        }
+
     def subscriptions(self, limit: int | None = None, characters: int | None = None) -> dict[str, Any]:
         """The oldest subscriptions, those of the applications too; total: of all.
 
         limit: rows, `LISTED_MAX` without one. characters: of each text; a row whose text has more has their number.
-        subscribers: how many listed subscriptions share the query. evaluation_ms: processor time that the
-        store took for it last, None for those that it does not evaluate.
+        subscribers: how many listed subscriptions share the query. price: as `engine.matching.prices.Price`.
         """
         parts = self._parts
         names = [
@@ -352,7 +357,7 @@ class Figures(Generic[S]):
                 "subscribers": shared[info.text, info.spu_class],
                 "client": client,
                 "since": None if since is None else iso(since),
-                "evaluation_ms": self._evaluation_ms(info.text) if info.spu_class == RE_EVALUATED else None,
+                "price": {**info.price._asdict(), "us": None if info.price.us is None else round(info.price.us, 1)},
                 "text": info.text[:characters],
             }
             | ({} if characters is None or len(info.text) <= characters else {"text_characters": len(info.text)})
@@ -366,11 +371,7 @@ class Figures(Generic[S]):
         subscribers = self._parts.subscribers
         return len(subscribers.sinks) + len(subscribers.resumables)
 
-    def _evaluation_ms(self, text: str) -> float | None:
-        ms = self._parts.evaluations.ms(text)
-        return None if ms is None else round(ms, 3)
-
-    def _scheduler(self) -> dict[str, int]:
+    def _scheduler(self) -> dict[str, Any]:
         counters, queue = self._counters, self._parts.queue
         return {
             "requests": counters.updates + counters.queries + counters.subscribes + counters.unsubscribes,
@@ -379,6 +380,7 @@ class Figures(Generic[S]):
             "subscribes": counters.subscribes,
             "unsubscribes": counters.unsubscribes,
             "pending": queue.waiting,
+            "pending_by_class": {one.word: queue.waiting_by_class[one] for one in Priority},
             "max_pending": self._peaks.waiting,
             "queue_size": queue.room,
             "rejected": counters.queue_full,

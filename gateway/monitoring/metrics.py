@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -11,11 +11,12 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.monitoring.figures import Figures
 from lamplighter.gateway.monitoring.health.components import STATES
 from lamplighter.gateway.monitoring.timings import BOUNDS_S, Timing
 
-CLASSES = ("telescoped", "seeded", "counted", "re-evaluated")
+CLASSES = ("telescoped", "seeded", "counted", "ordered", "re-evaluated")
 """Always exported, so that their graphs have no gaps."""
 
 _GAUGES = {
@@ -169,6 +170,7 @@ class FiguresCollector(Collector):
         for name, text in _GAUGES.items():
             yield _metric(name, "gauge", text, status[name])
         yield _subscriptions_by_class(status["subscription_classes"])
+        yield _queue_by_class(monitored["scheduler"]["pending_by_class"])
         for name, text in _COUNTERS.items():
             yield _metric(f"{name}_total", "counter", text, status[name])
         for name, text in _COUNTED.items():
@@ -186,6 +188,7 @@ class FiguresCollector(Collector):
             yield _metric(name, "counter", text, getattr(orders, member))
         for name, text in _TIMINGS.items():
             yield _histogram(name, text, getattr(self._figures.timings, name))
+        yield _updates_by_class(self._figures.timings.updates)
 
 
 def _metric(name: str, kind: str, text: str, value: float) -> Metric:
@@ -198,6 +201,23 @@ def _subscriptions_by_class(found: dict[str, int]) -> Metric:
     family = GaugeMetricFamily("lamplighter_subscriptions_by_class", text, labels=("class",))
     for name in dict.fromkeys((*CLASSES, *found)):
         family.add_metric((name,), found.get(name, 0))
+    return family
+
+
+def _queue_by_class(found: dict[str, int]) -> Metric:
+    text = "Requests that wait, by class."
+    family = GaugeMetricFamily("lamplighter_queue_by_class", text, labels=("class",))
+    for name, count in found.items():
+        family.add_metric((name,), count)
+    return family
+
+
+def _updates_by_class(timings: Sequence[Timing]) -> Metric:
+    text = "Updates by class, from arrival until their answers may be sent."
+    family = HistogramMetricFamily("lamplighter_update_processing_by_class_seconds", text, labels=("class",))
+    for priority in Priority:
+        timing = timings[priority]
+        family.add_metric((priority.word,), _buckets(timing), timing.total)
     return family
 
 
@@ -260,6 +280,9 @@ def _errors(counts: dict[str, dict[str, int]]) -> Metric:
 
 
 def _histogram(name: str, text: str, timing: Timing) -> Metric:
-    bounds = (*map(str, BOUNDS_S), "+Inf")
-    buckets = list(zip(bounds, accumulate(timing.buckets), strict=True))
-    return HistogramMetricFamily(f"lamplighter_{name}_seconds", text, buckets, timing.total)
+    return HistogramMetricFamily(f"lamplighter_{name}_seconds", text, _buckets(timing), timing.total)
+
+
+def _buckets(timing: Timing) -> list[tuple[str, float]]:
+    """(upper bound, how many are up to it)."""
+    return list(zip((*map(str, BOUNDS_S), "+Inf"), accumulate(timing.buckets), strict=True))

@@ -10,6 +10,7 @@ from time import perf_counter, thread_time
 from typing import Any
 
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.protocol import Priority
 
 logger = EventLogger(__name__)
 
@@ -49,6 +50,13 @@ class Timing:
             self.least = seconds
         if seconds > self.most:
             self.most = seconds
+
+    def add(self, other: Timing) -> None:
+        """Counts what another one has, too. `last` stays."""
+        self.buckets = [ours + theirs for ours, theirs in zip(self.buckets, other.buckets, strict=True)]
+        self.total += other.total
+        self.least = min(self.least, other.least)
+        self.most = max(self.most, other.most)
 
     @property
     def count(self) -> int:
@@ -122,15 +130,30 @@ class Timings:
     store_query: an ad-hoc query, from its turn until the first byte of its result. store_update: the evaluation of an
     update and the append of its record. spu_manager: matching a commit with all subscriptions. sync: the disk, once
     for all updates of a group. update_processing: an update, from its arrival until its answer and its notifications
-    may leave; waiting, trial and sync are in it. http: a request, from its headers until its answer was handed over.
-    loop_held: how long a step of the engine, a slice of a long one, or reading a message or a query blocked the event
-    loop.
+    may leave; waiting, trial and sync are in it. updates: the same by class, in the order of `Priority`. http: a
+    request, from its headers until its answer was handed over. loop_held: how long a step of the engine, a slice of a
+    long one, or reading a message or a query blocked the event loop.
     """
 
     store_query: Timing = field(default_factory=Timing)
     store_update: Timing = field(default_factory=Timing)
     spu_manager: Timing = field(default_factory=Timing)
     sync: Timing = field(default_factory=Timing)
-    update_processing: Timing = field(default_factory=Timing)
+    updates: tuple[Timing, ...] = field(default_factory=lambda: tuple(Timing() for _ in Priority))
     http: Timing = field(default_factory=Timing)
     loop_held: Holds = field(default_factory=Holds)
+    _last_update: float = 0.0
+
+    def update_took(self, priority: Priority, seconds: float) -> None:
+        """Counts an update, from its arrival until its release."""
+        self.updates[priority].took(seconds)
+        self._last_update = seconds
+
+    @property
+    def update_processing(self) -> Timing:
+        """Updates of all classes."""
+        found = Timing()
+        for one in self.updates:
+            found.add(one)
+        found.last = self._last_update
+        return found

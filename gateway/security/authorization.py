@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
 from lamplighter.engine.access import Access
 from lamplighter.engine.errors import GatewayError, UnauthorizedError
+from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import audit, refused
 from lamplighter.gateway.security.callers import Caller
@@ -51,7 +53,16 @@ class Given:
 class Authorization:
     """Authorization for both gates. An address that is refused too often has to wait; valid credentials still pass."""
 
-    def __init__(self, settings: SecuritySettings, clock: Clock, registry: ClientRegistry, tokens: TokenIssuer) -> None:
+    def __init__(
+        self,
+        settings: SecuritySettings,
+        clock: Clock,
+        registry: ClientRegistry,
+        tokens: TokenIssuer,
+        permitted: Callable[[Access], Access] = lambda named: named,
+    ) -> None:
+        """permitted: what a client may do that has permissions for the named graphs (`Sources.readable`)."""
+        self._permitted = permitted
         self.registry = registry
         self.tokens = tokens
         self._clock = clock
@@ -144,7 +155,9 @@ class Authorization:
             if len(self._callers) > self._settings.clients_max:
                 self._callers.clear()
             permissions = client.permissions
-            known = client, Caller(client.name, permissions.access, permissions.operate, registered=True)
+            access = self._permitted(permissions.access)
+            highest = Priority.of(permissions.priority)
+            known = client, Caller(client.name, access, permissions.operate, registered=True, highest=highest)
             self._callers[client.name] = known
         return known[1]
 

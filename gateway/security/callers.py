@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.errors import AccessDeniedError
+from lamplighter.engine.protocol import Priority
+
+_NORMAL = Priority.NORMAL
 
 
 @dataclass(frozen=True)
@@ -15,13 +19,15 @@ class Caller:
     name: the client id, or "" where no authentication is required (plain mode, the machine's own Unix sockets).
     access: the graphs it may read, write and subscribe to. operator: whether it may administer the gateway (detailed
     state, backup, restore, other clients and what they own). registered: whether it is in the registry; the
-    subscriptions and timers of such a client end when it is removed.
+    subscriptions and timers of such a client end when it is removed. highest: the highest class that its requests may
+    have.
     """
 
     name: str
     access: Access
     operator: bool
     registered: bool
+    highest: Priority = Priority.NORMAL
 
     @property
     def numbered(self) -> bool:
@@ -36,9 +42,22 @@ class Caller:
                 f"only an operator may {what}; one can be made by: lamplighter clients permit {self.name} --operate"
             )
 
+    def priority(self, asked: str | None) -> Priority:
+        """The class of a request. asked: the name that it gives, None if it gives none: normal, or the client's highest
+        class if that is lower. Raises MalformedRequestError, AccessDeniedError."""
+        if asked is None:
+            return _NORMAL if self.highest <= _NORMAL else self.highest
+        found = Priority.of(asked)
+        if found < self.highest:
+            raise AccessDeniedError(
+                f"priority {found.word}: this client may use {self.highest.word} and lower; an operator permits it "
+                f"by: lamplighter clients permit {quote(self.name)} --priority {found.word}"
+            )
+        return found
 
-ANYBODY = Caller("", FULL, operator=True, registered=False)
+
+ANYBODY = Caller("", FULL, operator=True, registered=False, highest=Priority.ALARM)
 """The caller in plain mode, which requires no authentication."""
 
-LOCAL = Caller("", FULL, operator=True, registered=False)
+LOCAL = Caller("", FULL, operator=True, registered=False, highest=Priority.ALARM)
 """The caller on the machine's own Unix sockets, whose user the kernel has authenticated."""

@@ -158,7 +158,7 @@ class TokenGatekeeper:
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
         refused("denied", client=caller.name, operation=operation, why=str(error))
 
-    def _local(self, socket: PeerSocket) -> Caller | None:
+    def _local(self, socket: PeerSocket | None) -> Caller | None:
         """The caller if it is a local process on a Unix socket, None if it came by the network.
 
         Raises UnauthorizedError for a user who may not.

@@ -32,9 +32,9 @@ class Peer:
     user: int
 
 
-def peer(connected: PeerSocket) -> Peer | None:
-    """None unless it is a Unix socket."""
-    if connected.family != socket.AF_UNIX:
+def peer(connected: PeerSocket | None) -> Peer | None:
+    """None unless it is a Unix socket. A TLS transport that is closed has no socket any more."""
+    if connected is None or connected.family != socket.AF_UNIX:
         return None
     pid, user, _ = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return Peer(pid, user)

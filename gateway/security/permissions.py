@@ -9,6 +9,7 @@ import msgspec
 
 from lamplighter.engine.access import EVERY, Access, Graphs
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.engine.protocol import PriorityName
 from lamplighter.engine.terms import Term, iri
 
 GRAPHS_MAX = 1000
@@ -24,6 +25,7 @@ class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     write: list[str] = []
     subscribe: list[str] = []
     operate: bool = False
+    priority: PriorityName = "normal"
 
     @property
     def access(self) -> Access:

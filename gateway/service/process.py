@@ -7,11 +7,11 @@ import asyncio.sslproto
 import ctypes
 import gc
 import resource
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lamplighter.adapters.mapping import CoapRules, Mapping, file_rules
 from lamplighter.adapters.mapping.files import FileRules
@@ -19,6 +19,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.gates.doors import Door, Surroundings, door_headers, doors
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
@@ -26,6 +27,7 @@ from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Gates, Protection, check_protection
+from lamplighter.gateway.gates.outbox import Unsent
 from lamplighter.gateway.gates.websocket import websocket_gate
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.doubt import Doubt, applied
@@ -41,10 +43,14 @@ from lamplighter.gateway.service.adapter_process import (
     stop_on_signals,
 )
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
+from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.service.supervision import GatewayService, Reread
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
 from lamplighter.gateway.systemd import Supervisor, mark_lines
+
+if TYPE_CHECKING:
+    from lamplighter.engine.shacl.sources import ShapeSources
 
 __all__ = [
     "Configuration",
@@ -89,6 +95,7 @@ class Configuration:
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
     there is none; mapping, coap_rules: the rules of mapping/ for MQTT and for CoAP; faults: of the SPARQL texts of
     applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter check` refuses.
+    shapes: None if no update is checked against any.
     """
 
     settings: Settings
@@ -99,6 +106,7 @@ class Configuration:
     mapping: Mapping = field(default_factory=lambda: Mapping([]))
     coap_rules: CoapRules = field(default_factory=CoapRules)
     faults: Sequence[str] = ()
+    shapes: ShapeSources | None = None
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
@@ -113,6 +121,11 @@ class Configuration:
         try:
             settings = read_settings(config)
             unread = check_protection(settings, folder, data or folder / settings.gateway.data)
+        except ConfigurationError as error:
+            refused.append(str(error))
+        shapes = None
+        try:
+            shapes = shape_sources(settings.shacl, folder)
         except ConfigurationError as error:
             refused.append(str(error))
         rules = FileRules(Mapping([]), CoapRules(), ())
@@ -133,7 +146,7 @@ class Configuration:
         if refused:
             raise RefusedConfigurationError(refused, faults)
         data = data or folder / settings.gateway.data
-        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.coap, faults)
+        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.coap, faults, shapes)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""
@@ -205,7 +218,7 @@ async def run_gateway(
         gates = protection.open(service.sockets())
         async with (
             background(runner.run(), stop),
-            _served(runner, configuration, gates),
+            _served(runner, configuration, gates, stop),
         ):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
@@ -249,7 +262,9 @@ def _recovered_once(
     service.status("starting, reading the newest snapshot")
     try:
         protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
-        runner = Runner(settings, clock, log, configuration.applications, protection.access_of, doubt)
+        runner = Runner(
+            settings, clock, log, configuration.applications, protection.access_of, doubt, configuration.shapes
+        )
     except BaseException:
         log.close()
         raise
@@ -264,11 +279,25 @@ def _recovered_once(
 
 
 @asynccontextmanager
-async def _served(runner: Runner, configuration: Configuration, gates: Gates) -> AsyncIterator[None]:
-    """Serves both gates until left."""
+async def _served(
+    runner: Runner, configuration: Configuration, gates: Gates, stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Serves both gates and the doors until left."""
     settings = configuration.settings
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
+    unsent = Unsent(settings.websocket.unsent_bytes_max)
+    around = Surroundings(
+        runner,
+        settings,
+        configuration.folder,
+        configuration.data,
+        configuration.applications,
+        gates.gatekeeper,
+        unsent,
+        gates.addresses.page,
+    )
+    opened = doors(around)
     async with (
         websocket_gate(
             runner,
@@ -277,25 +306,35 @@ async def _served(runner: Runner, configuration: Configuration, gates: Gates) ->
             gates.gatekeeper,
             gates.browsers,
             settings.security,
+            unsent,
             gates.prefix,
         ),
         http_gate(
             runner,
             settings.http,
-            _about(settings, gates.addresses.subscribe),
+            _about(settings, gates.addresses.subscribe, opened),
             gates.http,
             gates.gatekeeper,
             gates.browsers,
             subscribe_at=gates.addresses.subscribe,
-            places=[*gates.places, mapping.place, messages.place],
+            places=[
+                *gates.places,
+                mapping.place,
+                messages.place,
+                *(place for door in opened for place in door.places()),
+            ],
             prefix=gates.prefix,
             base_iri=settings.gateway.base_iri,
+            headers=door_headers(settings),
         ),
+        AsyncExitStack() as stack,
     ):
+        for door in opened:
+            await stack.enter_async_context(background(door.run(), stop))
         yield
 
 
-def _about(settings: Settings, subscribe_at: str) -> str:
+def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str:
     """The answer of `GET /`."""
     http = settings.http
     rows = [
@@ -316,6 +355,7 @@ def _about(settings: Settings, subscribe_at: str) -> str:
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]
+    rows += [row for door in opened for row in door.about()]
     below = resources_path(settings.gateway.base_iri)
     if below is not None:
         rows.append((f"{below}...", f"what the dataset says about {settings.gateway.base_iri}..."))

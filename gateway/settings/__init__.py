@@ -1,8 +1,8 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
-security: the table ``[security]``; ``[mqtt]``, ``[coap]`` and ``[sync]`` belong to their packages; the other tables
-are here. An unknown key or a bad value stops the start; the error names file, line and key (refusals). No store is
-loaded, so that the adapters' processes read the same model.
+security, inference, shacl: the tables of these names; deliveries: ``[webhooks]`` and ``[ldn]``; ``[mqtt]``, ``[coap]``
+and ``[sync]`` belong to their packages; the other tables are here. An unknown key or a bad value stops the start; the
+error names file, line and key (refusals). No store is loaded, so that the adapters' processes read the same model.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
+from lamplighter.gateway.settings.deliveries import LdnSettings, WebhookSettings
+from lamplighter.gateway.settings.inference import InferenceSettings, graph_terms
 from lamplighter.gateway.settings.refusals import located, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
+from lamplighter.gateway.settings.shacl import ShaclSettings, check_shacl
 
 Durability = Literal["fsync", "interval", "off"]
 """fsync: updates are acknowledged when they are on the disk, and a power cut loses none of them. interval: acknowledged
@@ -42,8 +45,9 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class GatewaySettings(GatewayKeys, frozen=True, forbid_unknown_fields=True):
-    """``[gateway]``. base_iri: the beginning of the IRIs of this gateway's sensors and features; queue_max: requests
-    that wait before new ones get 429; log_level: of all three processes, unless ``--verbose`` asks for more."""
+    """``[gateway]``. base_iri: the beginning of the IRIs of this gateway's sensors and features; queue_max: normal
+    and bulk requests that wait before new ones get 429; log_level: of all three processes, unless ``--verbose`` asks
+    for more."""
 
     base_iri: str = "http://lamplighter.local/"
     queue_max: Positive = 1000
@@ -182,6 +186,53 @@ class QuotaSettings(_Table, frozen=True):
     retained_bytes_max: Positive = 4 * 1024 * 1024
 
 
+class McpSettings(_Table, frozen=True):
+    """``[mcp]``: the queries of applications as tools of the Model Context Protocol, at ``/mcp`` of the HTTP gate.
+
+    updates: whether their updates are tools too; sparql: whether there is a tool for queries of any text; rows_max:
+    rows or triples of one answer.
+    """
+
+    enabled: bool = False
+    updates: bool = False
+    sparql: bool = False
+    rows_max: Positive = 100
+
+
+class SensorThingsSettings(_Table, frozen=True):
+    """``[sensorthings]``: the OGC SensorThings API 1.1.
+
+    path: of its service root; mqtt: new Observations are published at the broker of ``[mqtt]``, below the same path,
+    whatever graphs they are in; mqtt_select: lists of properties that are also published as ``...?$select=LIST``.
+    """
+
+    enabled: bool = False
+    path: UrlPath = "/v1.1"
+    mqtt: bool = False
+    mqtt_select: tuple[str, ...] = ()
+
+
+class ChangesSettings(_Table, frozen=True):
+    """``[changes]``: the change feed. enabled: whether it is served; any client can then have the gateway copy all that
+    it may read."""
+
+    enabled: bool = False
+
+
+class WotSettings(_Table, frozen=True):
+    """``[wot]``: the door for the Web of Things (`gateway.gates.wot`)."""
+
+    enabled: bool = False
+
+
+class NgsiLdSettings(_Table, frozen=True):
+    """``[ngsild]``: entities by NGSI-LD. contexts: URL of a JSON-LD context -> the file that has it, beside the file of
+    the settings."""
+
+    enabled: bool = False
+    contexts: dict[str, str] = {}
+
+
 class Settings(_Table, frozen=True):
     """The whole file. ``folder`` is where it stands: `mapping/` and `apps/` are beside it."""
 
@@ -195,10 +246,19 @@ class Settings(_Table, frozen=True):
     resume: ResumeSettings = ResumeSettings()
     delayed: DelayedSettings = DelayedSettings()
     quotas: QuotaSettings = QuotaSettings()
+    webhooks: WebhookSettings = WebhookSettings()
+    ldn: LdnSettings = LdnSettings()
+    inference: InferenceSettings = InferenceSettings()
+    shacl: ShaclSettings = ShaclSettings()
+    mcp: McpSettings = McpSettings()
+    changes: ChangesSettings = ChangesSettings()
     security: SecuritySettings = SecuritySettings()
     mqtt: MqttSettings = MqttSettings()
     coap: CoapSettings = CoapSettings()
+    wot: WotSettings = WotSettings()
     sync: SyncSettings = SyncSettings()
+    sensorthings: SensorThingsSettings = SensorThingsSettings()
+    ngsild: NgsiLdSettings = NgsiLdSettings()
 
 
 def read_settings(path: Path | None, tables: Collection[str] | None = None) -> Settings:
@@ -226,6 +286,16 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
         _check_base_iri(settings.gateway.base_iri)
     except ValueError as error:
         raise ConfigurationError(f"{located(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}") from error
+    for key in ("graphs", "ontologies"):
+        try:
+            graph_terms(getattr(settings.inference, key))
+        except ValueError as error:
+            raise ConfigurationError(f"{located(path, text, 'inference', key)}: inference.{key}: {error}") from error
+    try:
+        check_shacl(settings.shacl)
+    except ValueError as error:
+        key, problem = error.args
+        raise ConfigurationError(f"{located(path, text, 'shacl', key)}: shacl.{key}: {problem}") from error
     return settings
 
 

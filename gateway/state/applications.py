@@ -8,10 +8,11 @@ an application are records too; it does not react to earlier commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lamplighter.engine.change_log import Cause, Missed, Record
 from lamplighter.engine.client.profile import Loader
@@ -36,6 +37,8 @@ _NEAR_CHARACTERS = 30
 
 REACTIONS_MAX = 1000
 """Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped."""
+SAMPLE_IRI = iri("urn:x:y")
+"""Stands for every IRI that a caller gives, where a text is only looked at."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,19 @@ class Application:
     def began(self) -> Cause:
         """The cause of the record with which this version begins."""
         return Cause(KIND, f"{self.name}@{self.digest}")
+
+    def query_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
+        """The text of a query as `Jsap.query_text`, with the graphs of the profile. A text that names graphs itself
+        keeps them. Raises JsapError, ForcedBindingError."""
+        graphs = self.profile.graphs_of(self.profile.query(name))
+        text = self.profile.query_text(name, row, values)
+        return with_dataset(text, list(map(iri, graphs.default)), list(map(iri, graphs.named)))
+
+    def update_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
+        """The text of an update, in the same way."""
+        graphs = self.profile.graphs_of(self.profile.update(name))
+        text = self.profile.update_text(name, row, values)
+        return with_dataset(text, list(map(iri, graphs.using)), list(map(iri, graphs.using_named)))
 
 
 @dataclass(frozen=True)
@@ -73,11 +89,7 @@ class Trigger:
         name = aggregator.added if self.member == "added" else aggregator.removed
         assert name is not None
         update = profile.updates[name]
-        graphs = profile.graphs_of(update)
-        using, using_named = list(map(iri, graphs.using)), list(map(iri, graphs.using_named))
-        texts = [
-            with_dataset(profile.update_text(name, binding), using, using_named) for binding in self.rows.bindings()
-        ]
+        texts = [self.application.update_text(name, binding) for binding in self.rows.bindings()]
         return Reaction(";\n".join(texts), update.delay, update.at, update.missed)
 
 
@@ -164,14 +176,14 @@ def _sparql_faults(application: Application) -> Iterator[str]:
     followed = {profile.aggregators[name].query: text for name, text in aggregator_queries(application)}
     yield from _default_faults(profile)
     for name in profile.queries:
-        text = followed.get(name) or profile.query_text(name, _samples(profile.queries[name]))
+        text = followed.get(name) or profile.query_text(name, samples(profile.queries[name]))
         try:
             outline = subscribable(text) if name in followed else parse_query(text)
             columns[name] = outline.columns
         except RequestError as error:
             yield f"queries.{name}.sparql: {near(error, text, profile.declarations)}"
     for name in profile.updates:
-        text = profile.update_text(name, _samples(profile.updates[name]))
+        text = profile.update_text(name, samples(profile.updates[name]))
         try:
             parse_update(text)
         except RequestError as error:
@@ -199,9 +211,9 @@ def _default_faults(profile: Jsap) -> Iterator[str]:
                         yield f"{member}.{name}.forcedBindings.{variable}.value: {error}"
 
 
-def _samples(entry: Query | Update) -> dict[str, Term | None]:
-    """Some term for each forced binding."""
-    terms = {"literal": literal(""), "uri": iri("urn:x:y"), "bnode": iri("urn:x:y")}
+def samples(entry: Query | Update) -> dict[str, Term | None]:
+    """Some term for each forced binding: an empty text, or `SAMPLE_IRI`."""
+    terms = {"literal": literal(""), "uri": SAMPLE_IRI, "bnode": SAMPLE_IRI}
     return {name: terms[declared.type] for name, declared in entry.forced_bindings.items()}
 
 
@@ -221,9 +233,7 @@ def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
     The graphs that the profile names are in the text, as in the updates, so that the change log has them.
     """
     for name, aggregator in application.profile.aggregators.items():
-        graphs = application.profile.graphs_of(application.profile.query(aggregator.query))
-        text = application.profile.query_text(aggregator.query, {})
-        yield name, with_dataset(text, list(map(iri, graphs.default)), list(map(iri, graphs.named)))
+        yield name, application.query_text(aggregator.query, {})
 
 
 def triggers(application: Application, aggregator: str, sequence: int, added: Bag, removed: Bag) -> Iterator[Trigger]:

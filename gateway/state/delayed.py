@@ -17,7 +17,7 @@ import asyncio
 import heapq
 import re
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
@@ -535,8 +535,29 @@ class Executor(Protocol):
         ...
 
 
+class Boundaries(Protocol):
+    """What a scheduler knows of comparisons with the clock in subscriptions."""
+
+    @property
+    def next_due(self) -> datetime | None:
+        """The next instant at which one changes, None while it is not known."""
+        ...
+
+    @property
+    def set_back(self) -> bool:
+        """Whether the clock was set back behind what has changed."""
+        ...
+
+    async def fire(self) -> None:
+        """Commits what is due. Returns when that is durable."""
+        ...
+
+
 class Scheduler:
-    """APScheduler over the pending delayed updates: one job, which is due when the next of them is."""
+    """APScheduler over the pending delayed updates, and the boundaries of comparisons with the clock.
+
+    It has one job for each of the two, which is due when the next of them is.
+    """
 
     def __init__(self, updates: DelayedUpdates, clock: Clock) -> None:
         self._clock = clock
@@ -545,16 +566,19 @@ class Scheduler:
         self._claimed: set[str] = set()
         self._boottime = _BootTime(clock)
         self._scheduler = AsyncIOScheduler(timezone=self._boottime)
+        self._boundaries: Boundaries | None = None
         self._armed_us: int | None = None  # the boot time for which the job is set
+        self._boundary_us: int | None = None  # the same for the job of boundaries
         self._firing: asyncio.TaskGroup | None = None
 
-    async def run(self, executor: Executor) -> None:
+    async def run(self, executor: Executor, boundaries: Boundaries | None = None) -> None:
         """Runs until cancelled; looks once a second whether the wall clock was stepped, or something is late."""
-        self._executor = executor
+        self._executor, self._boundaries = executor, boundaries
         async with asyncio.TaskGroup() as self._firing:
             self._scheduler.start()
             try:
                 self.rearm()
+                self.rearm_boundary()
                 before = self._wall_minus_boottime()
                 while True:
                     await asyncio.sleep(_LOOK_S)
@@ -565,6 +589,9 @@ class Scheduler:
                     before = now
                     # The loop's timers stop while the machine is suspended, and `at` follows the wall clock.
                     self.rearm()
+                    self.rearm_boundary()
+                    if boundaries is not None and boundaries.set_back:
+                        await self._begin_boundary()
                     if self._updates.news() is not None:
                         try:
                             await executor.note()
@@ -589,21 +616,43 @@ class Scheduler:
         A job that runs too early does no harm: it checks, and is set again.
         """
         wait = None if self._busy else self._updates.next_in(self._claimed)
-        if wait is None:
-            return
+        if wait is not None:
+            self._armed_us = self._armed(wait, self._armed_us, self._begin_due, "next due")
+
+    def rearm_boundary(self) -> None:
+        """The same for the next boundary. Called after each group of steps, so it is cheap if nothing is sooner."""
+        due = None if self._boundaries is None else self._boundaries.next_due
+        if due is not None:
+            wait = due - self._clock.wall()
+            self._boundary_us = self._armed(wait, self._boundary_us, self._begin_boundary, "next boundary")
+
+    def _armed(self, wait: timedelta, armed_us: int | None, begin: Callable[[], Awaitable[None]], job: str) -> int:
+        """Sets a job unless it is set for an earlier time; the boot time for which it is set then."""
         # Up to the next millisecond: for the last microseconds the loop would only spin.
         wait_us = -(-min(wait, _LOOK_AGAIN) // _MILLISECOND) * 1000 if wait > timedelta(0) else 0
         due_us = self._clock.boottime_us() + wait_us
-        if self._armed_us is None or due_us < self._armed_us or wait_us == 0:
-            self._armed_us = due_us
-            self._scheduler.add_job(
-                self._begin_due,
-                DateTrigger(self._boottime.at(due_us), self._boottime),
-                id="next due",
-                replace_existing=True,
-                misfire_grace_time=None,
-                max_instances=_BEGIN_AT_ONCE_MAX,
-            )
+        if armed_us is not None and due_us >= armed_us and wait_us:
+            return armed_us
+        self._scheduler.add_job(
+            begin,
+            DateTrigger(self._boottime.at(due_us), self._boottime),
+            id=job,
+            replace_existing=True,
+            misfire_grace_time=None,
+            max_instances=_BEGIN_AT_ONCE_MAX,
+        )
+        return due_us
+
+    async def _begin_boundary(self) -> None:
+        """Commits the boundaries that are due. A job of APScheduler."""
+        assert self._boundaries is not None
+        self._boundary_us = None
+        try:
+            await self._boundaries.fire()
+        except GatewayError as error:
+            logger.debug("instant not committed", reason=error)  # tried again in a second
+            return
+        self.rearm_boundary()
 
     async def _begin_due(self) -> None:
         """Starts each delayed update that is due, claimed until it has ended. A job of APScheduler."""

@@ -15,6 +15,7 @@ from lamplighter.engine.change_log import Count, Record
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.state.applications import Register
 from lamplighter.gateway.state.delayed import DelayedState, DelayedUpdates
+from lamplighter.gateway.state.instant import Instant
 from lamplighter.gateway.state.request_ids import RequestIds
 from lamplighter.gateway.state.resumption import Retained
 
@@ -22,13 +23,15 @@ from lamplighter.gateway.state.resumption import Retained
 class Known(msgspec.Struct, frozen=True):
     """What a snapshot has besides the dataset.
 
-    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest.
+    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest; instant: of
+    comparisons with the clock.
     """
 
     delayed: DelayedState = DelayedState()
     requests: list[tuple[str, Count, str | None, str]] = []
     applications: dict[str, str] = {}
     resumable: list[Retained] = []
+    instant: str = ""
 
 
 def known(head: Record) -> Known:
@@ -62,6 +65,7 @@ class Knowledge:
         self.delayed = DelayedUpdates(clock)
         self.register = Register()
         self.request_ids = RequestIds()
+        self.instant = Instant()
         self._subscriptions = subscriptions
 
     def follow(self, record: Record) -> None:
@@ -69,6 +73,7 @@ class Knowledge:
         self.delayed.follow(record)
         self.register.follow(record)
         self.request_ids.follow(record)
+        self.instant.follow(record)
         self._subscriptions.follow(record)
 
     def restore(self, head: Record) -> None:
@@ -77,10 +82,15 @@ class Knowledge:
         self.delayed.restore(state.delayed)
         self.request_ids.restore(state.requests)
         self.register.restore(state.applications)
+        self.instant.restore(state.instant)
         self._subscriptions.restore(state.resumable, head.boot)
 
     def state(self) -> Known:
         """The state, for a snapshot."""
         return Known(
-            self.delayed.state(), self.request_ids.state(), self.register.digests(), self._subscriptions.state()
+            self.delayed.state(),
+            self.request_ids.state(),
+            self.register.digests(),
+            self._subscriptions.state(),
+            self.instant.text,
         )

@@ -82,9 +82,10 @@ class Held:
         if caller.registered:
             self.by(("client", caller.name))
 
-    def by_origin(self, connected: PeerSocket, address: str, *, plain: bool) -> None:
-        """Counts it for its origin. plain: without TLS, and so without authentication. Raises LimitExceededError."""
-        if connected.family == AF_UNIX:
+    def by_origin(self, connected: PeerSocket | None, address: str, *, plain: bool) -> None:
+        """Counts it for its origin. connected: None if it is closed already; plain: without TLS, and so without
+        authentication. Raises LimitExceededError."""
+        if connected is not None and connected.family == AF_UNIX:
             process = peer(connected)
             if process is not None and process.user not in (0, os.geteuid()):
                 self.by(("user", process.user))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from lamplighter.engine.change_log import Record
+from lamplighter.engine.protocol import Results
 
 REQUEST_IDS_MAX = 50_000
 """Request ids that are remembered; for a new one, the client with the most of them loses its oldest."""
@@ -21,10 +22,14 @@ RequestKey = tuple[str, str]
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """An update that is durable: its sequence, and its id if it is delayed."""
+    """An update that is durable: its sequence, and its id if it is delayed.
+
+    delta: for the first answer, if it was asked for and is not too large.
+    """
 
     sequence: int
     delayed: str | None = None
+    delta: Results | None = None
 
 
 class RequestIds:

@@ -12,7 +12,7 @@ not have the attached clients: after a start of the gateway none is attached.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import zip_longest
 from typing import Generic, NamedTuple, TypeVar
@@ -22,11 +22,9 @@ import msgspec
 
 from lamplighter.engine.access import Graphs
 from lamplighter.engine.change_log import Followed
-from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, UnsupportedRequestError
-from lamplighter.engine.protocol import Results, commit_member, members_message
-from lamplighter.engine.sparql.clock_function import calls
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
+from lamplighter.engine.protocol import Results
 from lamplighter.engine.sparql.lexer import tokens
-from lamplighter.engine.sparql.requests import declarations_and_body
 from lamplighter.gateway.settings import QuotaSettings, ResumeSettings
 from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.gateway.state.quotas import Quotas, Usage
@@ -43,18 +41,32 @@ _ATTACHED_WEIGHT = 8
 SPUID = "sepa://subscription/"
 _SHOWN = len(SPUID) + 8
 _BY_ORDER = ("LIMIT", "OFFSET", "SAMPLE", "GROUP_CONCAT", "SUM", "AVG", "MIN", "MAX")
-"""Keywords whose result may depend on the order of solutions, which differs between processes."""
+"""Keywords whose result may depend on the order of solutions. The store's order differs between processes; plans have
+none."""
+BY_ORDER = (
+    "the gateway was restarted, and the result may depend on the order in which the store finds the solutions, which "
+    "is another one now: LIMIT without ORDER BY, SAMPLE, or another query with LIMIT, OFFSET, SUM, AVG, MIN, MAX or "
+    "GROUP_CONCAT that is re-evaluated"
+)
+_DISTRUSTED = (
+    "the gateway was restarted, and its change log may lack notifications that were delivered: a part of the log was "
+    "lost, or the power failed while gateway.durability was not fsync"
+)
+_LOST_MAX = 1_000
+"""Subscriptions that a start could not continue, whose clients are told why; the oldest are forgotten."""
 
 
 class Retained(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resumable subscription in a snapshot. sequence: of its last notification; notifications: the newest ones, the
     last of them with that sequence, each as the text of its members `addedResults` and `removedResults`; commits: of
-    the same, epoch and sequence of the records that caused them."""
+    the same, epoch and sequence of the records that caused them. lost: why a delivery has to begin anew, if it has
+    to."""
 
     followed: Followed
     sequence: int
     notifications: tuple[str, ...] = ()
     commits: tuple[Place | None, ...] = ()
+    lost: str = ""
 
 
 class Delivered(NamedTuple, Generic[Sink]):
@@ -65,14 +77,20 @@ class Delivered(NamedTuple, Generic[Sink]):
     sink: Sink | None
 
 
-class Attached(NamedTuple, Generic[Sink]):
-    """A client resumes. sequence: the newest notification; missed: those that it missed up to that one, as messages
-    that are built on request; named: the same, with their commits; bytes: their memory; displaced: the client that was
-    attached before."""
+class Missed(NamedTuple):
+    """A notification that a client missed. members: the text of its results; commit: of the record that caused it."""
 
     sequence: int
-    missed: Iterator[bytes]
-    named: Iterator[bytes]
+    members: bytes
+    commit: Place | None
+
+
+class Attached(NamedTuple, Generic[Sink]):
+    """A client resumes. sequence: the newest notification; missed: those that it missed up to that one; bytes: their
+    memory; displaced: the client that was attached before."""
+
+    sequence: int
+    missed: Sequence[Missed]
     bytes: int
     displaced: Sink | None
 
@@ -108,6 +126,11 @@ class _Kept(Generic[Sink]):
         self.told = 0
 
     @property
+    def is_told_at_once(self) -> bool:
+        """Whether a client is attached. The receiver of a delivery may be away nevertheless."""
+        return self.sink is not None and self.followed.delivery is None
+
+    @property
     def forgotten(self) -> int:
         """The newest notification that is no longer retained."""
         return self.sequence - len(self.retained)
@@ -125,6 +148,10 @@ class ResumableSubscriptions(Generic[Sink]):
         self._kept: dict[str, _Kept[Sink]] = {}
         self._by_handle: dict[str, _Kept[Sink]] = {}
         self._bytes = 0
+        self._lost: dict[str, tuple[str | None, str]] = {}
+        # By the id of the delivery: those that a start could not continue, and why. They stay, since nobody else than
+        # the gateway begins them anew.
+        self._interrupted: dict[str, tuple[Followed, str]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -157,6 +184,8 @@ class ResumableSubscriptions(Generic[Sink]):
         """A subscription begins. handle: the spuid that the engine knows it by; sink: none during a replay."""
         kept = _Kept(followed, handle, sink)
         self._kept[followed.spuid] = self._by_handle[handle] = kept
+        if followed.delivery is not None:
+            self._interrupted.pop(followed.delivery.id, None)
         if followed.identity is not None:
             self.usage.add(followed.identity)
 
@@ -173,6 +202,10 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def end(self, spuid: str) -> str | None:
         """A subscription ends: its handle, None if there is none of that spuid."""
+        for name, (followed, _) in self._interrupted.items():
+            if followed.spuid == spuid:
+                del self._interrupted[name]
+                break
         kept = self._kept.pop(spuid, None)
         if kept is None:
             return None
@@ -182,13 +215,68 @@ class ResumableSubscriptions(Generic[Sink]):
         self._count(kept, -kept.bytes)
         return kept.handle
 
+    def restate(self, followed: Followed) -> None:
+        """What the log has of a subscription changes."""
+        self._kept[followed.spuid].followed = followed
+
+    def lose(self, followed: Followed, reason: str) -> None:
+        """Remembers why a start does not continue a subscription."""
+        if followed.delivery is not None:
+            self._interrupted[followed.delivery.id] = followed, reason
+        self._lost[followed.spuid] = followed.identity, reason
+        if len(self._lost) > _LOST_MAX:
+            del self._lost[next(iter(self._lost))]
+
+    def of_plans(self) -> list[tuple[Followed, str]]:
+        """Those that outlive the process only as long as a plan follows them, and their handles."""
+        return [(kept.followed, kept.handle) for kept in self._kept.values() if kept.followed.planned]
+
     def end_all(self) -> list[tuple[str, str]]:
         """All end: their spuids and handles.
 
         For starts after which clients may have seen notifications that the log does not have: the machine was restarted
         without fsync before each notification, or part of the log was lost. The clients receive a reset.
         """
-        return [(spuid, self.end(spuid) or "") for spuid in list(self._kept)]
+        delivered = [kept.followed for kept in self._kept.values() if kept.followed.delivery is not None]
+        ended = [(spuid, self.end(spuid) or "") for spuid in list(self._kept)]
+        for followed in delivered:
+            self.lose(followed, _DISTRUSTED)
+        return ended
+
+    # --- deliveries ---
+
+    def deliveries(self, kind: str) -> list[Followed]:
+        """Those that the gateway delivers itself, also those that a start could not continue."""
+        found = [*(kept.followed for kept in self._kept.values()), *(one for one, _ in self._interrupted.values())]
+        return [one for one in found if one.delivery is not None and one.delivery.kind == kind]
+
+    def of_delivery(self, name: str) -> Followed | None:
+        """The subscription of the delivery with that id."""
+        found = (kept.followed for kept in self._kept.values())
+        kept = next((one for one in found if one.delivery is not None and one.delivery.id == name), None)
+        return kept or self._interrupted.get(name, (None,))[0]
+
+    def replaced_by(self, followed: Followed) -> list[str]:
+        """The spuids of other subscriptions with the same delivery, which end when this one begins."""
+        return [
+            spuid
+            for spuid, kept in self._kept.items()
+            if spuid != followed.spuid
+            and followed.delivery is not None
+            and kept.followed.delivery is not None
+            and kept.followed.delivery.id == followed.delivery.id
+        ]
+
+    def renews(self, followed: Followed) -> bool:
+        """Whether a record says of a subscription that goes on that its lease is another one."""
+        kept = self._kept.get(followed.spuid)
+        return kept is not None and followed.delivery is not None and kept.followed.planned == followed.planned
+
+    def acknowledge(self, spuid: str, sequence: int) -> None:
+        """The receiver has the notifications up to that one: they are no longer retained."""
+        kept = self._kept.get(spuid)
+        while kept is not None and kept.retained and kept.forgotten < sequence:
+            self._forget(kept)
 
     # --- attached clients ---
 
@@ -204,20 +292,20 @@ class ResumableSubscriptions(Generic[Sink]):
         while found.forgotten < sequence:
             self._forget(found)
         displaced, found.sink, found.away_since_us = found.sink, sink, None
-        notes = list(enumerate(found.retained, sequence + 1))
-        spuid = asked.spuid
-        missed = (members_message(spuid, number, note.members) for number, note in notes)
-        named = (
-            members_message(spuid, number, note.members, more=commit_member(note.commit)) for number, note in notes
-        )
-        return Attached(found.sequence, missed, named, found.bytes, displaced)
+        missed = [Missed(number, note.members, note.commit) for number, note in enumerate(found.retained, sequence + 1)]
+        return Attached(found.sequence, missed, found.bytes, displaced)
 
     def resumable(self, asked: Followed, sequence: int) -> _Kept[Sink] | Reset:
         """The result that `attach` would have, without a change."""
         kept = self._kept.get(asked.spuid)
+        lost = self._lost.get(asked.spuid)
+        if kept is None and lost is not None and lost[0] == asked.identity:
+            return Reset(lost[1])
         if kept is None or kept.followed.identity != asked.identity:
             return Reset("no subscription of this client has that spuid; it may have ended, or been away for too long")
         mine = kept.followed
+        if (mine.delivery is None) != (asked.delivery is None):
+            return Reset("the gateway itself delivers the notifications of that spuid")
         if (mine.sparql, mine.default_graphs, mine.named_graphs) != (
             asked.sparql,
             asked.default_graphs,
@@ -239,7 +327,9 @@ class ResumableSubscriptions(Generic[Sink]):
     def may_end(self, spuid: str, sink: Sink, identity: str | None) -> bool:
         """Whether its client may end it: on the attached connection, or on any while none is attached."""
         kept = self._kept.get(spuid)
-        return kept is not None and kept.followed.identity == identity and kept.sink in (sink, None)
+        if kept is None or kept.followed.delivery is not None:
+            return False
+        return kept.followed.identity == identity and kept.sink in (sink, None)
 
     def sink(self, spuid: str) -> Sink | None:
         kept = self._kept.get(spuid)
@@ -277,14 +367,10 @@ class ResumableSubscriptions(Generic[Sink]):
     def _leave(self, kept: _Kept[Sink], now_us: int) -> None:
         kept.sink, kept.away_since_us, kept.told = None, now_us, kept.sequence
 
-    def expired(self, now_us: int) -> list[str]:
-        """Those that have to end: their clients were away for too long, or could not resume any more."""
-        return [
-            spuid
-            for spuid, kept in self._kept.items()
-            if kept.away_since_us is not None
-            and (now_us - kept.away_since_us >= kept.followed.keep_us or kept.forgotten > kept.told)
-        ]
+    def expired(self, now_us: int, wall: str = "") -> list[str]:
+        """Those that have to end: their clients were away for too long, or could not resume any more; of deliveries
+        those whose lease has ended. wall: the time as in a lease; empty while it is not trusted, then none ends."""
+        return [spuid for spuid, kept in self._kept.items() if _has_expired(kept, now_us, wall)]
 
     # --- retained notifications ---
 
@@ -300,7 +386,7 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def _halve_largest(self, those: Iterable[_Kept[Sink]]) -> None:
         """Drops half of the largest at once, so that it is not searched each time."""
-        largest = max(those, key=lambda other: other.bytes * (1 if other.sink is None else _ATTACHED_WEIGHT))
+        largest = max(those, key=lambda other: other.bytes * (_ATTACHED_WEIGHT if other.is_told_at_once else 1))
         half = largest.bytes // 2
         while largest.bytes > half:
             self._forget(largest)
@@ -327,7 +413,8 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def state(self) -> list[Retained]:
         """The content of a snapshot."""
-        return [
+        lost = [Retained(followed, 0, lost=reason) for followed, reason in self._interrupted.values()]
+        return lost + [
             Retained(
                 kept.followed,
                 kept.sequence,
@@ -348,28 +435,30 @@ class ResumableSubscriptions(Generic[Sink]):
             self._grow(kept, len(members) + _ENTRY_BYTES)
 
 
+def _has_expired(kept: _Kept[Sink], now_us: int, wall: str) -> bool:
+    if kept.followed.delivery is not None:
+        return bool(wall and kept.followed.delivery.until) and kept.followed.delivery.until <= wall
+    away = kept.away_since_us
+    return away is not None and (now_us - away >= kept.followed.keep_us or kept.forgotten > kept.told)
+
+
 def seen(followed: Followed) -> Graphs:
     """The graphs that its client was permitted to see."""
     return Graphs(None if followed.visible is None else frozenset(followed.visible))
 
 
-def check_repeatable(sparql: str) -> None:
-    """Raises UnsupportedRequestError for a query whose notifications would not be the same after a replay."""
-    if any(calls(*declarations_and_body(sparql))):
-        raise UnsupportedRequestError(
-            "a subscription with the clock function cannot be resumed: its rows have the time at which they were "
-            "computed; let the update write the time and select that, or leave `resume` out"
-        )
+def depends_on_order(sparql: str) -> bool:
+    """Whether the store's result of a query may depend on the order of solutions. Keywords decide; False is certain."""
+    return any(token.is_word(*_BY_ORDER) for token in tokens(sparql))
 
 
-def outlives_process(sparql: str) -> bool:
-    """Whether another process of the gateway would compute the same result for the same dataset.
+def outlives_process(followed: Followed) -> bool:
+    """Whether another process of the gateway computes the same results for the same dataset.
 
-    Where not (LIMIT, and aggregates that may depend on the order of solutions), a subscription outlives only its
-    connection: a start of the gateway skips it, and its client receives a reset. Keywords decide, so some are skipped
-    without need.
+    Where not, a subscription outlives only its connection: a start of the gateway skips it, and its client receives a
+    reset.
     """
-    return not any(token.is_word(*_BY_ORDER) for token in tokens(sparql))
+    return followed.planned or not depends_on_order(followed.sparql)
 
 
 def shown(spuid: str) -> str:

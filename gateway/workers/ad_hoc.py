@@ -43,7 +43,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.sparql.requests import QueryOutline, parse_query
-from lamplighter.engine.store.quad_store import query_native
+from lamplighter.engine.store.quad_store import evaluating, query_native
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
@@ -65,6 +65,7 @@ GRAPH_FORMATS = {
     "application/ld+json": ox.RdfFormat.JSON_LD,
 }
 """Media types of CONSTRUCT and DESCRIBE answers."""
+_WITHOUT_TRIPLE_TERMS = (ox.RdfFormat.JSON_LD,)
 
 WHOLE_BYTES_MAX = 16 * 1024 * 1024
 """Bytes of a result that is received as a whole."""
@@ -185,6 +186,9 @@ class Reader:
         name = ox.DefaultGraph() if graph is None else native_name(graph)
 
         def answer(out: BinaryIO) -> None:
+            if GRAPH_FORMATS[media_type] in _WITHOUT_TRIPLE_TERMS:
+                for quad in store.quads_for_pattern(None, None, None, name):
+                    _check_written(quad)
             out.write(b"+")
             store.dump(out, GRAPH_FORMATS[media_type], from_graph=name)
 
@@ -464,7 +468,7 @@ class Answer:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > bytes_max:
-                    raise LimitExceededError(f"the answer has more than {bytes_max} bytes; narrow the request down")
+                    raise _too_long(bytes_max)
                 parts.append(chunk)
         return b"".join(parts)
 
@@ -538,6 +542,29 @@ class Answer:
         if not self._iterated:
             self._iterated = True
             os.close(self._child.source)
+
+
+class ReadyAnswer:
+    """An answer that needed no reader; used like an `Answer`. content: all its bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    async def whole(self, bytes_max: int = WHOLE_BYTES_MAX) -> bytes:
+        """As `Answer.whole`."""
+        if len(self.content) > bytes_max:
+            raise _too_long(bytes_max)
+        return self.content
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        yield self.content
+
+    def abandon(self) -> None:
+        """Has nothing to end."""
+
+
+def _too_long(bytes_max: int) -> LimitExceededError:
+    return LimitExceededError(f"the answer has more than {bytes_max} bytes; narrow the request down")
 
 
 def _error(members: bytes) -> GatewayError:
@@ -623,7 +650,10 @@ def write_answer(
     settings: QuerySettings,
     head: bytes = b"",
 ) -> None:
-    """Writes the answer of a query behind a ``+`` and a head. Raises RequestSyntaxError, LimitExceededError."""
+    """Writes the answer of a query behind a ``+`` and a head.
+
+    Raises RequestSyntaxError, LimitExceededError, StoreError, UnsupportedRequestError.
+    """
     parse_query(query.text)  # here, since the planner may take long
 
     def run() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
@@ -631,18 +661,44 @@ def write_answer(
 
     counted = run()
     if not isinstance(counted, ox.QueryBoolean):
+        checked = isinstance(counted, ox.QueryTriples) and GRAPH_FORMATS[media_type] in _WITHOUT_TRIPLE_TERMS
         # Counted before it is sent, so that an answer that is too long is an error, not a partial document.
-        for number, _ in enumerate(counted):
-            if number >= settings.rows_max:
-                raise LimitExceededError(
-                    f"the answer has more than query.rows_max = {settings.rows_max} rows; use LIMIT and OFFSET"
-                )
+        with evaluating():
+            for number, found in enumerate(counted):
+                if number >= settings.rows_max:
+                    raise LimitExceededError(
+                        f"the answer has more than query.rows_max = {settings.rows_max} rows; use LIMIT and OFFSET"
+                    )
+                if checked:
+                    _check_written(found)
     result = run()
     out.write(b"+" + head)
     if isinstance(result, ox.QueryTriples):
         result.serialize(out, format=GRAPH_FORMATS[media_type])
     else:
         result.serialize(out, format=SOLUTION_FORMATS[media_type])
+
+
+def _check_written(found: ox.Quad | ox.Triple) -> None:
+    """Raises UnsupportedRequestError for a triple that a format without triple terms does not have."""
+    if isinstance(found.object, ox.Triple):
+        raise UnsupportedRequestError(
+            "JSON-LD has no triple terms, and the answer has some; ask for text/turtle or application/n-triples"
+        )
+
+
+def serialised(result: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples, media_type: str) -> bytes:
+    """A short result, as `write_answer` writes it. Raises UnsupportedRequestError."""
+    if isinstance(result, ox.QueryTriples):
+        triples = list(result)
+        if GRAPH_FORMATS[media_type] in _WITHOUT_TRIPLE_TERMS:
+            for triple in triples:
+                _check_written(triple)
+        written = ox.serialize(triples, format=GRAPH_FORMATS[media_type])
+    else:
+        written = result.serialize(format=SOLUTION_FORMATS[media_type])
+    assert written is not None, "without an output file the bytes are returned"
+    return written
 
 
 def _address_space() -> int:

@@ -44,6 +44,10 @@ class HealthModel:
         self._known: dict[str, tuple[Component, int]] = {}  # with CLOCK_BOOTTIME of the change
         self._minute = self._logged = self._left_out = 0
 
+    def add(self, source: ComponentSource) -> None:
+        """Further components."""
+        self._sources.append(source)
+
     def components(self) -> list[Component]:
         """All components, worst first."""
         now_us, wall = self._clock.boottime_us(), self._clock.wall()

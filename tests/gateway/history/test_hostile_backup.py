@@ -162,7 +162,8 @@ def compared(runner: Runner, path: Path) -> str:
     return msgspec.json.decode(out.getvalue().splitlines()[-1], type=Part).error
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.faults
+@pytest.mark.parametrize("part", [0, 1])
 async def test_whatever_a_backup_says_it_is_taken_whole_or_not_at_all(tmp_path: Path, part: int) -> None:
     """One that is taken leaves a gateway that lists and executes its delayed updates, and starts again."""
     seed = Random().randrange(10**9)

@@ -334,6 +334,7 @@ class Interrupted:
 UNTOUCHED = ("_take", "_run", "_refuse", "failure", "_fail", "behind_its_log", "bare", "is_fault", "_try_to_settle")
 
 
+@pytest.mark.faults
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators that are closed
 async def test_an_update_that_raises_at_any_call_stands_or_does_not_as_it_was_answered(tmp_path: Path) -> None:
     """With an application that reacts to it, exactly once, also across the restarts that it makes necessary."""

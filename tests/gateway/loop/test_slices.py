@@ -19,7 +19,7 @@ from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, St
 from lamplighter.engine.matching import following
 from lamplighter.engine.matching import subscriptions as matching_subscriptions
 from lamplighter.engine.matching.spellings import Spellings
-from lamplighter.engine.protocol import Results
+from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import XSD, Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
@@ -443,7 +443,7 @@ async def test_forks_wait_until_the_dataset_is_steady(tmp_path: Path) -> None:
 
 async def test_a_group_ends_when_its_steps_have_taken_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for group_s, answered in ((-1.0, True), (1000.0, False)):
-        monkeypatch.setattr("lamplighter.gateway.loop.steps.GROUP_S", group_s)
+        monkeypatch.setattr("lamplighter.gateway.loop.steps.GROUP_S", (group_s,) * len(Priority))
         async with recovered_runner(tmp_path / str(group_s)) as runner:
             first = runner.submit(lambda: None)
             assert await runner.submit(first.done) is answered

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from lamplighter.engine.errors import GatewayError, QueueFullError, UnauthorizedError
+from lamplighter.engine.inference.sources import Sources
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.authorization import CODE_TRIES, CODES_PER_S, Authorization
 from lamplighter.gateway.security.permissions import Permissions
@@ -22,11 +23,14 @@ from tests.support.gateway_parts import FakeClock
 HERE = "192.0.2.1"
 
 
-def authorization(folder: Path, clock: FakeClock | None = None, **settings: object) -> Authorization:
+def authorization(
+    folder: Path, clock: FakeClock | None = None, sources: Sources | None = None, **settings: object
+) -> Authorization:
     clock = clock or FakeClock()
     table = msgspec.convert({"registration": "open", "grant_read": ["*"], **settings}, SecuritySettings)
     registry = ClientRegistry(folder, clock, Disk(), table.clients_max, table.code_life_s)
-    return Authorization(table, clock, registry, TokenIssuer(folder, clock, Disk(), table.token_life_s))
+    tokens = TokenIssuer(folder, clock, Disk(), table.token_life_s)
+    return Authorization(table, clock, registry, tokens, *([] if sources is None else [sources.readable]))
 
 
 async def registered(ours: Authorization, name: str = "lamp") -> str:
@@ -286,3 +290,17 @@ async def test_audit_lines_are_one_line_each_and_hold_no_secret(
         assert line.isascii() and line.isprintable()
         assert secret not in line and given not in line
         assert len(line) < 600
+
+
+async def test_a_client_may_read_inferred_graphs_with_their_sources(tmp_path: Path) -> None:
+    inferred = "<urn:lamplighter:inferred:default>"
+    for number, (granted, readable) in enumerate(
+        ((["default", "a:ontology"], True), (["default", inferred[1:-1]], False))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sources = Sources((None,), ("<a:ontology>",))
+        ours = authorization(folder, sources=sources, grant_read=granted, grant_subscribe=granted)
+        caller = ours.caller(f"Bearer {await token(ours)}", HERE)
+        assert (inferred in caller.access.read, inferred in caller.access.subscribe) == (readable, readable)
+        assert ours.access_of("lamp") == caller.access

@@ -68,6 +68,8 @@ def insert(graph: str, value: int) -> str:
 class Ear:
     """Who subscribes, and what it was told."""
 
+    kind = "ws"
+
     def __init__(self, connection: object | None = None) -> None:
         self.client = "test"
         self.identity: str | None = None

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -378,12 +379,12 @@ async def test_a_fire_whose_record_cannot_be_written_is_tried_again(
     really_append = LogWriter.append
     failed: list[Cause] = []
 
-    def append(log: LogWriter, entry: LogEntry, now: datetime | None = None) -> Record:
+    def append(log: LogWriter, entry: LogEntry, *clocks: Any) -> Record:
         cause = entry.cause
         if cause is not None and cause.kind == "timer" and len(failed) < failures:
             failed.append(cause)
             raise ChangeLogError("No space left on device", path=tmp_path, hint="free some space")
-        return really_append(log, entry, now)
+        return really_append(log, entry, *clocks)
 
     monkeypatch.setattr(LogWriter, "append", append)
 
@@ -636,11 +637,11 @@ async def test_a_missed_one_whose_record_cannot_be_written_is_skipped_later(
     really_append = LogWriter.append
     failed: list[str] = []
 
-    def append(log: LogWriter, entry: LogEntry, now: datetime | None = None) -> Record:
+    def append(log: LogWriter, entry: LogEntry, *clocks: Any) -> Record:
         if entry.type == "cancel" and len(failed) < 3:
             failed.append(entry.type)
             raise ChangeLogError("No space left on device", path=tmp_path, hint="free some space")
-        return really_append(log, entry, now)
+        return really_append(log, entry, *clocks)
 
     monkeypatch.setattr(LogWriter, "append", append)
 

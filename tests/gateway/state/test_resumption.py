@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from datetime import datetime
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamplighter.engine.change_log import Followed
-from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import (
     ChangeLogError,
     GatewayError,
     LimitExceededError,
     MalformedRequestError,
-    UnsupportedRequestError,
 )
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.settings import ResumeSettings, Settings
 from lamplighter.gateway.state.resumption import (
     Attached,
+    Missed,
     Reset,
     ResumableSubscriptions,
     Retained,
-    check_repeatable,
+    depends_on_order,
     outlives_process,
     shown,
 )
 from lamplighter.gateway.systemd import fields
 from tests.support.gateway_parts import FakeClock, idle, lines, put_lines, records, recovered_runner, segments, update
+from tests.support.recording_sink import RecordingSink
 
 MINUTE_US = 60_000_000
 ALL = "SELECT ?s { ?s <http://p> 1 }"
@@ -61,13 +60,12 @@ def change(number: int, length: int = 0) -> Results:
     return Results(Bag(("s",), [(row,)]), Bag(("s",)))
 
 
-def numbers(messages: Any) -> list[tuple[int, int]]:
+def numbers(missed: Iterable[Missed]) -> list[tuple[int, int]]:
     """Of each notification: its sequence, and which one `change` made it."""
     found = []
-    for message in messages:
-        body = msgspec.json.decode(message)["notification"]
-        [row] = body["addedResults"]["results"]["bindings"]
-        found.append((body["sequence"], int(row["s"]["value"].removeprefix("http://").rstrip("x"))))
+    for one in missed:
+        [row] = msgspec.json.decode(b"{%b}" % one.members)["addedResults"]["results"]["bindings"]
+        found.append((one.sequence, int(row["s"]["value"].removeprefix("http://").rstrip("x"))))
     return found
 
 
@@ -109,12 +107,11 @@ def test_what_was_missed_names_its_commits_if_asked_also_after_a_snapshot() -> N
     again.restore(found.state()[0], "handle")
     for kept in (found, again):
         back = attached(kept.attach(followed(), 1, Client()))
-        named = [msgspec.json.decode(message)["notification"].get("commit") for message in back.named]
-        assert named == [None, {"epoch": 2, "seq": 1}]
-        assert not any(b"commit" in message for message in back.missed)
+        assert [missed.commit for missed in back.missed] == [None, (2, 1)]
     earlier = resumables()
     earlier.restore(msgspec.structs.replace(found.state()[0], commits=()), "handle")
-    assert numbers(attached(earlier.attach(followed(), 2, Client())).named) == [(3, 3)]
+    [missed] = attached(earlier.attach(followed(), 2, Client())).missed
+    assert (missed.sequence, missed.commit) == (3, None)
 
 
 def test_whoever_has_everything_gets_nothing() -> None:
@@ -334,16 +331,6 @@ def test_all_can_be_ended_at_once() -> None:
 # --- queries ----------------------------------------------------------------------------------------
 
 
-def test_a_query_with_the_clock_function_cannot_be_resumed() -> None:
-    check_repeatable("SELECT ?clock { ?clock <http://example/#clock> () }")
-    for name, declared in (
-        ("<http://lamplighter.example/ns/gateway#clock>", ""),
-        ("g:clock", "PREFIX g: <http://lamplighter.example/ns/gateway#> "),
-    ):
-        with pytest.raises(UnsupportedRequestError, match="clock function"):
-            check_repeatable(f"{declared}SELECT ?s ({name}() AS ?since) {{ ?s ?p ?o }}")
-
-
 @pytest.mark.parametrize(
     ("text", "outlives"),
     [
@@ -358,8 +345,10 @@ def test_a_query_with_the_clock_function_cannot_be_resumed() -> None:
         ("SELECT ?p { ?s ?p ?o } GROUP BY ?p HAVING (MAX(?o) > 1)", False),
     ],
 )
-def test_what_depends_on_the_order_of_solutions_does_not_outlive_the_process(text: str, outlives: bool) -> None:
-    assert outlives_process(text) == outlives
+def test_what_depends_on_the_order_of_solutions_outlives_the_process_only_by_a_plan(text: str, outlives: bool) -> None:
+    assert depends_on_order(text) != outlives
+    assert outlives_process(followed(sparql=text)) == outlives
+    assert outlives_process(followed(sparql=text, planned=True))
 
 
 def test_others_see_only_the_beginning_of_a_spuid() -> None:
@@ -434,45 +423,14 @@ def test_a_client_is_told_each_notification_once_in_order_or_begins_anew(history
 # --- starts of the gateway --------------------------------------------------------------------------
 
 
-class RecordingSink:
-    """Somebody who resumes, and what he was told: of each notification its sequence, and what was added and removed."""
-
-    def __init__(self) -> None:
-        self.client = "test"
-        self.identity: str | None = None
-        self.since: datetime | None = None
-        self.connection = self
-        self.told: list[tuple[int, Bag, Bag]] = []
-        self.reset: str | None = None
-
-    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
-        assert keep == "PT10M"
-        self.reset = reset
-
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
-        for message in attached.missed:
-            body = msgspec.json.decode(message)["notification"]
-            self._hear(body["sequence"], body)
-
-    def notify(self, notification: Notification, results: Results) -> None:
-        self._hear(notification.sequence, msgspec.json.decode(b"{%b}" % results.members))
-
-    def _hear(self, sequence: int, body: dict[str, Any]) -> None:
-        self.told.append((sequence, Bag.from_json(body["addedResults"]), Bag.from_json(body["removedResults"])))
-
-    def ended(self, spuid: str, error: GatewayError) -> None:
-        raise AssertionError(error)
-
-    def taken_over(self, spuid: str, by: Sink) -> None:
-        raise AssertionError(spuid)
-
-
 TEXT = "SELECT ?s ?o { ?s <http://p> ?o }"
 
 
 async def begin(runner: Runner) -> tuple[str, RecordingSink]:
     sink = RecordingSink()
-    return await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M")), sink
+    spuid = await runner.subscribe(TEXT, sink, None, None, resume=Resume("PT10M"))
+    assert sink.keep == "PT10M"
+    return spuid, sink
 
 
 async def go_on(runner: Runner, spuid: str, sequence: int) -> RecordingSink:

@@ -29,7 +29,7 @@ CHAIN = "INSERT { ?s <http://q> 1 } WHERE { ?s <http://p> ?o . ?o <http://none>+
 PRODUCT = (
     "INSERT { ?s <http://q> ?o } WHERE { ?s <http://p> ?a . ?b <http://p> ?o . ?c <http://p> ?d . ?c <http://n>* ?e }"
 )
-PATHS = "SELECT ?a ?b { ?a <http://next>+ ?b }"
+PATHS = "SELECT ?a ?b { ?a (<http://next>/<http://next>?)+ ?b }"
 
 
 def triples(count: int) -> str:
@@ -244,6 +244,8 @@ async def test_a_text_that_waits_for_its_trial_is_parsed_once(
 
 class Ear:
     """A sink that remembers."""
+
+    kind = "ws"
 
     def __init__(self) -> None:
         self.client = "test"

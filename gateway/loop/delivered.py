@@ -1,0 +1,55 @@
+"""Subscriptions that the gateway delivers itself: their end and their lease, as steps of the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from lamplighter.engine.change_log import Cause, Followed, Receiver
+from lamplighter.engine.errors import UnknownSpuidError
+from lamplighter.gateway.log import entries
+from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.resuming import Resuming
+from lamplighter.gateway.loop.subscribers import Owed, Sink
+from lamplighter.gateway.monitoring.figures import Counters
+
+
+@dataclass(eq=False, repr=False)
+class DeliveredSubscriptions:
+    """By the id of the delivery. They begin as those of clients do (`Subscribers.begin`)."""
+
+    _journal: Journal
+    _resuming: Resuming[Sink]
+    _counters: Counters
+
+    def of_kind(self, kind: str) -> list[Followed]:
+        """As the log has them, also those that a start could not continue."""
+        return self._resuming.resumables.deliveries(kind)
+
+    def acknowledge(self, spuid: str, sequence: int) -> None:
+        """The receiver has the notifications up to that one, and a restart knows it."""
+        self._resuming.resumables.acknowledge(spuid, sequence)
+
+    def end(self, name: str, owed: Owed) -> None:
+        """Its sink is not told. Raises UnknownSpuidError, ChangeLogError; then it goes on."""
+        spuid = self._followed(name).spuid
+        owed.settle()
+        self._journal.append(entries.unsubscribe(spuid))
+        self._counters.unsubscribes += 1
+
+    def renew(self, delivery: Receiver, cause: Cause, owed: Owed) -> Followed:
+        """Records another lease. What the log has of the subscription now. Raises UnknownSpuidError, ChangeLogError."""
+        followed = msgspec.structs.replace(self._followed(delivery.id), delivery=delivery)
+        if followed.spuid not in self._resuming.resumables:
+            raise UnknownSpuidError("the subscription is about to begin anew; try again")
+        owed.settle()
+        with self._resuming.restates():
+            self._journal.append(entries.subscribe(followed, cause))
+        return followed
+
+    def _followed(self, name: str) -> Followed:
+        followed = self._resuming.resumables.of_delivery(name)
+        if followed is None:
+            raise UnknownSpuidError(f"there is no delivery with the id {name!r}")
+        return followed

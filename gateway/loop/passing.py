@@ -1,0 +1,87 @@
+"""Time goes by for subscriptions: a commit for each instant at which a comparison with the clock changes.
+
+::
+
+    Scheduler, one job for the next instant ─▶ `fire` ─┐
+    each step, before it runs ─────────────────────────┴─▶ `catch_up`: clock commits, each with its reactions
+
+What is due is committed before the step that comes then, so the log has updates and instants in their order. While the
+clock is not trusted, nothing is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lamplighter.engine.core import Engine
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.queue import Queue
+from lamplighter.gateway.loop.reactions import Reactions
+from lamplighter.gateway.state.delayed import STEP_US
+
+logger = EventLogger(__name__)
+
+LATE = timedelta(seconds=2)
+"""Instants that are later than that have one commit together: the gateway was off, or the clock was set."""
+AT_ONCE_MAX = 100
+"""Commits before a step. The others come behind it."""
+_STEP = timedelta(microseconds=STEP_US)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class PassingTime:
+    """Commits what is due."""
+
+    _engine: Engine
+    _commits: Commits
+    _reactions: Reactions
+    _queue: Queue
+    _clock: Clock
+
+    @property
+    def next_due(self) -> datetime | None:
+        """The next instant at which something changes, None while it is not known."""
+        return self._engine.due if self._clock.trusted() else None
+
+    @property
+    def due(self) -> bool:
+        """Whether something has changed that is not committed."""
+        due = self._engine.due
+        return due is not None and due <= self._clock.wall() and self._clock.trusted()
+
+    @property
+    def set_back(self) -> bool:
+        """Whether the clock was set back, so that what has changed has to be taken back."""
+        return (
+            self._engine.compares_clock and self._clock.trusted() and self._clock.wall() < self._engine.instant - _STEP
+        )
+
+    def reach(self) -> None:
+        """Lets the first result of a subscription be one of now, as far as nothing is due."""
+        if self._clock.trusted():
+            self._engine.reach(self._clock.wall())
+
+    async def fire(self) -> None:
+        """Commits what is due, in its turn. Returns when that is durable."""
+        await self._queue.put(self.catch_up)
+
+    def catch_up(self) -> None:
+        """A step: commits what is due. Raises ChangeLogError; the rest is due still."""
+        self._reactions.settle()
+        if self.set_back:
+            now = self._clock.wall()
+            logger.info("clock set back", instant=iso(self._engine.instant), to=iso(now))
+            self._let_pass(now)
+        for _ in range(AT_ONCE_MAX):
+            due, now = self._engine.due, self._clock.wall()
+            if due is None or due > now or not self._clock.trusted():
+                break
+            self._let_pass(due if now - due <= LATE else now)
+
+    def _let_pass(self, instant: datetime) -> None:
+        self._reactions.new_request()
+        self._commits.let_pass(instant)
+        self._reactions.settle()

@@ -1,0 +1,63 @@
+"""The shapes that ``[shacl]`` names: files -> sources of validation, checked.
+
+Nothing of SHACL is loaded where the table is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lamplighter.ontology
+from lamplighter.engine.errors import ConfigurationError, RequestError
+from lamplighter.engine.term_bounds import TERM_BYTES_MAX
+from lamplighter.gateway.settings.shacl import ShaclSettings, data_graphs, shapes_graph
+
+if TYPE_CHECKING:
+    from lamplighter.engine.shacl.sources import ShapeSources
+
+BYTES_MAX = 16 * 1024 * 1024
+"""Of a file with shapes, and of its triples as N-Triples."""
+PROFILE = Path(lamplighter.ontology.__file__).parent / "shapes.ttl"
+"""The shapes of what the gateway itself writes."""
+
+
+def shape_sources(settings: ShaclSettings, folder: Path) -> ShapeSources | None:
+    """The shapes of the settings, None if there are none. folder: where the files are.
+
+    Raises ConfigurationError, which names the file, or shape and construct.
+    """
+    if not settings.on:
+        return None
+    from lamplighter.engine.shacl.reading import read_shapes
+    from lamplighter.engine.shacl.sources import ShapeSources
+    from lamplighter.engine.updating.documents import opened, quads_of
+
+    triples = []
+    for path in _files(settings, folder):
+        try:
+            quads = quads_of(opened(path, None, BYTES_MAX), None, path.absolute().as_uri(), TERM_BYTES_MAX, BYTES_MAX)
+            read = [quad[:3] for quad in quads]
+            read_shapes(read)  # whose error has the name of the file
+        except (RequestError, OSError) as error:
+            place = "" if str(path) in str(error) else f"{path}: "
+            raise ConfigurationError(f"shacl.shapes: {place}{error}") from error
+        triples += read
+    try:
+        read_shapes(triples)
+        return ShapeSources(tuple(triples), shapes_graph(settings), data_graphs(settings), settings.mode == "reject")
+    except RequestError as error:
+        raise ConfigurationError(f"shacl.shapes: {error}, in the files together") from error
+
+
+def _files(settings: ShaclSettings, folder: Path) -> Iterator[Path]:
+    if settings.profile:
+        yield PROFILE
+    for name in settings.shapes:
+        found = sorted(folder.glob(name)) if not Path(name).is_absolute() else [Path(name)]
+        if not found:
+            raise ConfigurationError(
+                f"shacl.shapes: there is no file {folder / name}; correct the name, or remove it from the list"
+            )
+        yield from found
