@@ -70,6 +70,10 @@ def _print(configuration: Configuration, found: MachineFindings) -> None:
     for application in configuration.applications:
         aggregators = ", ".join(application.profile.aggregators) or "no aggregators"
         rows.append(("application", f"{application.name}: {aggregators}"))
+    if configuration.shapes is not None:
+        from lamplighter.engine.shacl.reading import read_shapes  # which is not loaded where there are none
+
+        rows.append(("shapes", f"{len(read_shapes(configuration.shapes.triples))} with targets, {settings.shacl.mode}"))
     print(f"configuration in {configuration.folder.resolve()} is valid")
     for name, value in rows:
         print(f"  {name:<14}{printable(value)}")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -18,6 +18,7 @@ from lamplighter.engine.client import EngineClient, Notification
 from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.protocol import PriorityName
 from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
@@ -71,6 +72,7 @@ def add_client_commands(command: Adder) -> None:
         "--json", action="store_true", help="print the record, or the id of the delayed update, as JSON"
     )
     update.add_argument("--delay", metavar="PT30S", help="run it after this time (delayed update; gateways only)")
+    update.add_argument("--priority", choices=get_args(PriorityName), help="class of the request (gateways only)")
     subscribe = command("subscribe", "subscribe to a query; print added (+) and removed (-) rows", _subscribe)
     _add_request(subscribe, "query")
     subscribe.add_argument("--json", action="store_true", help="print one JSON object per notification and line")
@@ -268,14 +270,20 @@ def _update(options: argparse.Namespace) -> int:
     profile, text = _request(options, "update")
     addresses = _addresses(options, profile, "update")
     using, using_named = options.using_graph, options.using_named_graph
-    extensions = {} if options.delay is None else {"delay": options.delay}
+    told = {"delay": options.delay, "priority": options.priority}
     if profile is not None:
         entry = profile.update(options.sparql)
-        told = {"delay": options.delay or entry.delay, "at": entry.at, "missed": entry.missed}
-        extensions = {name: value for name, value in told.items() if value is not None}
+        told |= {
+            "delay": options.delay or entry.delay,
+            "at": entry.at,
+            "missed": entry.missed,
+            "priority": options.priority or entry.priority,
+        }
         if not using and not using_named and not any(part.names_dataset() for part in parts(text)):
             graphs = profile.graphs_of(entry)
             using, using_named = list(graphs.using), list(graphs.using_named)
+
+    extensions = {name: value for name, value in told.items() if value is not None}
 
     async def send() -> str:
         async with _endpoint(options, addresses) as endpoint:

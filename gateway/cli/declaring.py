@@ -97,6 +97,12 @@ def _mapping(command: Adder, commands: Any) -> None:
     add_mapping_commands(command)
 
 
+def _mcp(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.mcp_command import add_mcp_command
+
+    add_mcp_command(command)
+
+
 def _sync(command: Adder, commands: Any) -> None:
     from functools import partial
 
@@ -139,6 +145,7 @@ GROUPS: tuple[tuple[tuple[str, ...], Callable[[Adder, Any], None]], ...] = (
     (("explain",), _explain),
     (("clients", "keys"), _security),
     (("mapping",), _mapping),
+    (("mcp",), _mcp),
     (("sync",), _sync),
     (("init",), _init),
     (("install", "uninstall"), _install),

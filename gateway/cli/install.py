@@ -35,7 +35,7 @@ _COMMAND = "usr/local/bin/lamplighter"
 _COMMAND_TARGET = f"/{_PREFIX}/bin/lamplighter"
 _JOURNAL = "journald.conf.d/50-lamplighter.conf"
 _NOT_INSTALLED = ("demo", "mapping", "apps")  # for experiments; settings and profiles have their own places
-_EXTRAS = ("sync-s3", "sync-sftp")
+_EXTRAS = ("mcp", "sync-s3", "sync-sftp")
 _TARGET = "lamplighter.target"
 _LONG_RUNNING = ("gateway", "mqtt", "coap")
 _START = """\
@@ -348,7 +348,7 @@ def shared_files() -> Iterator[tuple[Path, Path]]:
 
 
 def _needed() -> list[Distribution]:
-    """The installed distributions that Lamplighter requires, also indirectly; those for shipping if they are
+    """The installed distributions that Lamplighter requires, also indirectly; those of its extras if they are
     installed."""
     found: dict[str, Distribution] = {}
     names = [("lamplighter", frozenset(_EXTRAS))]

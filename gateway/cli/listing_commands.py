@@ -64,16 +64,28 @@ def _subscriptions(options: argparse.Namespace) -> int:
     return 0
 
 
-_TITLES = ("SPUID", "CLASS", "SHARED BY", "EVALUATION MS", "SINCE", "CLIENT", "REASON FOR RE-EVALUATION")
+_TITLES = (
+    "SPUID",
+    "CLASS",
+    "US PER COMMIT",
+    "MEASURED",
+    "KEPT",
+    "SHARED BY",
+    "SINCE",
+    "CLIENT",
+    "REASON FOR RE-EVALUATION",
+)
 
 
 def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
-    evaluation_ms = subscription["evaluation_ms"]
+    price = subscription["price"]
     return (
         subscription["spuid"],
         subscription["class"],
+        "" if price["us"] is None else f"{price['us']:.1f}",
+        str(price["commits"]),
+        str(price["kept"]),
         str(subscription["subscribers"]),
-        "" if evaluation_ms is None else f"{evaluation_ms:.1f}",
         (subscription["since"] or "")[:19],
         printable(subscription["client"]),
         printable(subscription["reason"]),

@@ -111,7 +111,7 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable
 def _send_one(options: argparse.Namespace, text: str, request_id: str, *, reached: bool) -> None:
     """Sends an update; again after a passing error. The request id gives it one effect. reached: whether the gateway
     has answered before: it may restart. A first failure to connect is not a passing one: there is no gateway."""
-    path = f"{sparql_paths(options)[1]}?{urlencode({'request_id': request_id})}"
+    path = f"{sparql_paths(options)[1]}?{urlencode({'request_id': request_id, 'priority': 'bulk'})}"
     for attempt in range(_TRIES):
         try:
             headers = {"Content-Type": "application/sparql-update"}

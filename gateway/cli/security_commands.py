@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from shlex import quote as quoted
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
+from lamplighter.engine.protocol import PriorityName
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
 from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import add_mode, table
@@ -55,6 +56,9 @@ def _permissions(parser: argparse.ArgumentParser) -> None:
             help=f"permission to {kind}: a graph IRI, default, * for all, or none; repeatable",
         )
     parser.add_argument("--operate", action="store_true", help="operator permission: state, backup, restore, clients")
+    parser.add_argument(
+        "--priority", choices=get_args(PriorityName), help="the highest class of its requests (default: normal)"
+    )
 
 
 def _ask(options: argparse.Namespace, method: str, path: str, members: dict[str, Any] | None = None) -> tuple[str, Any]:
@@ -71,24 +75,27 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print(text)
         return 0
-    rows = [("NAME", "STATE", "SINCE", "READ", "WRITE", "SUBSCRIBE", "OPERATE")]
+    rows = [("NAME", "STATE", "SINCE", "READ", "WRITE", "SUBSCRIBE", "OPERATE", "PRIORITY")]
     for client in answer["clients"]:
         graphs = (" ".join(client[kind]) or "-" for kind in _KINDS)
         operate = "yes" if client["operate"] else "-"
-        rows.append((client["name"], client["state"], client["since"][:19], *graphs, operate))
+        priority = client.get("priority", "-")  # a gateway of another version may not have it
+        rows.append((client["name"], client["state"], client["since"][:19], *graphs, operate, priority))
     print(table(rows), end="")
     return 0
 
 
-def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool]:
+def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
     """The permissions that were given on the command line."""
-    given: dict[str, list[str] | bool] = {}
+    given: dict[str, list[str] | bool | str] = {}
     for kind in _KINDS:
         graphs = getattr(options, kind)
         if graphs is not None:
             given[kind] = [] if graphs == ["none"] else graphs
     if options.operate:
         given["operate"] = True
+    if options.priority is not None:
+        given["priority"] = options.priority
     return given
 
 
@@ -128,6 +135,7 @@ def _permit(options: argparse.Namespace) -> int:
     clients = _ask(options, "GET", "/clients")[1]["clients"]
     before: dict[str, Any] = next((client for client in clients if client["name"] == options.name), {})
     kept = {kind: before.get(kind, []) for kind in _KINDS} | {"operate": before.get("operate", False)}
+    kept |= {"priority": before["priority"]} if "priority" in before else {}
     if options.no_operate:
         kept["operate"] = False
     text, _ = _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _asked(options))

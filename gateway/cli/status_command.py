@@ -54,6 +54,9 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
             yield f"{name:<20}{value(found)}"
         except KeyError:
             yield f"{name:<20}{ABSENT}"
+    if found.get("shacl"):
+        shapes, violations = found["shacl"]["shapes"], found["shacl"]["violations"]
+        yield f"{'SHACL':<20}{counted(shapes, 'shape')}, {counted(violations, 'violation')}"
     for application, counts in found.get("applications", {}).items():
         yield f"{f'app {printable(application)}':<19} {_counted(counts)}"
     for broker in found.get("brokers", ()):
@@ -104,6 +107,12 @@ def _quotas(found: dict[str, Any]) -> str:
     return ", ".join(f"{name} {most:,}" for name, most in used) or "none used"
 
 
+def _waiting(found: dict[str, Any]) -> str:
+    scheduler = found["scheduler"]
+    by_class = ", ".join(f"{name} {count:,}" for name, count in scheduler["pending_by_class"].items())
+    return f"{scheduler['pending']:,} ({by_class}), at most {scheduler['max_pending']:,}"
+
+
 def _up_time(seconds: float) -> str:
     days, clock = divmod(int(seconds), 86_400)
     return f"{days} days {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
@@ -125,6 +134,7 @@ ABSENT = "absent: the gateway has another version"
 _STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
     "up-time": lambda found: _up_time(found["engine"]["up_time_s"]),
     "processed requests": lambda found: f"{found['scheduler']['requests']:,}",
+    "waiting requests": _waiting,
     "subscriptions": _clients,
     "store query": lambda found: _average(found["queries"]["store_ms"]),
     "store update": lambda found: _average(found["updates"]["store_ms"]),
@@ -133,4 +143,4 @@ _STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
     "loop held": lambda found: _average(found["engine"]["loop_held_ms"]),
     "most of a quota": _quotas,
 }
-"""The seven lines of the paper's table 1 (Roffia 2018, 6), the blocking of the loop, and the use of quotas."""
+"""The seven lines of the paper's table 1 (Roffia 2018, 6), the queue, how long the loop is blocked, quotas."""

@@ -103,7 +103,8 @@ class BoundedSocket(ServerConnection):
     @property
     def local(self) -> bool:
         """Whether it is on a Unix socket. Local processes always get through, however many clients the network has."""
-        return bool(self.transport.get_extra_info("socket").family == AF_UNIX)
+        connected = self.transport.get_extra_info("socket")  # a TLS transport that is closed has none
+        return connected is not None and connected.family == AF_UNIX
 
     def trust(self) -> None:
         """Marks it as authenticated, or as in no need of it."""

@@ -23,6 +23,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.doors import door_places
 from lamplighter.gateway.gates.http.clients import Clients
 from lamplighter.gateway.gates.http.gate import check_paths
 from lamplighter.gateway.gates.http.oauth import OAuthHandlers
@@ -36,6 +37,7 @@ from lamplighter.gateway.security.peers import trusted_users
 from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import Changed, ClientRegistry
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings.inference import graph_terms
 from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.systemd import Passed
 
@@ -250,7 +252,7 @@ def check_protection(settings: Settings, folder: Path, data: Path) -> str:
             faults.append(str(error))
 
     check(lambda: _check_grant(security))
-    check(lambda: _check_gate_paths(settings))
+    check(lambda: _check_gate_paths(settings, folder))
     if security.enabled:
         check(lambda: trusted_users(security.local_users))
         check(lambda: _check_socket_paths(settings, data))
@@ -283,14 +285,14 @@ def _check_grant(security: SecuritySettings) -> None:
         raise ConfigurationError(f"security.grant_read, grant_write, grant_subscribe: {error}") from error
 
 
-def _check_gate_paths(settings: Settings) -> None:
+def _check_gate_paths(settings: Settings, folder: Path) -> None:
     """Raises ConfigurationError."""
     security = settings.security
     own_certificate = security.enabled and not security.certificate_file
     nobody: Any = None  # only the paths are used; no handler is called
     check_paths(
         settings.http,
-        _places(security, None, b"" if own_certificate else None, nobody),
+        [*_places(security, None, b"" if own_certificate else None, nobody), *door_places(settings, folder)],
         PREFIX if security.enabled else "",
     )
 
@@ -368,7 +370,12 @@ def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: D
         identity = own_identity(keys, security.names, disk)
     registry = ClientRegistry(keys, clock, disk, security.clients_max, security.code_life_s)
     tokens = TokenIssuer(keys, clock, disk, security.token_life_s)
-    return identity, Authorization(security, clock, registry, tokens)
+    if not settings.inference.graphs:
+        return identity, Authorization(security, clock, registry, tokens)
+    from lamplighter.engine.inference.sources import Sources
+
+    sources = Sources(graph_terms(settings.inference.graphs), graph_terms(settings.inference.ontologies))
+    return identity, Authorization(security, clock, registry, tokens, sources.readable)
 
 
 def _everything(client: str) -> Access | None:

@@ -27,21 +27,24 @@ more is left as it is, so that its client is disconnected."""
 
 
 class Numbering:
-    """The numbering of one subscription's notifications at its client. sequence: of the last one that was sent;
-    names_commits: whether they name their commits."""
+    """The numbering of one subscription's notifications at its client.
 
-    __slots__ = ("names_commits", "sequence", "spuid")
+    sequence: of the last one that was sent; alias: what they carry; names_commits: whether they name their commits.
+    """
 
-    def __init__(self, spuid: str, *, names_commits: bool = False) -> None:
+    __slots__ = ("alias", "names_commits", "sequence", "spuid")
+
+    def __init__(self, spuid: str, alias: str | None = None, *, names_commits: bool = False) -> None:
         self.spuid = spuid
+        self.alias = alias
         self.names_commits = names_commits
         self.sequence = 0
 
 
 def notification(numbering: Numbering, sequence: int, results: Results) -> bytes:
     if numbering.names_commits:
-        return committed_message(numbering.spuid, sequence, results)
-    return results_message(numbering.spuid, sequence, results)
+        return committed_message(numbering.spuid, sequence, results, numbering.alias)
+    return results_message(numbering.spuid, sequence, results, numbering.alias)
 
 
 class _Queued(NamedTuple):

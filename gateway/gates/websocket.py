@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -17,14 +17,13 @@ from websockets.http11 import Request, Response
 
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.client.sending import send_text, sent_at_once
-from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import (
     AccessDeniedError,
     ForeignRequestError,
     GatewayError,
     LimitExceededError,
+    MalformedRequestError,
     QueueFullError,
-    UnknownSpuidError,
     bare,
 )
 from lamplighter.engine.log_events import EventLogger
@@ -33,7 +32,6 @@ from lamplighter.engine.protocol import (
     MessagePlace,
     MessagesRequest,
     QueryRequest,
-    Results,
     SubscribeRequest,
     UnsubscribeRequest,
     UpdateRequest,
@@ -41,24 +39,18 @@ from lamplighter.engine.protocol import (
     answer_message,
     answers_message,
     asked_message,
-    committed_message,
     dataset,
-    error_message,
-    first_message,
     refusal_message,
     requests,
-    results_message,
-    resumed_message,
     unsubscribed_message,
     updated_message,
 )
-from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
-from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
+from lamplighter.gateway.gates.outbox import Outbox, Unsent
+from lamplighter.gateway.gates.sinks import ClientSink
 from lamplighter.gateway.loop.queue import Lane
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.loop.updates import Batch, UpdateCall
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import Caller
@@ -68,8 +60,7 @@ from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.state.messages import MessageSource
 from lamplighter.gateway.state.quotas import Held
 from lamplighter.gateway.state.request_ids import Accepted
-from lamplighter.gateway.state.resumption import Attached
-from lamplighter.gateway.workers.ad_hoc import Answer
+from lamplighter.gateway.workers.ad_hoc import Answer, ReadyAnswer
 
 logger = EventLogger(__name__)
 
@@ -93,76 +84,6 @@ ADAPTER_KINDS = frozenset({"mqtt", "coap"})
 mode. The records of a registered client must not look like a device's."""
 _ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}
 """Their kinds by their User-Agent."""
-
-
-class _Sink:
-    """The sink of one subscription: writes to the outbox of its connection, with the alias in the first message."""
-
-    __slots__ = (
-        "_alias",
-        "_names_commits",
-        "_numbering",
-        "_outbox",
-        "_tell_class",
-        "client",
-        "connection",
-        "identity",
-        "over",
-        "since",
-    )
-
-    def __init__(
-        self,
-        connection: _Connection,
-        outbox: Outbox,
-        alias: str | None,
-        tell_class: bool = False,
-        names_commits: bool = False,
-    ) -> None:
-        self.connection = connection
-        self._outbox = outbox
-        self._alias = alias
-        self._tell_class = tell_class
-        self._names_commits = names_commits
-        self._numbering: Numbering | None = None
-        self.client = connection.name
-        self.identity: str | None = None
-        self.since: datetime | None = None
-        self.over = False
-
-    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
-        results = Results(subscription.first, Bag(subscription.first.variables))
-        spu_class = subscription.spu_class if self._tell_class else None
-        if keep is None:
-            self._numbering = Numbering(subscription.spuid, names_commits=self._names_commits)
-        self._outbox.put(first_message(subscription.spuid, results, self._alias, spu_class, keep, reset))
-
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
-        self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
-        self._outbox.replay(attached.named if self._names_commits else attached.missed, attached.bytes)
-
-    def notify(self, notification: Notification, results: Results) -> None:
-        if self._numbering is not None:
-            self._outbox.notify(self._numbering, results)
-        else:
-            message = committed_message if self._names_commits else results_message
-            self._outbox.put(message(notification.spuid, notification.sequence, results))
-
-    def name_no_commits(self) -> None:
-        self._names_commits = False
-        if self._numbering is not None:
-            self._numbering.names_commits = False
-
-    def ended(self, spuid: str, error: GatewayError) -> None:
-        self.over = True
-        self.connection.ended(spuid, self)
-        self._outbox.put(error_message(error, self._alias, spuid))
-
-    def taken_over(self, spuid: str, by: Sink) -> None:
-        if by.connection is self.connection:
-            self.connection.ended(spuid, self)  # the client knows
-        else:
-            self.ended(spuid, UnknownSpuidError("the subscription was resumed on another connection"))
 
 
 class _Connection:
@@ -199,7 +120,7 @@ class _Connection:
             unsent=None if socket.local else unsent,
             at_once=partial(sent_at_once, socket),
         )
-        self._sinks: dict[str, _Sink] = {}
+        self._sinks: dict[str, ClientSink] = {}
         self._sent = 0
         self._under_way_bytes = 0
         self._under_way = 0
@@ -315,7 +236,7 @@ class _Connection:
                     if not self._socket.trusted:
                         self._trust()
                 if not room:
-                    self._runner.check_room(len(found))
+                    self._check_room(found, caller)
                     room = True
             except GatewayError as error:
                 if isinstance(error, QueueFullError):
@@ -335,12 +256,25 @@ class _Connection:
             try:
                 answered = self._submit(request, caller, batch)
             except GatewayError as error:
+                if isinstance(error, QueueFullError):
+                    full = error
                 self._refuse(bare(error), request, caller, answered)
                 continue
             size = len(message) // len(found)
             self._under_way_bytes += size
             self._under_way += 1
             answered.add_done_callback(partial(self._free, size))
+
+    def _check_room(self, found: Sequence[WireRequest | GatewayError], caller: Caller) -> None:
+        """Raises QueueFullError unless the queue has room for all requests of a message."""
+        asked = getattr(found[0], "priority", None)
+        if len(found) == 1 and asked is None:
+            self._runner.check_room(1, caller.priority(None), self._lane)
+            return
+        counts = Counter(getattr(request, "priority", None) for request in found)
+        for asked, count in counts.items():
+            with suppress(MalformedRequestError, AccessDeniedError):  # its own answer says so
+                self._runner.check_room(count, caller.priority(asked), self._lane)
 
     def _outbox_bytes_max(self) -> int:
         return self._runner.quotas().outbox_bytes_max
@@ -354,7 +288,7 @@ class _Connection:
     def _has_its_share(self) -> bool:
         """Whether nothing more is read before one of its requests is answered. No connection holds more requests than
         the queue has room for: one alone fills half of it, and each further one half of the rest."""
-        return self._under_way_bytes > UNDER_WAY_BYTES_MAX or self._under_way > self._runner.queue_free
+        return self._under_way_bytes > UNDER_WAY_BYTES_MAX or self._under_way > self._runner.queue_free(self._lane)
 
     def _refuse(
         self,
@@ -382,7 +316,7 @@ class _Connection:
             case UnsubscribeRequest():
                 sink = self._sinks.get(request.spuid)
                 outcome = self._runner.unsubscribe(
-                    request.spuid, sink or _Sink(self, self._outbox, None), self._lane, caller
+                    request.spuid, sink or ClientSink(self, self._outbox, None), self._lane, caller
                 )
                 outcome.add_done_callback(partial(self._unsubscribed, request, caller))
                 return outcome
@@ -398,6 +332,8 @@ class _Connection:
                     batch=batch,
                     lane=self._lane,
                     caller=caller,
+                    tells_delta=request.delta is True,
+                    priority=caller.priority(request.priority),
                 )
                 updated = self._runner.update(call)
                 updated.add_done_callback(partial(self._updated, request, caller))
@@ -433,7 +369,10 @@ class _Connection:
         else:
             accepted = outcome.result()
             sequence = accepted.sequence if caller.numbered else None
-            self._reply(updated_message(request.alias, sequence, accepted.delayed), request)
+            answer = updated_message(
+                request.alias, sequence, accepted.delayed, accepted.delta, tells_delta=request.delta is True
+            )
+            self._reply(answer, request)
 
     def _reply(self, answer: bytes, request: WireRequest | GatewayError) -> None:
         """Sends an answer, or has it sent with the others that are due now."""
@@ -454,7 +393,7 @@ class _Connection:
             raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
         # The sequence of a commit counts those of all clients.
         names_commits = request.tell_commit is True and caller.numbered
-        sink = _Sink(self, self._outbox, request.alias, request.tell_class is True, names_commits)
+        sink = ClientSink(self, self._outbox, request.alias, request.tell_class is True, names_commits)
         outcome = self._runner.subscribe(
             request.sparql,
             sink,
@@ -462,12 +401,15 @@ class _Connection:
             self._lane,
             request.resume,
             caller,
+            caller.priority(request.priority),
         )
         self._subscribing += 1
         outcome.add_done_callback(partial(self._subscribed, request, caller, sink))
         return outcome
 
-    def _subscribed(self, request: SubscribeRequest, caller: Caller, sink: _Sink, outcome: asyncio.Future[str]) -> None:
+    def _subscribed(
+        self, request: SubscribeRequest, caller: Caller, sink: ClientSink, outcome: asyncio.Future[str]
+    ) -> None:
         self._subscribing -= 1
         error = outcome.exception()
         if isinstance(error, GatewayError):
@@ -479,7 +421,7 @@ class _Connection:
             if not sink.over:
                 self._sinks[outcome.result()] = sink
 
-    def ended(self, spuid: str, sink: _Sink) -> None:
+    def ended(self, spuid: str, sink: ClientSink) -> None:
         """Removes a subscription that the gateway ended."""
         if self._sinks.get(spuid) is sink:
             del self._sinks[spuid]
@@ -507,19 +449,24 @@ class _Connection:
             *dataset(request.default_graph_uri, request.named_graph_uri),
             self._lane,
             caller,
+            caller.priority(request.priority),
         )
         task = asyncio.create_task(self._answer(request, caller, outcome))
         self._queries.add(task)
         task.add_done_callback(partial(self._query_ended, outcome))
         return task
 
-    def _query_ended(self, outcome: asyncio.Future[Answer], task: asyncio.Task[None]) -> None:
+    def _query_ended(self, outcome: asyncio.Future[Answer | ReadyAnswer], task: asyncio.Task[None]) -> None:
         self._queries.discard(task)
         if not outcome.cancel() and not outcome.cancelled() and outcome.exception() is None:
             outcome.result().abandon()  # the client disconnected before the answer was read
 
-    async def _answer(self, request: QueryRequest, caller: Caller, outcome: asyncio.Future[Answer]) -> None:
+    async def _answer(
+        self, request: QueryRequest, caller: Caller, outcome: asyncio.Future[Answer | ReadyAnswer]
+    ) -> None:
         try:
+            if outcome.done():
+                await asyncio.sleep(0)  # the answers that were released before have callbacks that did not run yet
             answer = await outcome
             results = b"".join([chunk async for chunk in answer.chunks()])
             self._outbox.put(answer_message(request.alias, results))
@@ -549,12 +496,13 @@ class _Gate:
         browsers: Browsers,
         security: SecuritySettings,
         prefix: str,
+        unsent: Unsent,
     ) -> None:
         self.runner = runner
         self.settings = settings
         self.security = security
         self.unread = Unread(settings.unread_bytes_max)
-        self._unsent = Unsent(settings.unsent_bytes_max)
+        self._unsent = unsent
         self.sockets = 0
         self._connections = 0
         self._gatekeeper = gatekeeper
@@ -563,7 +511,10 @@ class _Gate:
 
     async def handle(self, listener: Listener, socket: ServerConnection) -> None:
         assert isinstance(socket, _CountedSocket)
-        trusted = partial(listener.trust, socket.transport.get_extra_info("socket").fileno())
+        connected = socket.transport.get_extra_info("socket")
+        if connected is None:
+            return  # a TLS connection that has ended behind its handshake
+        trusted = partial(listener.trust, connected.fileno())
         if socket.trusted:
             trusted()
         runner, settings = self.runner, self.settings
@@ -651,11 +602,13 @@ async def websocket_gate(
     gatekeeper: Gatekeeper,
     browsers: Browsers,
     security: SecuritySettings,
+    unsent: Unsent,
     prefix: str = "",
 ) -> AsyncIterator[None]:
     """Serves until left, on all listeners at once. gatekeeper: authentication; browsers: which pages may connect;
-    security: limits for clients without a valid token; prefix: optional before the path."""
-    shared = _Gate(runner, settings, gatekeeper, browsers, security, prefix)
+    security: limits for clients without a valid token; unsent: what waits for all network clients; prefix: optional
+    before the path."""
+    shared = _Gate(runner, settings, gatekeeper, browsers, security, prefix, unsent)
 
     class Counted(_CountedSocket):
         gate = shared

@@ -106,6 +106,7 @@ def publish(broker: Mosquitto, payload: str) -> float:
     return begun
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("arguments", "payloads", "states"),
     [
@@ -147,6 +148,7 @@ def test_state_is_set_at_once_and_set_back_after_the_delay_across_kills(
         wait_for(lambda: state(gateway) == states[0], what="the first state again")
 
 
+@pytest.mark.faults
 def test_alarm_of_a_door_begins_after_the_delay_and_ends_at_once_across_kills(
     tmp_path: Path, broker: Mosquitto
 ) -> None:
@@ -212,6 +214,7 @@ def test_a_zigbee_device_is_found_by_its_room(
         wait_for(lambda: state(gateway) == "false", what="the state after that")
 
 
+@pytest.mark.faults
 def test_motion_over_mqtt_switches_a_zigbee_lamp_across_kills(tmp_path: Path, broker: Mosquitto) -> None:
     arguments = ("motion-light", "--light", "x", "--topic", TOPIC, "--member", "occupancy", "--off-after", "5s")
     lamp = ("--command-topic", "zigbee2mqtt/lamp/set", "--command-payload", '{"state": "{value}"}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.parse
 import urllib.request
@@ -15,6 +16,7 @@ import pytest
 from benchmarks.gateway_process import Gateway, gateway_process
 from lamplighter.gateway.page.assets import built_assets
 from tests.support.chromium import Browser, chromium, pages
+from tests.support.places import ROOT
 
 INSERT = "INSERT DATA { <http://page> <http://p> 1 }"
 QUERY = "SELECT * { ?s ?p ?o }"
@@ -45,6 +47,23 @@ return await new Promise(done => {
 })
 """
 """Address, first message, how many are waited for -> what came, or 'refused'."""
+EVENTS = """
+const source = new EventSource($[0]), told = [];
+return await new Promise(done => {
+    source.onerror = () => { if (source.readyState == EventSource.CLOSED) done('refused') };
+    source.onmessage = event => {
+        told.push([event.lastEventId, JSON.parse(event.data)]);
+        if (told.length == $[1]) { source.close(); done(told) }
+    };
+})
+"""
+"""Address, how many are waited for -> id and data of each, or 'refused'."""
+EVENTS_MEANWHILE = """
+const source = window.source = new EventSource($[0]);
+window.told = [];
+source.onmessage = event => told.push([event.lastEventId, JSON.parse(event.data)]);
+return await new Promise(done => { source.onopen = () => done('open') });
+"""
 FRAME = """
 const frame = document.createElement('iframe');
 for (const [name, value] of Object.entries($[0])) frame.setAttribute(name, value);
@@ -145,6 +164,12 @@ def test_a_foreign_page_cannot_query(foreign: Browser, gateway: Watched, mode: s
     form = urllib.parse.urlencode({"query": QUERY})
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     assert foreign.run(FETCH, gateway.query, "POST", form, mode, headers) in ("TypeError", "opaque")
+    assert gateway.untouched()
+
+
+def test_a_foreign_page_cannot_subscribe(foreign: Browser, gateway: Watched) -> None:
+    assert foreign.run(EVENTS, gateway.asking.replace("/query?", "/subscribe?"), 1) == "refused"
+    assert foreign.run(FETCH, gateway.asking.replace("/query?", "/subscribe?"), "GET", None, "no-cors") == "opaque"
     assert gateway.untouched()
 
 
@@ -266,8 +291,53 @@ def test_a_listed_page_and_the_gateway_s_own_can_do_all(
     assert browser.run(FETCH, update, "POST", form, "cors", headers) == 200
     (first,) = browser.run(SOCKET, gateway.socket_at(host), {"subscribe": {"sparql": QUERY}})
     assert first["notification"]["sequence"] == 0
+    ((event_id, event),) = browser.run(EVENTS, asking.replace("/query?", "/subscribe?"), 1)
+    assert event_id.endswith("/0")
+    assert event["notification"]["sequence"] == 0
     (updated,) = browser.run(SOCKET, gateway.socket_at(host), {"update": {"sparql": INSERT}})
     assert "updated" in updated
+
+
+def test_a_browser_goes_on_with_its_stream_by_itself(browser: Browser, gateway: Watched) -> None:
+    browser.show(gateway.at("/"))
+    stream = gateway.at(f"/subscribe?{urllib.parse.urlencode({'query': 'SELECT ?o { <http://stream> ?p ?o }'})}")
+    assert browser.run(EVENTS_MEANWHILE, stream) == "open"
+    browser.until("return told.length == 1")
+    [[first_id, first]] = browser.run("return told")
+    assert first["notification"]["sequence"] == 0
+
+    def insert(value: int) -> None:
+        gateway.post(
+            gateway.update, f"INSERT DATA {{ <http://stream> <http://p> {value} }}", "application/sparql-update"
+        )
+
+    insert(1)
+    browser.until("return told.length == 2")
+    # Another client takes the subscription, so the stream of the browser ends: it asks again with its Last-Event-ID.
+    request = urllib.request.Request(stream, headers={"Last-Event-ID": first_id})
+    with urllib.request.urlopen(request, timeout=60) as other:
+        assert b"resumed" in other.readline()
+    insert(2)
+    browser.until("return told.length == 5")
+    told = browser.run("return told")
+    browser.run("source.close()")
+    kinds = [next(iter(message)) for _, message in told]
+    assert kinds == ["notification", "notification", "error", "resumed", "notification"]
+    assert [event_id.rpartition("/")[2] for event_id, _ in told] == ["0", "1", "1", "1", "2"]
+    assert told[4][1]["notification"]["addedResults"]["results"]["bindings"][0]["o"]["value"] == "2"
+
+
+def test_the_script_of_the_document_is_told_of_rows(browser: Browser, gateway: Watched) -> None:
+    [script] = re.findall(r"^```js\n(.*?)^```$", (ROOT / "docs" / "interfaces.md").read_text(), re.M | re.S)
+    browser.show(gateway.at("/"))
+    browser.run(f"window.told = []; console.log = (...rows) => told.push(rows); {script}; window.lamps = lamps")
+    browser.until("return told.length == 1")
+    insert = "INSERT DATA { <http://example.org/lamp> <http://example.org/state> 'ON' }"
+    gateway.post(gateway.update, insert, "application/sparql-update")
+    browser.until("return told.length == 2")
+    [[first, _], [added, removed]] = browser.run("lamps.close(); return told")
+    assert (first, removed) == ([], [])
+    assert [row["state"]["value"] for row in added] == ["ON"]
 
 
 def test_clients_that_are_no_browsers_are_served_as_before(gateway: Watched) -> None:

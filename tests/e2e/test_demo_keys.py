@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.commands import command_line
 from tests.support.components import require_command, require_page
 from tests.support.gateway_process import wait_for
@@ -79,6 +81,7 @@ class Terminal:
         return True
 
 
+@pytest.mark.faults
 def test_keys_add_a_person_break_a_sensor_cut_the_broker_and_quit() -> None:
     with Terminal("--no-browser") as terminal:
         terminal.until("Keys: p add a person, s break a sensor, b cut the broker, q quit")

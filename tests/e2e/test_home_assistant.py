@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
+import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.adapters.mqtt.discovery import homeassistant
@@ -169,6 +170,7 @@ def test_lamps_and_readings_are_announced_switched_and_withdrawn(tmp_path: Path,
         wait_for(lambda: ha.available(lamp) == "online", what="the return")
 
 
+@pytest.mark.faults
 def test_announcements_of_an_earlier_run_are_removed(tmp_path: Path, broker: Mosquitto) -> None:
     with home(broker) as ha:
         with gateway(tmp_path, broker) as running:
@@ -205,6 +207,7 @@ def test_a_device_that_announces_itself_is_not_announced(tmp_path: Path, broker:
         assert set(ha.configs()) == {"switch hall", "light cellar lamp", "switch fan"}
 
 
+@pytest.mark.faults
 def test_another_gateway_reads_the_announcements_as_devices(tmp_path: Path, broker: Mosquitto) -> None:
     with home(broker) as ha, gateway(tmp_path, broker) as running:
         lamps(running)

@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from lamplighter.ontology.vocabulary import GATEWAY, SOSA
 from tests.support.brokers import Mosquitto
 from tests.support.gateway_process import GatewayProcess, mqtt_gateway, wait_for
@@ -77,6 +79,7 @@ def test_hangup_applies_changed_files_and_keeps_the_old_ones_if_they_are_faulty(
         assert values(running) == {"one/t": "2", "two/t": "5"}
 
 
+@pytest.mark.faults
 def test_model_event_keeps_the_newest_readings_over_a_kill(tmp_path: Path, broker: Mosquitto) -> None:
     events = (
         f"{PREFIXES} SELECT ?value {{ GRAPH ?g {{ ?s gateway:liveObservation ?o . "

@@ -78,6 +78,7 @@ def test_lamp_goes_on_with_presence_and_off_after_the_delay(
     assert {Cause("mqtt", "street/1/presence"), Cause("coap", device.uri("lamp"))} <= causes
 
 
+@pytest.mark.faults
 def test_presence_in_between_keeps_the_lamp_on(
     broker: Mosquitto, device: LibcoapServer, gateway: GatewayProcess
 ) -> None:
@@ -94,6 +95,7 @@ def test_presence_in_between_keeps_the_lamp_on(
     assert off - left >= OFF_AFTER_S - 0.1
 
 
+@pytest.mark.faults
 def test_delayed_update_survives_sigkill(broker: Mosquitto, device: LibcoapServer, gateway: GatewayProcess) -> None:
     publish(broker, True)
     wait_for(lambda: device.get("lamp") == "ON", what="the lamp ON")

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import traceback
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -27,6 +28,7 @@ from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.service.process import Configuration, run_gateway, stop_on_signals
 
 APPLY, RELEASE = "before apply", "before release"
+PASS = "before time passes"
 HALF = "half of write"
 
 
@@ -125,11 +127,15 @@ def main() -> None:
 
 
 def _run(config: Path, place: Place) -> None:
-    commit, sync = Engine.commit, LogWriter.sync
+    commit, advance, sync = Engine.commit, Engine.advance, LogWriter.sync
 
     def deadly_commit(engine: Engine, delta: QuadDelta, sequence: int) -> Commit:
         place.pass_by(APPLY)
         return commit(engine, delta, sequence)
+
+    def deadly_advance(engine: Engine, now: datetime, sequence: int) -> Commit:
+        place.pass_by(PASS)
+        return advance(engine, now, sequence)
 
     def deadly_sync(log: LogWriter, **options: Any) -> None:
         sync(log, **options)
@@ -144,6 +150,7 @@ def _run(config: Path, place: Place) -> None:
     with (
         mock.patch("lamplighter.gateway.log.writer.Disk", lambda: DeadlyDisk(place)),
         mock.patch.object(Engine, "commit", deadly_commit),
+        mock.patch.object(Engine, "advance", deadly_advance),
         mock.patch.object(LogWriter, "sync", deadly_sync),
         mock.patch("lamplighter.gateway.log.keeper.PAUSE_S", 0.02),
     ):

@@ -57,8 +57,10 @@ IDLE_S = 15
 """Longer than any pause in which a busy machine runs neither side, and what is well-behaved seems idle: a gateway that
 is held for 1 s of processor time does not answer for 5 s there."""
 STALLED = 60
-GROWTH_BYTES_MAX = 50 * 1024 * 1024
-"""Of resident memory from the first third of the messages on, each time with an empty dataset."""
+GROWTH_BYTES_MAX, GROWTH_OF_PEAK_MAX = 50 * 1024 * 1024, 1 / 16
+"""Of resident memory from the first third of the messages on, each time with an empty dataset: a number, and a share of
+the most that was resident in between. A page goes back to the system when nothing on it lives, so what is left grows
+with the peak: 10 MB at one of 240 MB, 55 MB at 1.2 GB, of which 5 MB went during the next part."""
 PEAK_BYTES_MAX = 1536 * 1024 * 1024
 """The most that may be resident in between: 700,000 quads that a message may have made are 200 MB of it. 760 MB in a
 run beside other work."""
@@ -369,10 +371,12 @@ def rested(gateway: Gateway) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def noteworthy(tmp_path: Path) -> Iterator[None]:
-    """Prints what the gateway logged besides what each hostile message causes, the last lines of it."""
+    """Prints what the gateway logged besides what each hostile message causes, the last lines of it. An exception that
+    nobody expected is logged with its traceback, and its request refused."""
     yield
     lines = (tmp_path / LOG).read_text().splitlines()
     print(*[line for line in lines if not any(usual in line for usual in USUAL)][-40:], sep="\n")
+    assert not any(line.startswith("Traceback") for line in lines)
 
 
 def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
@@ -433,7 +437,8 @@ def test_hostile_messages_break_nothing(tmp_path: Path) -> None:
         assert answers[BROKEN_OFF] <= BROKEN_OFF_MAX
         assert disconnected <= min(end["websocket"]["disconnected"], DISCONNECTED_MAX)
         assert end["engine"]["open_files"] <= warm["engine"]["open_files"] + 2
-        assert end["engine"]["resident_bytes"] <= warm["engine"]["resident_bytes"] + GROWTH_BYTES_MAX
+        grown = end["engine"]["resident_bytes"] - warm["engine"]["resident_bytes"]
+        assert grown <= GROWTH_BYTES_MAX + GROWTH_OF_PEAK_MAX * peak
         assert peak <= PEAK_BYTES_MAX
         assert good.rounds > 100
         assert good.longest_s < SERVED_S_MAX

@@ -6,15 +6,9 @@ import secrets
 
 import pytest
 
-from tests.support.fault_rig import CUTS, run_case, run_many
+from tests.support.fault_rig import CUTS, run_many
 
-FEW = 6
 CASES = 250
-
-
-def test_a_few_power_cuts_lose_nothing_that_was_acknowledged() -> None:
-    for case in range(FEW):
-        run_case("cuts", case)
 
 
 @pytest.mark.faults

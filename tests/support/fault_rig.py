@@ -41,7 +41,7 @@ import msgspec
 
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import ChangeLogError, GatewayError, QueueFullError, UnknownDelayedError
-from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.protocol import Priority, Results, Resume
 from lamplighter.engine.sparql.requests import parse_query
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import steps as steps_module
@@ -167,6 +167,8 @@ class Follower:
     so that what is sent does not arrive; waiting: whether it has asked, on a new one, and there is no answer yet.
     """
 
+    kind = "ws"
+
     def __init__(self, number: int, told: set[str], off: Callable[[], bool]) -> None:
         self.client = f"client-{number}"
         self.connection: object = self
@@ -204,9 +206,9 @@ class Follower:
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         if self._answered():
             _demand(spuid == self.spuid, "another subscription was resumed")
-            for message in attached.missed:
-                members = json.loads(message)["notification"]
-                self._next(members["sequence"], members["addedResults"], members["removedResults"])
+            for missed in attached.missed:
+                members = json.loads(b"{%b}" % missed.members)
+                self._next(missed.sequence, members["addedResults"], members["removedResults"])
             _demand(
                 self.sequence == attached.sequence, f"{self.sequence} instead of {attached.sequence} after resuming"
             )
@@ -456,10 +458,10 @@ def one_thread(random: Random, off: Callable[[], bool]) -> Iterator[None]:
         # Nor do other threads run: they would be late on a busy machine, and simulated time would run away meanwhile.
         mock.patch("lamplighter.gateway.loop.runner.ThreadPoolExecutor", lambda *_, **__: LaterExecutor(random)),
         # Real time does not end a group: it has all steps that wait, or one.
-        mock.patch("lamplighter.gateway.loop.steps.GROUP_S", random.choice((math.inf, -math.inf))),
+        mock.patch("lamplighter.gateway.loop.steps.GROUP_S", (random.choice((math.inf, -math.inf)),) * len(Priority)),
         mock.patch("lamplighter.gateway.loop.slices.LoopSlices.beside", lambda _: nullcontext()),
         mock.patch("lamplighter.gateway.loop.slices.SLICE_S", math.inf),
-        mock.patch("lamplighter.gateway.loop.steps.SLICE_S", math.inf),
+        mock.patch("lamplighter.gateway.loop.steps.HELD_S", (math.inf,) * len(Priority)),
         mock.patch("lamplighter.gateway.loop.runner.SLICE_S", math.inf),
         mock.patch(
             "lamplighter.gateway.loop.steps._fulfil",

@@ -5,6 +5,7 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import Footprint
 from lamplighter.engine.matching.shapes import Shape
 from lamplighter.engine.matching.spellings import read_spelling
+from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
 from lamplighter.engine.work import Work
@@ -16,5 +17,5 @@ def footprint(text: str, dataset: Dataset | None = None) -> Footprint:
     raws = ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
     terms = [canonical(prologue, raw) for raw in raws]
     spelling = read_spelling(body, columns, lambda raw: canonical("", raw))
-    shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset, Work())
+    shape = Shape(spelling, terms, Cts(lambda predicate: ()), dataset, Work(), Timetable(lambda: 0))
     return shape.footprint(shape.constants(terms))

@@ -29,6 +29,7 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.doubt import Doubt, applied
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
+from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Durability, Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.request_ids import Accepted
@@ -103,9 +104,10 @@ def runner_over(
     access_of: Callable[[str], Access | None] = lambda client: FULL,
     doubt: Doubt = Doubt(),  # noqa: B008 - frozen
 ) -> Runner:
-    """A Runner that is not recovered yet."""
-    clock = clock or FakeClock()
-    return Runner(settings or Settings(), clock, opened_log(data, clock), applications, access_of, doubt)
+    """A Runner that is not recovered yet. Files with shapes are in the data folder."""
+    clock, settings = clock or FakeClock(), settings or Settings()
+    shapes = shape_sources(settings.shacl, data)
+    return Runner(settings, clock, opened_log(data, clock), applications, access_of, doubt, shapes)
 
 
 def recovered(
@@ -181,13 +183,14 @@ async def until(condition: Callable[[], bool]) -> None:
 def rearm(runner: Runner) -> None:
     """Has the scheduler look at the clock again: what a real timer would do, at once."""
     runner._scheduler.rearm()
+    runner._scheduler.rearm_boundary()
 
 
 async def time_passes(runner: Runner, clock: FakeClock, seconds: float = 0.0) -> None:
     """Lets time go by and waits until all that is due by then has happened."""
     clock.advance(seconds)
     rearm(runner)
-    await until(lambda: not runner._delayed.due(set(), 1))
+    await until(lambda: not runner._delayed.due(set(), 1) and not runner._passing.due)
     await idle(runner)
 
 

@@ -534,17 +534,23 @@ class RawSocket:
 
     def answer(self, *, head_only: bool = False) -> tuple[int, dict[str, str], bytes]:
         """Status, headers (names in lower case) and body of the next HTTP answer."""
+        status, headers = self.head()
+        return status, headers, b"" if head_only else self.body(headers)
+
+    def head(self) -> tuple[int, dict[str, str]]:
         first, *lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        if headers.get("transfer-encoding") == "chunked":
-            body = b""
-            while size := int(self._until(b"\r\n"), 16):
-                body += self._exactly(size)
-                self._exactly(2)
+        return int(first.split()[1]), headers
+
+    def body(self, headers: dict[str, str]) -> bytes:
+        if headers.get("transfer-encoding") != "chunked":
+            return self._exactly(int(headers.get("content-length", 0)))
+        body = b""
+        while size := int(self._until(b"\r\n"), 16):
+            body += self._exactly(size)
             self._exactly(2)
-        else:
-            body = self._exactly(0 if head_only else int(headers.get("content-length", 0)))
-        return int(first.split()[1]), headers, body
+        self._exactly(2)
+        return body
 
     def drained(self) -> bytes:
         """Everything until the gate closes the connection."""

@@ -15,8 +15,8 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -107,17 +107,20 @@ class Tally(Summed):
 
 
 class Gateways:
-    """The warm process, and the gateway that it has started."""
+    """The warm process, and the gateway that it has started. applications: name -> JSAP; log_bytes_max: of the log that
+    it keeps."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, applications: Mapping[str, object], log_bytes_max: int) -> None:
+        self.folder = folder
         self.http_port, self.websocket_port = free_port(), free_port()
         self._config = folder / "lamplighter.toml"
         (folder / "apps").mkdir(parents=True)
-        (folder / "apps" / "reactions.jsap").write_text(json.dumps(REACTIONS))
+        for name, application in applications.items():
+            (folder / "apps" / f"{name}.jsap").write_text(json.dumps(application))
         self._config.write_text(
             '[gateway]\nclock_trusted = "always"\n'
             f"[http]\nport = {self.http_port}\n[websocket]\nport = {self.websocket_port}\n"
-            "[log]\nsegment_bytes_max = 10000\nsnapshot_records = 100\nbytes_max = 1000000\n"
+            f"[log]\nsegment_bytes_max = 10000\nsnapshot_records = 100\nbytes_max = {log_bytes_max}\n"
         )
         self._process: asyncio.subprocess.Process | None = None
         self._pid = 0
@@ -191,7 +194,7 @@ class Street:
     def __init__(self, folder: Path, seed: int) -> None:
         self.tally = Tally()
         self._random = Random(seed)
-        self._gateways = Gateways(folder)
+        self._gateways = Gateways(folder, {"reactions": REACTIONS}, 1_000_000)
         self._sent: set[str] = set()
         self._triggers: set[str] = set()
         self._numbers = 0
@@ -343,15 +346,21 @@ class Street:
         return dict(answer.json)
 
 
+@contextmanager
+def eager_clients() -> Iterator[None]:
+    """Clients that try again soon, and do not log that the gateway is away, which is expected here."""
+    with (
+        mock.patch("lamplighter.engine.client.connection._BACK_OFF_S", (0.02, 0.1)),
+        mock.patch("lamplighter.engine.client.connection.logger"),
+    ):
+        yield
+
+
 async def run_streets(
     kills: int, seed: int, *, streets: int = 2, progress: Callable[[Tally], None] | None = None
 ) -> Tally:
     """So many kills in all, of several gateways at the same time. Raises AssertionError for a promise not kept."""
-    with (
-        scratch() as folder,
-        mock.patch("lamplighter.engine.client.connection._BACK_OFF_S", (0.02, 0.1)),
-        mock.patch("lamplighter.engine.client.connection.logger"),  # an unreachable gateway is expected here
-    ):
+    with scratch() as folder, eager_clients():
         async with asyncio.TaskGroup() as group:
             running = [
                 group.create_task(Street(folder / str(number), seed + number).run(kills // streets, progress))

@@ -19,7 +19,9 @@ from websockets.asyncio.client import ClientConnection
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.applications import load_applications
 from tests.support.forks import forks, forks_gone
 
 TIMEOUT_S = 120.0  # only a test that hangs waits this long
@@ -31,10 +33,10 @@ _threads = ThreadPoolExecutor(64, thread_name_prefix="test client")
 
 @asynccontextmanager
 async def running_gateway(folder: Path, **tables: Mapping[str, object]) -> AsyncIterator[Addresses]:
-    """A gateway whose data is in folder / "data", until left.
+    """A gateway whose data is in folder / "data" and whose applications are in folder / "apps", until left.
 
-    tables: those of lamplighter.toml that differ from the defaults; ports are free ones and nothing is
-    synced to the disk unless they say otherwise.
+    tables: those of lamplighter.toml that differ from the defaults; ports are free ones and nothing is synced to the
+    disk unless they say otherwise.
     """
     defaults: dict[str, dict[str, object]] = {
         "gateway": {"durability": "off", "clock_trusted": "always"},
@@ -42,7 +44,9 @@ async def running_gateway(folder: Path, **tables: Mapping[str, object]) -> Async
         "websocket": {"port": 0},
     }
     document = {name: {**defaults.get(name, {}), **tables.get(name, {})} for name in {**defaults, **tables}}
-    configuration = Configuration(msgspec.convert(document, Settings), folder, folder / "data", [])
+    settings, applications = msgspec.convert(document, Settings), load_applications(folder / "apps")
+    shapes = shape_sources(settings.shacl, folder)
+    configuration = Configuration(settings, folder, folder / "data", applications, shapes=shapes)
     stop = asyncio.Event()
     served: asyncio.Future[Addresses] = asyncio.get_running_loop().create_future()
 

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lamplighter.engine.errors import GatewayError, QueueFullError, UnauthorizedError
+from lamplighter.engine.errors import GatewayError, QueueFullError, ShapesViolatedError, UnauthorizedError
 from lamplighter.engine.log_events import EventLogger
 
 logger = EventLogger(__name__)
@@ -46,11 +46,18 @@ class _Json(Response):
 
 
 class Refusal(Response):
-    """An error in the three-member form. code: its member `error`."""
+    """An error in the three-member form. code: its member `error`; more: further members, where a standard has some."""
 
-    def __init__(self, code: str, status: int, description: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        status: int,
+        description: str,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         self.code = code
-        members = {"error": code, "status_code": status, "error_description": description}
+        members = {"error": code, "status_code": status, "error_description": description, **(more or {})}
         super().__init__(msgspec.json.encode(members), status, headers, media_type=JSON)
 
 
@@ -60,7 +67,10 @@ def error_answer(error: GatewayError) -> Refusal:
         headers["WWW-Authenticate"] = f'{error.scheme} realm="lamplighter", error="{error.code}"'
     if isinstance(error, QueueFullError):
         headers["Retry-After"] = str(error.retry_after_s)
-    return Refusal(error.code, error.status, str(error), headers)
+    more = None
+    if isinstance(error, ShapesViolatedError) and error.report is not None:
+        more = {"report": error.report}
+    return Refusal(error.code, error.status, str(error), headers, more)
 
 
 async def streamed(

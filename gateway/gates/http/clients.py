@@ -115,7 +115,7 @@ def _audited(permissions: Permissions | None) -> dict[str, object]:
     if permissions is None:
         return {}
     lists = {name: ",".join(getattr(permissions, name)) or "-" for name in ("read", "write", "subscribe")}
-    return {**lists, "operate": permissions.operate}
+    return {**lists, "operate": permissions.operate, "priority": permissions.priority}
 
 
 def _who(caller: Caller) -> str:

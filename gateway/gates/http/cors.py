@@ -20,14 +20,23 @@ VARY = (b"vary", b"Origin")
 class Cors:
     """Refuses requests that pages of other sites made a browser send, before the body is read.
 
-    links: paths that links on any page may lead to; without a query they only read, and little.
+    links: paths that links on any page may lead to; without a query they only read, and little. options: beginnings of
+    paths that answer OPTIONS themselves, where it is no preflight.
     """
 
-    def __init__(self, app: ASGIApp, browsers: Browsers, links: frozenset[str], counters: HttpCounters) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        browsers: Browsers,
+        links: frozenset[str],
+        counters: HttpCounters,
+        options: tuple[str, ...] = (),
+    ) -> None:
         self._app = app
         self._browsers = browsers
         self._links = links
         self._counters = counters
+        self._options = options
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         method = scope["method"]
@@ -39,12 +48,16 @@ class Cors:
         except ForeignRequestError as error:
             response: Response = error_answer(error)
         else:
-            if method != "OPTIONS":
+            if method != "OPTIONS" or self._answers_options(scope):
                 return self._app(scope, receive, send if origin is None else _with_origin(send, origin))
             response = _preflight(Request(scope))
         if isinstance(response, Refusal):
             self._counters.errors[response.code] += 1
         return response(scope, receive, send)
+
+    def _answers_options(self, scope: Scope) -> bool:
+        preflight = any(name == b"access-control-request-method" for name, _ in scope["headers"])
+        return not preflight and scope["path"].startswith(self._options)
 
 
 def _with_origin(send: Send, origin: bytes) -> Send:

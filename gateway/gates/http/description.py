@@ -19,7 +19,7 @@ SD = "http://www.w3.org/ns/sparql-service-description#"
 FORMATS = "http://www.w3.org/ns/formats/"
 
 SUBSCRIPTIONS = GATEWAY + "subscriptions"
-"""The language extension: subscriptions to SELECT queries, by SEPA's SPARQL 1.1 SE Protocol."""
+"""The language extension: subscriptions to queries, by SEPA's SPARQL 1.1 SE Protocol."""
 _RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV")
 _GRAPHS = ("Turtle", "N-Triples", "RDF_XML", "JSON-LD")
 
@@ -81,6 +81,6 @@ class Description:
         yield said(ox.NamedNode(GATEWAY + "clock"), RDF_TYPE, SD + "Function")
         yield said(service, SD + "languageExtension", SUBSCRIPTIONS)
         yield said(extension, RDF_TYPE, SD + "Feature")
-        yield said(extension, RDFS_LABEL, ox.Literal("subscriptions to SELECT queries by the SPARQL 1.1 SE Protocol"))
+        yield said(extension, RDFS_LABEL, ox.Literal("subscriptions to queries by the SPARQL 1.1 SE Protocol"))
         yield said(service, GATEWAY + "subscribeEndpoint", subscribe)
         yield said(service, GATEWAY + "graphStore", base + self.graph_store_path)

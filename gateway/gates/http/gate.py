@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from typing import Any
@@ -92,18 +92,21 @@ async def http_gate(
     places: Iterable[Place] = (),
     prefix: str = "",
     base_iri: str = "",
+    headers: Mapping[str, str] | None = None,
 ) -> AsyncIterator[None]:
     """Serves until left, on all listeners at once.
 
     about: the text page at ``/``; subscribe_at: URL of subscriptions, whose host is replaced by that of a request;
     places: more paths, such as registration; prefix: optional before every path, such as ``/secure``; base_iri: the
-    IRIs below it are served at their paths, where no other place is.
+    IRIs below it are served at their paths, where no other place is; headers: of all answers, names in lower case.
     """
     counters = runner.figures.http
     served = [*_places(runner, settings, about, gatekeeper, subscribe_at, base_iri), *places]
     resources = Resources(runner, base_iri).place
     application = HttpApplication(served, gatekeeper, prefix, counters, runner.timings.http, resources)
-    app = Cors(application, browsers, _links(settings, prefix), counters)
+    options = [place.path for place in served if "OPTIONS" in (place.methods or ())]
+    options += [prefix + path for path in options]
+    app = Cors(application, browsers, _links(settings, prefix), counters, tuple(options))
     config = uvicorn.Config(
         app,
         interface="asgi3",
@@ -119,7 +122,8 @@ async def http_gate(
     servers = [
         await _server(listener, config, state, settings, lambda: Held(usage, runner.quotas)) for listener in listeners
     ]
-    watch = asyncio.create_task(_watch(state), name="HTTP connections")
+    more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    watch = asyncio.create_task(_watch(state, more), name="HTTP connections")
     try:
         yield
     finally:
@@ -148,11 +152,11 @@ async def _server(
     )
 
 
-async def _watch(state: ServerState) -> None:
-    """Closes connections that make no progress, and updates the headers of all answers."""
+async def _watch(state: ServerState, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """Closes connections that make no progress, and updates the headers of all answers. headers: further ones."""
     loop = asyncio.get_running_loop()
     while True:
-        state.default_headers = [(b"date", formatdate(usegmt=True).encode()), VARY]
+        state.default_headers = [(b"date", formatdate(usegmt=True).encode()), VARY, *headers]
         for connection in list(state.connections):
             assert isinstance(connection, HttpConnection)
             connection.check(loop.time())

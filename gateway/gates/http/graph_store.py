@@ -6,6 +6,7 @@ A write is one commit with the net change, so it is logged and subscribers are n
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -40,17 +41,22 @@ class GraphStore:
         self._bodies = bodies
 
     async def answer(self, request: Request, caller: Caller) -> Response:
+        named = fields(request.scope["query_string"])
         if request.method in ("GET", "HEAD"):
-            return await self._read(request, caller)
+            return await self._read(request, named, caller)
+        asked = named.pop("priority", [])
+        if len(asked) > 1:
+            raise MalformedRequestError("the parameter priority occurs several times; it may occur once")
+        priority = caller.priority(asked[0] if asked else None)
         if request.method == "DELETE":
-            write = GraphWrite(GraphVerb.DROP, _named(request))
-            await self._runner.write_graph(write, cause(request, caller), caller)
+            write = GraphWrite(GraphVerb.DROP, _named(request, named))
+            await self._runner.write_graph(write, cause(request, caller), caller, priority)
             return Response(status_code=204)
         verb = GraphVerb.REPLACE if request.method == "PUT" else GraphVerb.ADD
-        to_store = verb is GraphVerb.ADD and "below" not in request.scope and not request.scope["query_string"]
+        to_store = verb is GraphVerb.ADD and "below" not in request.scope and not named
         # A document that is sent to the store itself becomes a new graph (5.5).
         new = f"{request_iri(request).rstrip('/')}/{uuid.uuid4()}" if to_store else None
-        graph = _named(request) if new is None else f"<{new}>"
+        graph = _named(request, named) if new is None else f"<{new}>"
         media_type = content_type(request)
         if media_type not in GRAPH_FORMATS:
             raise UnsupportedMediaTypeError(
@@ -61,18 +67,19 @@ class GraphStore:
         body = await self._bodies.read(request)
         base = request_iri(request) if graph is None else lexical(graph)
         quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base)
-        created = await self._runner.write_graph(GraphWrite(verb, graph, quads), cause(request, caller), caller)
+        write = GraphWrite(verb, graph, quads)
+        created = await self._runner.write_graph(write, cause(request, caller), caller, priority)
         return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})
 
-    async def _read(self, request: Request, caller: Caller) -> Response:
+    async def _read(self, request: Request, named: Mapping[str, list[str]], caller: Caller) -> Response:
         found = accepted(request, GRAPH_FORMATS)
-        answer = await self._runner.graph(_named(request), found.format, caller)
+        answer = await self._runner.graph(_named(request, named), found.format, caller)
         return await streamed(request, answer.chunks(), found.media_type, {"Vary": "Accept"})
 
 
-def _named(request: Request) -> Term | None:
-    """The graph of a request, None for the default graph. Raises MalformedRequestError."""
-    parameters = fields(request.scope["query_string"])
+def _named(request: Request, parameters: Mapping[str, list[str]]) -> Term | None:
+    """The graph of a request, None for the default graph. parameters: those that may name it. Raises
+    MalformedRequestError."""
     default, names = "default" in parameters, parameters.get("graph", [])
     if "below" in request.scope and not parameters:
         names = [request_iri(request)]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from time import perf_counter
-
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import MalformedRequestError, QueueFullError
-from lamplighter.gateway.gates.http.answers import JSON, gone
+from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.http.parameters import UrlParameters
-from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.waiting import WaitingRequests, next_record
 from lamplighter.gateway.history.log_page import QUADS_DEFAULT, QUADS_MAX, RECORDS_MAX, LogRange
 from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.loop.runner import Runner
@@ -23,9 +17,6 @@ from lamplighter.gateway.state.delayed import at_moment
 
 LAST_DEFAULT = 100
 WAIT_S_MAX = 30.0
-WAITING_MAX = 64
-"""Requests that wait for a record at the same time."""
-WAITING_PER_CLIENT_MAX = 8
 OUTCOMES_MAX = 100
 
 
@@ -34,7 +25,7 @@ class PastRequests:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._waiting: Counter[str] = Counter()
+        self._waiting = WaitingRequests()
 
     async def log(self, request: Request, caller: Caller) -> Response:
         """A page of the change log. With `wait`, the answer comes when there is a record behind `after`."""
@@ -50,8 +41,8 @@ class PastRequests:
             last = LAST_DEFAULT
         quads = asked.number("quads", QUADS_MAX) or QUADS_DEFAULT
         if wait and isinstance(after, tuple):
-            with self._one_more(request, caller):
-                await self._wait(request, after, wait)
+            with self._waiting.one_more(request, caller):
+                await next_record(request, self._runner.log.tail, after, wait)
         found = await self._runner.past.records(LogRange(after, begin, to, last, quads))
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
@@ -79,35 +70,3 @@ class PastRequests:
             return named
         epoch, newest = self._runner.log.tail.acknowledged
         return (epoch, int(named)) if epoch == 1 or int(named) <= newest else named
-
-    async def _wait(self, request: Request, after: Place, seconds: float) -> None:
-        """Raises ClientDisconnect."""
-        begun = perf_counter()
-        waited = asyncio.ensure_future(self._runner.log.tail.wait(after, seconds))
-        left = asyncio.ensure_future(gone(request.receive))
-        try:
-            await asyncio.wait({waited, left}, return_when=asyncio.FIRST_COMPLETED)
-            if left.done():
-                raise ClientDisconnect
-        finally:
-            waited.cancel()
-            left.cancel()
-            request.scope[WAITED] = perf_counter() - begun
-
-    @contextmanager
-    def _one_more(self, request: Request, caller: Caller) -> Iterator[None]:
-        """Counts a request that waits. Raises QueueFullError."""
-        client = request.scope.get("client")
-        name = caller.name or (client[0] if client else "")
-        if self._waiting[name] >= WAITING_PER_CLIENT_MAX or self._waiting.total() >= WAITING_MAX:
-            raise QueueFullError(
-                f"{WAITING_PER_CLIENT_MAX} requests of this client, or {WAITING_MAX} of all, wait for records already; "
-                "try again later"
-            )
-        self._waiting[name] += 1
-        try:
-            yield
-        finally:
-            self._waiting[name] -= 1
-            if not self._waiting[name]:
-                del self._waiting[name]

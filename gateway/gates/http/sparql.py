@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import RequestSyntaxError
-from lamplighter.engine.protocol import dataset, graph_names
+from lamplighter.engine.protocol import dataset, delta_member, graph_names
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.gateway.gates.http.answers import json_answer, streamed
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies, Call
@@ -25,12 +25,14 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.delayed import missed_policy
 from lamplighter.gateway.state.request_ids import Accepted
+from lamplighter.gateway.workers.ad_hoc import ReadyAnswer
 
 _RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
 _SEARCHED = 1024 * 1024
 """Characters that are searched at a time, in at most 30 ms."""
 _RELATIVE_MAX = 64 * 1024
 """Characters of the longest relative IRI that is searched beyond these."""
+_REPRESENTATION = "return=representation"
 _T = TypeVar("_T")
 
 
@@ -66,7 +68,7 @@ class Sparql:
     async def _query(self, request: Request, caller: Caller, call: Call) -> Response:
         graphs = dataset(call.parameters.get("default-graph-uri"), call.parameters.get("named-graph-uri"))
 
-        at = call.one("at")
+        at, priority = call.one("at"), caller.priority(call.one("priority"))
         if at is not None:
             caller.require_operator("query the past")
             check_named(at)
@@ -79,7 +81,9 @@ class Sparql:
                 asked = PastQuery(query, at, accepted.format, *graphs)
                 chunks = self._runner.past.query(asked, caller, headers)
                 return await streamed(request, chunks, accepted.media_type, headers)
-            found = await self._runner.query(query, accepted.format, *graphs, caller=caller)
+            found = await self._runner.query(query, accepted.format, *graphs, caller=caller, priority=priority)
+            if isinstance(found, ReadyAnswer):
+                return Response(found.content, 200, {"Vary": "Accept"}, accepted.media_type)
             return await streamed(request, found.chunks(), accepted.media_type, {"Vary": "Accept"})
 
         return await _resolved(request, call.sparql, answer)
@@ -91,10 +95,22 @@ class Sparql:
         )
         request_id, delay, at = call.one("request_id"), call.one("delay"), call.one("at")
         missed, came_from = missed_policy(call.one("missed")), cause(request, caller)
+        tells_delta, priority = _prefers_representation(request), caller.priority(call.one("priority"))
 
         async def outcome(sparql: str) -> Accepted:
             return await self._runner.update(
-                UpdateCall(sparql, came_from, using or None, request_id, delay, at, missed, caller=caller)
+                UpdateCall(
+                    sparql,
+                    came_from,
+                    using or None,
+                    request_id,
+                    delay,
+                    at,
+                    missed,
+                    caller=caller,
+                    tells_delta=tells_delta,
+                    priority=priority,
+                )
             )
 
         accepted = await _resolved(request, call.sparql, outcome)
@@ -102,7 +118,17 @@ class Sparql:
         if accepted.delayed is not None:
             return json_answer(body | {"delayed": accepted.delayed}, 202)
         # Its clients look at the status only; both historic spellings are there (protocol 1.3).
-        return json_answer({"response": {"body": "", "isJson": False, "isJsonBody": False}} | body)
+        body = {"response": {"body": "", "isJson": False, "isJsonBody": False}} | body
+        if not tells_delta:
+            return json_answer(body)
+        body["delta"] = delta_member(accepted.delta)
+        return json_answer(body, headers={"Preference-Applied": _REPRESENTATION})
+
+
+def _prefers_representation(request: Request) -> bool:
+    """Whether the client wants to be told what its update changed (RFC 7240, section 4.2)."""
+    preferences = ",".join(request.headers.getlist("prefer")).split(",")
+    return any(one.partition(";")[0].strip().lower() == _REPRESENTATION for one in preferences)
 
 
 async def _resolved(request: Request, sparql: str, run: Callable[[str], Awaitable[_T]]) -> _T:

@@ -9,6 +9,8 @@ from tests.support.chromium import Browser
 from tests.support.components import missing
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.faults  # it takes long
+
 AXE = ROOT / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 SCREENSHOTS = ROOT / "build" / "screenshots"
 SIZES = {"desk": (1280, 860), "phone": (390, 844)}

@@ -59,6 +59,19 @@ def test_check_names_rules_that_feed_themselves(tmp_path: Path) -> None:
     assert "  loop          " in done.stdout
 
 
+def test_check_reads_the_shapes(tmp_path: Path) -> None:
+    shape = "@prefix sh: <http://www.w3.org/ns/shacl#> . <urn:s> sh:targetClass <urn:C> ; sh:class <urn:D> ."
+    (tmp_path / "shapes.ttl").write_text(shape)
+    table = '[shacl]\nshapes = ["shapes.ttl"]\nprofile = true\n'
+    done = command("check", "--config", config(tmp_path, PLAIN + table))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"  shapes +[0-9]+ with targets, reject", done.stdout)
+    (tmp_path / "shapes.ttl").write_text(shape.replace("sh:class", "sh:sparql"))
+    done = command("check", "--config", config(tmp_path, PLAIN + table))
+    assert done.returncode == 2
+    assert "shapes.ttl: shape <urn:s>: sh:sparql: SPARQL-based constraints are not supported" in done.stderr
+
+
 def test_check_takes_the_data_folder_from_the_command_line(tmp_path: Path) -> None:
     done = command("check", "--config", config(tmp_path, PLAIN), "--data", tmp_path / "elsewhere")
     assert done.returncode == 0

@@ -70,7 +70,12 @@ def test_the_status_of_a_gateway_of_another_version_shows_what_it_has() -> None:
     assert lines[0] == "Lamplighter 0.1, home: ok"
     assert "processed requests  1,234" in lines and "mqtt                messages 2" in lines
     assert f"SPU manager         {ABSENT}" in lines
-    assert sum(ABSENT in line for line in lines) == 8
+    assert sum(ABSENT in line for line in lines) == 9
     assert not any(line.startswith("coap") for line in lines)
     assert ABSENT in next(status_lines({}, NOW))
     assert f"coap                {ABSENT}" in list(status_lines({"coap": {"devices": 1}}, NOW))
+
+
+def test_shapes_and_violations_are_shown_where_there_is_validation() -> None:
+    assert "SHACL               12 shapes, 1 violation" in lines(shacl={"shapes": 12, "violations": 1})
+    assert not any(line.startswith("SHACL") for line in lines(shacl=None))

@@ -99,6 +99,7 @@ def reported(gateway: GatewayProcess) -> list[str]:
     return [row["x"] for row in gateway.rows(f"{NAMES} SELECT ?x {{ {LAMP} gateway:reportedState ?x }}")]
 
 
+@pytest.mark.faults
 def test_motion_switches_a_lamp_on_and_its_end_off_across_kills(
     broker: Mosquitto, light: GatewayProcess, tmp_path: Path
 ) -> None:

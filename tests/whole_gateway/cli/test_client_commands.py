@@ -109,7 +109,7 @@ async def test_errors_are_one_readable_line(tmp_path: Path) -> None:
             (("query", *url, "SELECT * {"), 4, "line 1, column"),
             (("update", *url, "oops"), 4, "SPARQL11ProtocolException"),
             (("query", *url, "--format", "turtle", ALL), 4, "not_acceptable"),
-            (("subscribe", "--url", at.subscribe, "ASK {}"), 4, "SELECT"),
+            (("subscribe", "--url", at.subscribe, "DESCRIBE <http://x>"), 4, "SELECT"),
             (("query", "--url", "http://127.0.0.1:1", ALL), 3, "no answer from http://127.0.0.1:1/query"),
             (("query", "--url", "gopher://h", ALL), 2, "--url: 'gopher://h' is not an address"),
             (("query", *url, "--bind", "a=b", ALL), 2, "name it with --jsap"),

@@ -27,6 +27,7 @@ NO_JSON = {
     *(("run",), ("mqtt",), ("coap",), ("demo",), ("completion",), ("install",), ("uninstall",)),
     ("log", "export"),
     ("sync", "run"),
+    ("mcp",),
 }
 """Commands that run something, or print or write what has a format of its own."""
 

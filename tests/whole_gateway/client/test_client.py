@@ -14,14 +14,17 @@ from websockets.asyncio.client import connect
 from lamplighter.engine.client import (
     EngineClient,
     Notification,
+    SparqlEndpoint,
     UpdateAnswer,
     UpdateRequest,
     messages,
 )
 from lamplighter.engine.errors import (
+    GatewayError,
     MalformedRequestError,
     RefusedError,
 )
+from lamplighter.engine.terms import Quad
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.loop.runner import Runner
 from tests.support.brokers import free_port
@@ -74,6 +77,37 @@ async def test_updates_are_answered_with_their_sequence_and_queries_with_a_bag(g
         assert delayed.sequence == 3
         [row] = (await http(gateway.delayed)).json["delayed"]
         assert (row["id"], row["missed"]) == (delayed.delayed, "skip")
+
+
+async def test_an_answer_tells_what_the_update_changed_if_the_client_wants_to_know(gateway: Addresses) -> None:
+    def quad(value: int, graph: str | None = None) -> Quad:
+        return Quad("<http://a>", "<http://p>", f'"{value}"^^<http://www.w3.org/2001/XMLSchema#integer>', graph)
+
+    def moved(old: int, new: int) -> str:
+        """The default graph and a named one change."""
+        return (
+            f"DELETE DATA {{ <http://a> <http://p> {old} }} ; INSERT DATA {{ <http://a> <http://p> {new} . "
+            f"GRAPH <http://g> {{ <http://a> <http://p> {new} }} }}"
+        )
+
+    def changed(answer: UpdateAnswer | GatewayError | None) -> tuple[set[Quad], set[Quad]] | None:
+        assert isinstance(answer, UpdateAnswer)
+        return None if answer.delta is None else (set(answer.delta.added), set(answer.delta.removed))
+
+    async with EngineClient(gateway.subscribe) as client, SparqlEndpoint(gateway.update.removesuffix("/update")) as web:
+        first = await client.update(moved(0, 1), request_id="one", delta=True)
+        assert changed(first) == ({quad(1), quad(1, "<http://g>")}, set())
+        assert changed(await client.update(moved(0, 1), request_id="one", delta=True)) is None, "it was done before"
+        assert changed(await client.update(moved(1, 2))) is None
+        wanted, other = await client.updates([UpdateRequest(moved(2, 3), delta=True), UpdateRequest(moved(3, 4))])
+        assert changed(wanted) == ({quad(3), quad(3, "<http://g>")}, {quad(2)})
+        assert changed(other) is None
+        nothing = await client.update("DELETE DATA { <http://a> <http://p> 7 }", delta=True)
+        assert changed(nothing) == (set(), set())
+        assert changed(await client.update(moved(4, 5), delay="PT1H", delta=True)) is None
+        answer = await web.update(moved(4, 5), delta=True)
+        assert changed(answer) == ({quad(5), quad(5, "<http://g>")}, {quad(4)})
+        assert changed(await web.update(moved(5, 6))) is None
 
 
 async def test_what_the_gateway_refuses_is_raised_with_its_code(gateway: Addresses) -> None:

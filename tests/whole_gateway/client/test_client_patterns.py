@@ -48,6 +48,14 @@ def rows(bag: Any) -> list[list[str]]:
     return sorted([lexical(term) for term in row] for row in bag)
 
 
+async def test_a_client_of_a_profile_is_told_what_its_updates_changed_if_it_wants_to_know(gateway: Addresses) -> None:
+    async with Producer(application(gateway), "SET", delta=True) as producer:
+        answer = await producer.update(thing="ex:a", value=7)
+    assert answer is not None and answer.delta is not None
+    assert [lexical(quad.o) for quad in answer.delta.added] == ["7"]
+    assert not answer.delta.removed
+
+
 async def test_the_patterns_work_together_on_one_profile(gateway: Addresses) -> None:
     found = application(gateway)
     async with (
@@ -66,6 +74,7 @@ async def test_the_patterns_work_together_on_one_profile(gateway: Addresses) -> 
         for row in change.added.bindings():
             await aggregator.update(row)
         assert rows((await following(copies)).added) == [["http://example.org/a", "7"]]
+        assert answer.delta is None
         await producer.update(thing="ex:b")
         assert rows(await client.query("VALUES")) == [
             ["http://example.org/a", "7"],

@@ -18,6 +18,8 @@ from websockets.sync.client import connect
 
 from benchmarks.gateway_process import Gateway, gateway_process
 
+pytestmark = pytest.mark.faults  # it takes long
+
 TIMEOUT_S = 120.0
 MIB = 1024 * 1024
 MESSAGE_BYTES_MAX = 16 * MIB

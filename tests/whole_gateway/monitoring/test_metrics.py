@@ -22,7 +22,7 @@ from tests.support.running_gateway import ask, health, hear, http, query, runnin
 
 TELESCOPED = "SELECT ?s { ?s <http://p> ?o }"
 SEEDED = "SELECT ?s ?x { ?s <http://p> ?o OPTIONAL { ?s <http://x> ?x } }"
-RE_EVALUATED = "SELECT ?s ?o { ?s <http://next>+ ?o }"
+RE_EVALUATED = "SELECT ?s ?o { ?s (<http://next>/<http://next>?)+ ?o }"
 LABEL = r'\w+="[\w.+-]+"'
 OF_THE_PROCESS = ("up_time_seconds", "resident_bytes", "open_files", "http_requests_total")
 
@@ -142,7 +142,7 @@ async def test_health_and_metrics_count_the_classes(tmp_path: Path, monkeypatch:
 
 async def test_without_subscriptions_each_class_has_none(gateway: Addresses) -> None:
     found = await metrics(gateway)
-    for name in ("telescoped", "seeded", "counted", "re-evaluated"):
+    for name in ("telescoped", "seeded", "counted", "ordered", "re-evaluated"):
         assert found[f'lamplighter_subscriptions_by_class{{class="{name}"}}'] == 0
     assert found["lamplighter_healthy"] == 1
 
@@ -165,14 +165,17 @@ async def test_durations_are_histograms(tmp_path: Path) -> None:
 
 async def test_subscriptions_are_listed_with_class_reason_and_cost(tmp_path: Path) -> None:
     async with subscribed(tmp_path) as (at, _):
-        await update(at, "INSERT DATA { <http://a> <http://next> <http://b> }")
+        await update(at, "INSERT DATA { <http://a> <http://next> <http://b> ; <http://p> 1 }")
         answer = await http(at.health.replace("/health", "/subscriptions"))
         found = answer.json["subscriptions"]
         assert answer.json["total"] == 4
         assert [one["class"] for one in found] == ["telescoped", "seeded", "re-evaluated", "re-evaluated"]
         assert [one["subscribers"] for one in found] == [1, 1, 2, 2]
         assert [bool(one["reason"]) for one in found] == [False, False, True, True]
-        assert [one["evaluation_ms"] is not None for one in found] == [False, False, True, True]
+        prices = [one["price"] for one in found]
+        assert [price["commits"] for price in prices] == [1, 1, 1, 1]
+        assert all(price["us"] > 0 for price in prices)
+        assert [(price["queries"], price["kept"]) for price in prices] == [(1, 0), (1, 0), (1, 1), (1, 1)]
         assert len({one["spuid"] for one in found}) == 4
         assert "<http://next>" in found[2]["text"]
         for one in found:
@@ -190,6 +193,7 @@ async def test_the_command_prints_a_table_of_the_subscriptions(tmp_path: Path, m
         assert (done.returncode, done.stderr) == (0, "")
         header, *table = done.stdout.splitlines()
         assert header.split("  ")[0] == "SPUID"
+        assert "US PER COMMIT" in header and "MEASURED" in header and "KEPT" in header
         start = header.index("CLASS")
         assert [row[start:].split()[0] for row in table] == [
             "telescoped",

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import logging
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from tests.support.commands import command
 from tests.support.components import require_command
-from tests.support.running_gateway import Answer
+from tests.support.running_gateway import TIMEOUT_S, Answer
 from tests.support.secure_gateway import JSON, SecureGateway, ask, basic, hear
 
 SELECT = "SELECT * WHERE { GRAPH ?g { ?s ?p ?o } }"
@@ -446,6 +449,54 @@ def test_removing_a_client_ends_its_subscriptions_and_nobody_elses(gateway: Secu
         assert hear(staying)["notification"]["sequence"] == 1
 
 
+# --- Server-Sent Events ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def stream(gateway: SecureGateway, bearer: str, **headers: str) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A stream over TLS; gives the next message."""
+    connection = http.client.HTTPSConnection("localhost", gateway.port, timeout=TIMEOUT_S, context=gateway.tls)
+    try:
+        target = "/subscribe?" + urlencode({"query": SELECT})
+        connection.request("GET", target, headers={"Authorization": bearer} | headers)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+
+        def message() -> dict[str, Any]:
+            while not (line := answer.readline()).startswith(b"data: "):
+                assert line, "the stream has ended"
+            return dict(json.loads(line.removeprefix(b"data: ")))
+
+        yield message
+    finally:
+        connection.close()
+
+
+def test_a_stream_needs_a_token_and_has_the_graphs_of_its_client(gateway: SecureGateway, full: str) -> None:
+    target = "/subscribe?" + urlencode({"query": SELECT})
+    assert failed(gateway.https("GET", target)) == (401, "invalid_request")
+    bearer = gateway.bearer("watcher", gateway.client("watcher", subscribe=["http://e/seen"]))
+    insert = "INSERT DATA {{ GRAPH <http://e/{}> {{ <http://e/{}> <http://e/p> 1 }} }}"
+    with stream(gateway, bearer) as message:
+        assert message()["notification"]["addedResults"]["results"]["bindings"] == []
+        update(gateway, full, insert.format("hidden", "one"))
+        update(gateway, full, insert.format("seen", "two"))
+        assert "http://e/two" in str(message()["notification"]["addedResults"]["results"])
+        assert gateway.local("DELETE", "/clients/watcher").status == 200
+        assert message()["error"] == "forbidden"
+    assert failed(gateway.https("GET", target, b"", {"Authorization": bearer})) == (401, "invalid_grant")
+
+
+def test_nobody_resumes_the_stream_of_another_client(gateway: SecureGateway, full: str) -> None:
+    thief = gateway.bearer("thief2", gateway.client("thief2", subscribe=["*"]))
+    with stream(gateway, full) as message:
+        spuid = message()["notification"]["spuid"]
+        with stream(gateway, thief, **{"Last-Event-ID": f"{spuid.rpartition('/')[2]}/0"}) as other:
+            stolen = other()["notification"]
+            assert stolen["reset"]
+            assert stolen["spuid"] != spuid
+
+
 # --- this machine ---------------------------------------------------------------------------------------
 
 
@@ -471,7 +522,7 @@ def test_the_operators_commands(gateway: SecureGateway) -> None:
     assert registered.status == 201
     bearer = gateway.bearer("cli", registered.json["credentials"]["client_secret"])
     row = next(line for line in lamplighter(gateway, "clients", "list").splitlines() if line.startswith("cli "))
-    assert row.split()[1] == "registered" and row.split()[3:] == ["http://e/g", "default", "-", "-", "-"]
+    assert row.split()[1] == "registered" and row.split()[3:] == ["http://e/g", "default", "-", "-", "-", "normal"]
     lamplighter(gateway, "clients", "permit", "cli", "--write", "*")
     shown = json.loads(lamplighter(gateway, "clients", "list", "--json"))
     client = next(client for client in shown["clients"] if client["name"] == "cli")

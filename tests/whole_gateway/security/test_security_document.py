@@ -33,7 +33,7 @@ def run(command: str, gateway: SecureGateway, **variables: str) -> str:
 
 
 def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
-    [fetch, fingerprint, register, token, query, listing, permit, forbid, remove, person, key] = COMMANDS
+    [fetch, fingerprint, register, token, query, listing, rank, permit, forbid, remove, person, key] = COMMANDS
     code = re.search(r"`(lamplighter clients code [^`]* default)`", DOCUMENT)
     assert code is not None
     with SecureGateway(tmp_path) as gateway:
@@ -45,13 +45,14 @@ def test_the_commands_do_what_is_said(tmp_path: Path) -> None:
         secret = json.loads(run(register.replace("7K2M-XW4P", given), gateway))["credentials"]["client_secret"]
         bearer = json.loads(run(token, gateway, SECRET=secret))["token"]["access_token"]
         assert json.loads(run(query, gateway, TOKEN=bearer))["boolean"] is True
+        run(rank, gateway)
         run(permit, gateway)
         assert run(person, gateway)
         row = next(line for line in run(listing, gateway).splitlines() if line.startswith("anna "))
-        assert row.split()[-4:] == ["*", "-", "*", "yes"]
+        assert row.split()[-5:] == ["*", "-", "*", "yes", "normal"]
         run(forbid, gateway)
         row = next(line for line in run(listing, gateway).splitlines() if line.startswith("lamp "))
-        assert row.split()[3:] == ["default", "http://kitchen.example/lamps", "default", "-", "-"]
+        assert row.split()[3:] == ["default", "http://kitchen.example/lamps", "default", "-", "-", "control"]
         run(f"{remove} --yes", gateway)
         assert json.loads(run(query, gateway, TOKEN=bearer))["error"] == "invalid_grant"
         shown = DOCUMENT.split(f"$ {key}\n")[1].split("```")[0]

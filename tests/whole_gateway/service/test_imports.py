@@ -15,6 +15,7 @@ HEAVY = {
     "cryptography": "secure mode only",
     "fsspec": "lamplighter sync",
     "html.entities": "HTML pages of resources and notebooks",
+    "httpcore": "webhooks and LDN",
     "httpx": "client library over HTTP",
     "jwt": "secure mode only",
     "numpy": "fleet",
@@ -28,6 +29,9 @@ HEAVY = {
     "lamplighter.gateway.cli.command_tree": "lamplighter completion",
     "lamplighter.gateway.cli.commands": "commands on the data folder",
     "lamplighter.gateway.cli.status_command": "lamplighter status",
+    "lamplighter.gateway.gates.deliveries": "webhooks and LDN",
+    "lamplighter.gateway.gates.ldn": "[ldn]",
+    "lamplighter.gateway.gates.webhooks": "[webhooks]",
     "lamplighter.gateway.history.verification": "lamplighter verify",
     "lamplighter.gateway.service.preflight": "lamplighter check",
 }

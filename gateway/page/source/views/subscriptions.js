@@ -11,8 +11,11 @@ const POLL_MS = 5000;
 const FEW = 100, MANY = 1000;
 const CHARACTERS = 4000;
 
-function price(ms) {
-    return ms === null || ms === undefined ? "" : `${ms.toFixed(ms < 10 ? 1 : 0)} ms each time`;
+// Mean processor time of a commit that may change the result.
+function price({ us }) {
+    if (us === null) return "";
+    const [value, unit] = us < 1000 ? [us, "µs"] : [us / 1000, "ms"];
+    return `${value.toFixed(value < 10 ? 1 : 0)} ${unit} a commit`;
 }
 
 // The text on one line, with prefixes for the IRIs that have one and without their declarations.
@@ -28,7 +31,7 @@ function Item({ one }) {
             <span class=${`tag ${one.class === "re-evaluated" ? "warn" : "ok"}`}>${one.class}</span>
             <strong><bdi>${cut(one.client ?? "", 80)}</bdi></strong>
             <span class="note">${one.since ? html`since <time datetime=${one.since}>${clockTime(new Date(one.since))}</time>` : null}${one.subscribers > 1 ? ` · shared by ${one.subscribers}` : null}</span>
-            <span class="price note">${price(one.evaluation_ms)}</span>
+            <span class="price note">${price(one.price)}</span>
         </div>
         ${one.reason ? html`<p class="note">${cut(one.reason, 300)}</p>` : null}
         <details><summary><code>${brief(one.text)}</code></summary>

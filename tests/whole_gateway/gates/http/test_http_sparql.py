@@ -52,6 +52,30 @@ async def test_a_query_is_taken_in_three_ways_with_the_same_answer(gateway: Addr
         }
 
 
+async def test_an_update_is_answered_with_its_delta_if_the_client_prefers_that(gateway: Addresses) -> None:
+    """RFC 7240, 4.2."""
+    prefer = UPDATE_TYPE | {"Prefer": "respond-async, return=representation; wait=1"}
+    answer = await http(gateway.update, "POST", "INSERT DATA { <http://a> <http://p> 'x' }", prefer)
+    assert (answer.status, answer.headers["preference-applied"]) == (200, "return=representation")
+    assert answer.json["delta"]["addedResults"] == {
+        "head": {"vars": ["subject", "predicate", "object", "graph"]},
+        "results": {
+            "bindings": [
+                {
+                    "subject": {"type": "uri", "value": "http://a"},
+                    "predicate": {"type": "uri", "value": "http://p"},
+                    "object": {"type": "literal", "value": "x"},
+                }
+            ]
+        },
+    }
+    assert answer.json["delta"]["removedResults"]["results"] == {"bindings": []}
+    for other in ({}, {"Prefer": "return=minimal"}):
+        plain = await http(gateway.update, "POST", "INSERT DATA { <http://b> <http://p> 1 }", UPDATE_TYPE | other)
+        assert "delta" not in plain.json
+        assert "preference-applied" not in plain.headers
+
+
 async def test_an_update_is_taken_in_two_ways(gateway: Addresses) -> None:
     one = await http(gateway.update, "POST", "INSERT DATA { <http://a> <http://p> 1 }", UPDATE_TYPE)
     fields = urlencode({"update": "INSERT DATA { <http://b> <http://p> 2 }"})

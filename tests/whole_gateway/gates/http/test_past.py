@@ -15,8 +15,9 @@ from starlette.requests import Request
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http import gate, past
-from lamplighter.gateway.gates.http.past import PastRequests
+from lamplighter.gateway.gates.http import waiting as limits
 from lamplighter.gateway.log.snapshots import Place
+from lamplighter.gateway.log.tail import LogTail
 from tests.support.commands import command
 from tests.support.forks import forks
 from tests.support.running_gateway import FORM, TIMEOUT_S, Answer, http, query, rows, running_gateway, until, update
@@ -98,7 +99,7 @@ async def test_a_request_that_waits_is_answered_by_the_next_commit(gateway: Addr
 
 @pytest.mark.usefixtures("long_waits")
 async def test_only_so_many_requests_wait(gateway: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past, "WAITING_PER_CLIENT_MAX", 2)
+    monkeypatch.setattr(limits, "WAITING_PER_CLIENT_MAX", 2)
     url = gateway.query.replace("/query", "/log")
     waiting = [asyncio.create_task(http(url, after="0", wait=LONG)) for _ in range(3)]
     done, others = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +112,7 @@ async def test_only_so_many_requests_wait(gateway: Addresses, monkeypatch: pytes
 
 @pytest.mark.usefixtures("long_waits")
 async def test_a_client_that_leaves_gives_its_place_back(gateway: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(past, "WAITING_PER_CLIENT_MAX", 1)
+    monkeypatch.setattr(limits, "WAITING_PER_CLIENT_MAX", 1)
     url = gateway.query.replace("/query", "/log")
     port = int(gateway.query.split(":")[2].split("/")[0])
     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -135,10 +136,10 @@ async def test_a_gateway_that_stops_ends_the_waits(tmp_path: Path, monkeypatch: 
     async with running_gateway(tmp_path) as gateway:
         url = gateway.query.replace("/query", "/log")
         waiting = asyncio.create_task(http(url, after="0", wait=LONG))
-        refusals = [asyncio.create_task(http(url, after="0", wait=LONG)) for _ in range(past.WAITING_PER_CLIENT_MAX)]
+        refusals = [asyncio.create_task(http(url, after="0", wait=LONG)) for _ in range(limits.WAITING_PER_CLIENT_MAX)]
         await asyncio.wait([waiting, *refusals], return_when=asyncio.FIRST_COMPLETED)  # one is too many
     statuses = [(await one).status for one in (waiting, *refusals)]
-    assert sorted(statuses) == [200] * past.WAITING_PER_CLIENT_MAX + [429]
+    assert sorted(statuses) == [200] * limits.WAITING_PER_CLIENT_MAX + [429]
 
 
 async def test_what_a_record_shows_is_bounded(gateway: Addresses) -> None:
@@ -359,13 +360,12 @@ def test_a_client_that_loses_its_rights_while_it_waits_gets_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
 ) -> None:
     waits = threading.Event()
-    wait = PastRequests._wait
 
-    async def noted(self: PastRequests, request: Request, after: Place, seconds: float) -> None:
+    async def noted(request: Request, tail: LogTail, after: Place, seconds: float) -> None:
         waits.set()
-        await wait(self, request, after, seconds)
+        await limits.next_record(request, tail, after, seconds)
 
-    monkeypatch.setattr(PastRequests, "_wait", noted)
+    monkeypatch.setattr(past, "next_record", noted)
     with SecureGateway(tmp_path) as gateway, ThreadPoolExecutor(1) as thread:
         token = gateway.bearer("anna", gateway.client("anna", operate=True))
         writer = gateway.bearer("jo", gateway.client("jo", write=["default"]))

@@ -1,0 +1,28 @@
+"""When a delivery is tried again, and how many requests run at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+SLOW_S = 1.0
+"""A receiver that took longer for its last answer counts as slow."""
+
+
+def pause_s(failures: int, first_s: float, most_s: float, retry_after_s: float, random: Random) -> float:
+    """The pause behind so many failures in a row, from 1: it doubles with each, and has a jitter of a half, so that
+    receivers that came back are not called by all at once. retry_after_s: what the receiver asked for at least."""
+    whole = min(most_s, first_s * 2.0 ** min(failures - 1, 60))
+    return max(retry_after_s, whole * random.uniform(0.5, 1.0))
+
+
+class Slots:
+    """The requests that run at the same time. Those that fail or are slow have slots of their own, so that they do not
+    take those of the others."""
+
+    def __init__(self, concurrent_max: int) -> None:
+        slow = concurrent_max // 2
+        self._prompt, self._slow = asyncio.Semaphore(concurrent_max - slow), asyncio.Semaphore(slow)
+
+    def of(self, *, slow: bool) -> asyncio.Semaphore:
+        return self._slow if slow else self._prompt

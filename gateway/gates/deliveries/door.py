@@ -1,0 +1,159 @@
+"""What the doors with deliveries have in common: their paths, their JSON, and the run of their deliveries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.change_log import Receiver
+from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.gateway.gates.deliveries.asked import AskedQuery, asked_query
+from lamplighter.gateway.gates.deliveries.deliveries import Deliveries, new_id
+from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.calls import json_body
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.sinks import ALIAS_ECHOED_MAX
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings.deliveries import DeliverySettings
+from lamplighter.gateway.state.applications import Application
+
+BODY_BYTES_MAX = 256 * 1024
+UNSUBSCRIBED = "unsubscribed"
+"""Why a delivery has ended that its client deleted."""
+
+
+class WantedDelivery(AskedQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A new delivery. lease: ISO 8601 duration; alias: repeated in each notification."""
+
+    lease: str | None = None
+    alias: str | None = None
+
+
+class _DeliveryChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of one that is there. lease: begins now; waiting: what to do with what waits for its receiver: ``resend`` it at
+    once, or ``drop`` it, after which a fresh first result follows."""
+
+    lease: str | None = None
+    waiting: Literal["resend", "drop"] | None = None
+
+
+class DeliveryDoor(ABC):
+    """``/NAME`` and ``/NAME/ID``. A door fills in what its receivers are asked and sent.
+
+    name: of the table in the settings, of the path and of the component; kind: in the log; wanted: the body of a
+    registration.
+    """
+
+    name: str
+    kind: str
+    wanted: type[WantedDelivery]
+
+    def __init__(
+        self, runner: Runner, settings: Settings, data: Path, applications: Sequence[Application], address: str
+    ) -> None:
+        """address: URL of the HTTP gate from other machines, with a slash at its end."""
+        self.runner = runner
+        self.settings = settings
+        self._data = data
+        self._applications = {application.name: application for application in applications}
+        self.address = address.rstrip("/")
+
+    @property
+    @abstractmethod
+    def table(self) -> DeliverySettings: ...
+
+    @abstractmethod
+    async def request(self, dispatch: Dispatch, message: WaitingNotification) -> tuple[Mapping[str, str], bytes]:
+        """The headers and the body that deliver a notification."""
+
+    @abstractmethod
+    async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
+        """The URL of a receiver that wants the notifications. Raises RequestError."""
+
+    async def unsubscribed(self, dispatch: Dispatch) -> Mapping[str, object]:
+        """Tells the receiver that its client has ended the delivery. Members of the answer."""
+        return {}
+
+    async def ended(self, dispatch: Dispatch) -> None:  # noqa: B027 - LDN has no such message
+        """Tells the receiver that nothing follows, if it can be told. `Dispatch.ended` has the reason."""
+
+    def secrets(self, name: str) -> Mapping[str, str]:
+        """What only the client is told that registers: members of the answer."""
+        return {}
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        return Deliveries(self.runner, self.table, self._data, self)
+
+    def places(self) -> Iterator[Place]:
+        yield Place(f"/{self.name}", self._all, Need.CALLER, frozenset({"GET", "POST"}))
+        yield Place(f"/{self.name}/", self._one, Need.CALLER, frozenset({"GET", "POST", "DELETE"}))
+
+    async def run(self) -> None:
+        await self.deliveries.run()
+
+    def topic(self, name: str) -> str:
+        """The URL of a delivery."""
+        return f"{self.address}/{self.name}/{name}"
+
+    async def _all(self, request: Request, caller: Caller) -> Response:
+        await self.deliveries.ready()
+        if request.method == "GET":
+            found = [self._shown(one, caller) for one in self.deliveries.of(caller)]
+            return json_answer({"total": len(found), self.name: found})
+        wanted = await json_body(request, self.wanted, BODY_BYTES_MAX)
+        if wanted.alias is not None and len(wanted.alias) > ALIAS_ECHOED_MAX:
+            raise MalformedRequestError(f"alias: {ALIAS_ECHOED_MAX} characters are the most")
+        sparql, default_graphs, named_graphs = asked_query(wanted, self._applications)
+        until, lease_s = self.deliveries.lease(wanted.lease)
+        name = new_id()
+        secrets = self.secrets(name)
+        with self.deliveries.asking():
+            url = await self.agreed(wanted, self.topic(name), lease_s)
+            receiver = Receiver(self.kind, name, url, until, wanted.alias)
+            dispatch = await self.deliveries.begin(sparql, default_graphs, named_graphs, receiver, caller)
+        headers = {"Location": self.topic(name), "Cache-Control": "no-store"}
+        return json_answer({**self._shown(dispatch, caller), **secrets}, 201, headers)
+
+    async def _one(self, request: Request, caller: Caller) -> Response:
+        await self.deliveries.ready()
+        dispatch = self.deliveries.one(request.scope["below"], caller)
+        if request.method == "DELETE":
+            await self.deliveries.end(dispatch, UNSUBSCRIBED)
+            return json_answer({"id": dispatch.id, **await self.unsubscribed(dispatch)})
+        if request.method == "POST":
+            wanted = await json_body(request, _DeliveryChange, BODY_BYTES_MAX)
+            if wanted.lease is None and wanted.waiting is None:
+                raise MalformedRequestError('give lease, such as "P10D", or waiting: "resend" or "drop"')
+            if wanted.lease is not None:
+                until, _ = self.deliveries.lease(wanted.lease)
+                receiver = msgspec.structs.replace(dispatch.receiver, until=until)
+                await self.deliveries.renew(dispatch, receiver, cause(request, caller))
+            if wanted.waiting is not None:
+                dispatch.decide(wanted.waiting)
+        return json_answer(self._shown(dispatch, caller))
+
+    def _shown(self, dispatch: Dispatch, caller: Caller) -> dict[str, Any]:
+        receiver, followed = dispatch.receiver, dispatch.followed
+        owner = {"client": followed.identity} if caller.operator else {}
+        return {
+            "id": dispatch.id,
+            "topic": self.topic(dispatch.id),
+            "receiver": receiver.url,
+            "alias": receiver.alias,
+            "until": receiver.until or None,
+            "query": followed.sparql,
+            **owner,
+            **dispatch.members(),
+        }

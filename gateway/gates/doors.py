@@ -1,0 +1,121 @@
+"""The doors: further standards by which others reach the gateway. Each is a room of its own in `gateway/gates/`.
+
+A door knows the loop's interface (`Runner`) and the parts that all gates share, and nothing of the other doors. The
+optional ones have a table each in the settings, are off by default, and are imported only when they are on, so that one
+that is off costs no memory.
+
+What all doors keep: a subscription begins with its first result and then has the rows that entered and left, numbered
+without gaps. Who comes back names the last number that it has and receives the next ones unchanged, or is told that it
+starts anew, and why (`gateway.state.resumption`). The caller's permissions are those of the other gates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.gates.http.places import Place
+from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.sse import ServerSentEvents
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.gatekeeper import Gatekeeper
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.applications import Application
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What doors are made of.
+
+    folder: of the configuration file; data: the data folder; applications: those of apps/; gatekeeper: permissions of
+    clients; unsent: what waits for all network clients; address: URL of the HTTP gate from other machines.
+    """
+
+    runner: Runner
+    settings: Settings
+    folder: Path
+    data: Path
+    applications: Sequence[Application]
+    gatekeeper: Gatekeeper
+    unsent: Unsent
+    address: str
+
+
+class Door(Protocol):
+    """One door. It does nothing before `run`, and `places` needs no running gateway: a check of the configuration asks
+    for them too."""
+
+    def places(self) -> Iterator[Place]:
+        """Its paths over HTTP, and their handlers."""
+        ...
+
+    def about(self) -> Iterator[tuple[str, str]]:
+        """Rows of the answer of ``GET /``: path and what is there."""
+        ...
+
+    async def run(self) -> None:
+        """What it does beside its requests, until cancelled. Its return or an exception ends the gateway."""
+        ...
+
+
+def doors(around: Surroundings) -> list[Door]:
+    """The doors that the settings open. Raises ConfigurationError where one lacks a package or has a bad setting."""
+    opened: list[Door] = [ServerSentEvents(around.runner, around.settings, around.applications, around.unsent)]
+    if around.settings.mcp.enabled:
+        opened.append(_model_context(around))
+    if around.settings.webhooks.enabled:
+        from lamplighter.gateway.gates.webhooks import Webhooks
+
+        opened.append(Webhooks(around.runner, around.settings, around.data, around.applications, around.address))
+    if around.settings.ldn.enabled:
+        from lamplighter.gateway.gates.ldn import LinkedDataNotifications
+
+        ldn = LinkedDataNotifications(around.runner, around.settings, around.data, around.applications, around.address)
+        opened.append(ldn)
+    if around.settings.sensorthings.enabled:
+        from lamplighter.gateway.gates.sensorthings import SensorThings
+
+        opened.append(SensorThings(around.runner, around.settings, around.data, around.address))
+    if around.settings.changes.enabled:
+        from lamplighter.gateway.gates.changes import ChangeFeed
+
+        opened.append(ChangeFeed(around.runner, around.settings, around.data))
+    if around.settings.wot.enabled:
+        from lamplighter.gateway.gates.wot import WebOfThings
+
+        opened.append(WebOfThings(around.runner, around.settings, around.gatekeeper, around.unsent))
+    if around.settings.ngsild.enabled:
+        from lamplighter.gateway.gates.ngsild import NgsiLd
+
+        opened.append(NgsiLd(around.runner, around.settings, around.folder))
+    return opened
+
+
+def _model_context(around: Surroundings) -> Door:
+    try:
+        from lamplighter.gateway.gates.mcp import ModelContext  # not above: see there
+    except ImportError as missing:
+        raise ConfigurationError(
+            f"[mcp] enabled = true needs a package that cannot be loaded: {missing}; pip install 'lamplighter[mcp]', "
+            "or set enabled = false"
+        ) from missing
+    return ModelContext(around.runner, around.settings, around.applications, around.gatekeeper)
+
+
+def door_headers(settings: Settings) -> Mapping[str, str]:
+    """Headers of all answers over HTTP."""
+    if not settings.ldn.enabled:
+        return {}
+    from lamplighter.gateway.gates.ldn.door import LINK
+
+    return {"link": LINK}
+
+
+def door_places(settings: Settings, folder: Path) -> list[Place]:
+    """Their places, for a check of the paths only: no handler may be called. Raises ConfigurationError."""
+    nobody: Any = None
+    around = Surroundings(nobody, settings, folder, nobody, (), nobody, nobody, "")
+    return [place for door in doors(around) for place in door.places()]

@@ -1,0 +1,13 @@
+"""Linked Data Notifications (W3C Recommendation): an inbox, and subscriptions that are delivered to inboxes of others.
+
+::
+
+    POST /inbox/ ─▶ notifications: constraints, contexts ─▶ inbox: a graph each ─▶ GET /inbox/ID
+    POST /ldn ─▶ discovery: the inbox of a target ─▶ gates.deliveries ─▶ activities ─▶ the inbox
+
+door: the paths; contexts: JSON-LD contexts that are known without the network.
+"""
+
+from lamplighter.gateway.gates.ldn.door import LinkedDataNotifications
+
+__all__ = ["LinkedDataNotifications"]

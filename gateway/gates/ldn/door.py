@@ -1,0 +1,188 @@
+"""Paths of LDN: the inbox ``/inbox/``, and ``/ldn`` for subscriptions that are delivered to inboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyoxigraph as ox
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
+from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
+from lamplighter.gateway.gates.deliveries.targets import checked_url
+from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.gates.http.calls import content_type, small_body
+from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.ldn.activities import activity
+from lamplighter.gateway.gates.ldn.discovery import INBOX, inbox_of
+from lamplighter.gateway.gates.ldn.inbox import LDP, LdnInbox, written
+from lamplighter.gateway.gates.ldn.notifications import (
+    JSON_LD,
+    MEDIA_TYPES,
+    TURTLE,
+    check_media_type,
+    constraints,
+    parsed,
+    too_large,
+)
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings.deliveries import DeliverySettings
+from lamplighter.gateway.state.applications import Application
+
+PATH: Final = "/inbox/"
+CONSTRAINTS: Final = "/ldn/constraints"
+_FORMATS = (JSON_LD, TURTLE, "application/n-triples")
+_LONG_BYTES = 256 * 1024
+"""A longer notification is written beside the loop."""
+_RDF_TYPE = ox.NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
+_COMMENT = ox.NamedNode("http://www.w3.org/2000/01/rdf-schema#comment")
+
+
+class _WantedInbox(WantedDelivery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """inbox: the URL of an inbox; or target: of a resource that advertises one."""
+
+    inbox: str | None = None
+    target: str | None = None
+
+
+class LinkedDataNotifications(DeliveryDoor):
+    """The door, and the kind of its deliveries."""
+
+    name = "ldn"
+    kind = "ldn"
+    wanted = _WantedInbox
+
+    def __init__(
+        self, runner: Runner, settings: Settings, data: Path, applications: Sequence[Application], address: str
+    ) -> None:
+        super().__init__(runner, settings, data, applications, address)
+        self._inbox = LdnInbox(runner, settings.gateway.base_iri, settings.ldn.inbox_max)
+
+    @property
+    def table(self) -> DeliverySettings:
+        return self.settings.ldn
+
+    def about(self) -> Iterator[tuple[str, str]]:
+        yield PATH, "inbox of Linked Data Notifications: POST JSON-LD or Turtle; GET lists them"
+        yield "/ldn", "subscriptions that are delivered to inboxes: POST {query, inbox or target}; /ldn/<id>"
+
+    def places(self) -> Iterator[Place]:
+        yield from super().places()
+        yield Place(CONSTRAINTS, self._constraints, Need.NOTHING)
+        # Below it are the notifications; the rest of its own path is empty.
+        yield Place(PATH, self._below, Need.CALLER, frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS"}))
+
+    # --- the kind of its deliveries ---
+
+    async def request(self, dispatch: Dispatch, message: WaitingNotification) -> tuple[Mapping[str, str], bytes]:
+        arguments = message, self.topic(dispatch.id), f"{self.address}/", dispatch.receiver.alias
+        if message.size > _LONG_BYTES:
+            body = await asyncio.to_thread(activity, *arguments)
+        else:
+            body = activity(*arguments)
+        return {"Content-Type": JSON_LD, "User-Agent": "lamplighter", "Idempotency-Key": message.name}, body
+
+    async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
+        """An inbox is there to be sent to, so it is not asked."""
+        assert isinstance(wanted, _WantedInbox)
+        if (wanted.inbox is None) == (wanted.target is None):
+            raise MalformedRequestError("give inbox, the URL of an inbox, or target, of a resource that has one")
+        if wanted.target is not None:
+            target = checked_url(wanted.target, self.table.ports, self.name, "target")
+            return checked_url(await inbox_of(self.deliveries.http, target), self.table.ports, self.name, "the inbox")
+        return checked_url(wanted.inbox or "", self.table.ports, self.name, "inbox")
+
+    # --- the inbox ---
+
+    async def _below(self, request: Request, caller: Caller) -> Response:
+        name = request.scope["below"]
+        if request.method == "OPTIONS":
+            response = Response(status_code=204)
+        elif name:
+            response = await self._notification(request, caller, name)
+        elif request.method == "POST":
+            response = await self._post(request, caller)
+        elif request.method == "DELETE":
+            raise MalformedRequestError("the inbox itself cannot be deleted; DELETE a notification below it")
+        else:
+            response = await self._list(request, caller)
+        if not name:
+            response.headers["Accept-Post"] = ", ".join(MEDIA_TYPES)
+            response.headers["Allow"] = "GET, HEAD, OPTIONS, POST"
+            response.headers.append("Link", f'<{CONSTRAINTS}>; rel="{LDP}constrainedBy"')
+            response.headers.append("Link", f'<{LDP}Container>; rel="type"')
+        return response
+
+    async def _post(self, request: Request, caller: Caller) -> Response:
+        """A refusal has the headers of the inbox too, which say where its constraints are."""
+        try:
+            caller.access.write.check([self._inbox.graph], "write")
+            media_type = content_type(request)
+            check_media_type(media_type)
+            bytes_max = self.settings.ldn.notification_bytes_max
+            try:
+                body = await small_body(request, bytes_max)
+            except LimitExceededError as error:
+                raise too_large(bytes_max) from error
+            iri = self._inbox.new()
+            quads = await parsed(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri)
+            await self._inbox.add(iri, quads, caller.name, cause(request, caller))
+        except RequestError as error:
+            return error_answer(error)
+        return Response(status_code=201, headers={"Location": _inbox_url(request) + iri.removeprefix(self._inbox.iri)})
+
+    async def _list(self, request: Request, caller: Caller) -> Response:
+        caller.access.read.check([self._inbox.graph], "read")
+        found = accepted(request, _FORMATS)
+        url = _inbox_url(request)
+        notices = await self._inbox.notices()
+        contained = [ox.NamedNode(url + one.iri.removeprefix(self._inbox.iri)) for one in notices]
+        inbox = ox.NamedNode(url)
+        triples = [
+            ox.Triple(inbox, _RDF_TYPE, ox.NamedNode(f"{LDP}Container")),
+            ox.Triple(inbox, ox.NamedNode(f"{LDP}constrainedBy"), ox.NamedNode(url[: -len(PATH)] + CONSTRAINTS)),
+            *(ox.Triple(inbox, ox.NamedNode(f"{LDP}contains"), one) for one in contained),
+        ]
+        return Response(written(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+
+    async def _notification(self, request: Request, caller: Caller, name: str) -> Response:
+        iri = self._inbox.named(name)
+        if request.method == "DELETE":
+            await self._inbox.remove(iri, caller, cause(request, caller))
+            return Response(status_code=204)
+        if request.method == "POST":
+            allowed = "DELETE, GET, HEAD, OPTIONS"
+            message = f"POST is not allowed at a notification; use {allowed}"
+            return Refusal("method_not_allowed", 405, message, {"Allow": allowed})
+        caller.access.read.check([self._inbox.graph], "read")
+        found = accepted(request, _FORMATS)
+        content = await self._inbox.content(iri, found.format, _inbox_url(request))
+        return Response(content, 200, {"Vary": "Accept", "X-Content-Type-Options": "nosniff"}, found.media_type)
+
+    async def _constraints(self, request: Request, caller: Caller) -> Response:
+        found = accepted(request, _FORMATS)
+        here = request_iri(request)
+        triples = [
+            ox.Triple(ox.NamedNode(f"{here}#{name}"), _COMMENT, ox.Literal(text, language="en"))
+            for name, text in constraints(self.settings.ldn.notification_bytes_max).items()
+        ]
+        return Response(written(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+
+
+def _inbox_url(request: Request) -> str:
+    """The URL of the inbox as this client writes it."""
+    iri = request_iri(request)
+    return iri[: iri.index(PATH) + len(PATH)]
+
+
+LINK: Final = f'<{PATH}>; rel="{INBOX}"'
+"""The header that advertises the inbox."""

@@ -1,0 +1,141 @@
+"""The inbox in the dataset: a graph for itself, which lists the notifications, and a graph for each of them.
+
+The permission for the inbox's own graph decides who may send to it and read it. The graphs of the notifications are
+new ones, which only clients that may read every graph can query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import pyoxigraph as ox
+
+from lamplighter.engine.change_log import Cause
+from lamplighter.engine.errors import AccessDeniedError, UnknownGraphError, UnknownResourceError
+from lamplighter.engine.terms import Quad, Term, literal
+from lamplighter.gateway.clock import iso
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
+from lamplighter.gateway.security.callers import ANYBODY, Caller
+from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Answer, ReadyAnswer
+
+LDP = "http://www.w3.org/ns/ldp#"
+_CREATED, _CREATOR = "http://purl.org/dc/terms/created", "http://purl.org/dc/terms/creator"
+_DATE_TIME = "http://www.w3.org/2001/XMLSchema#dateTime"
+_RESULTS = "application/sparql-results+json"
+_TRIPLES = "application/n-triples"
+
+
+class Notice(NamedTuple):
+    """A notification. iri: of its graph; creator: the client that sent it, "" if clients have no names."""
+
+    iri: str
+    creator: str
+
+
+class LdnInbox:
+    """base_iri: of the gateway; the graphs have names below it, whatever URL clients reach it by."""
+
+    def __init__(self, runner: Runner, base_iri: str, notices_max: int) -> None:
+        self._runner = runner
+        self.iri = f"{base_iri}inbox/"
+        self._notices_max = notices_max
+        self._changing = asyncio.Lock()
+
+    @property
+    def graph(self) -> Term:
+        return f"<{self.iri}>"
+
+    def named(self, name: str) -> str:
+        """The IRI of the notification of that name, which its client sees at the end of its URL. Raises
+        UnknownResourceError for what is no name."""
+        try:
+            if str(uuid.UUID(name)) == name:
+                return self.iri + name
+        except ValueError:
+            pass
+        raise UnknownResourceError("there is no such notification in the inbox")
+
+    def new(self) -> str:
+        """The IRI of a new notification."""
+        return f"{self.iri}{uuid.uuid4()}"
+
+    async def notices(self) -> list[Notice]:
+        """The oldest first."""
+        text = (
+            f"SELECT ?n ?c {{ GRAPH {self.graph} {{ {self.graph} <{LDP}contains> ?n . ?n <{_CREATED}> ?t "
+            f"OPTIONAL {{ ?n <{_CREATOR}> ?c }} }} }} ORDER BY ?t ?n"
+        )
+        answer = await self._runner.query(self._runner.outline(text), _RESULTS, None, None)
+        rows: list[Mapping[str, Any]] = msgspec.json.decode(await _content(answer))["results"]["bindings"]
+        found = {row["n"]["value"]: row.get("c", {}).get("value", "") for row in rows if row["n"]["type"] == "uri"}
+        return [Notice(iri, creator) for iri, creator in found.items() if iri.startswith(self.iri)]
+
+    async def add(self, iri: str, quads: Sequence[Quad], creator: str, cause: Cause) -> None:
+        """Adds a notification, in one commit with the removal of the oldest where there is no room."""
+        async with self._changing:
+            known = await self.notices()
+            removed = known[: max(0, len(known) + 1 - self._notices_max)]
+            about = [
+                f"{self.graph} <{LDP}contains> <{iri}>",
+                f"<{iri}> <{_CREATED}> {literal(iso(datetime.now(UTC)), datatype=_DATE_TIME)}",
+                *([f"<{iri}> <{_CREATOR}> {literal(creator)}"] if creator else []),
+            ]
+            triples = " . ".join(f"{quad.s} {quad.p} {quad.o}" for quad in quads)
+            insert = f"INSERT DATA {{ GRAPH {self.graph} {{ {' . '.join(about)} }} GRAPH <{iri}> {{ {triples} }} }}"
+            text = " ; ".join([*(self._removal(one.iri) for one in removed), insert])
+            await self._runner.update(UpdateCall(text, cause))
+
+    async def content(self, iri: str, media_type: str, seen_at: str) -> bytes:
+        """A notification as RDF. seen_at: the URL of the inbox for this client, which stands for its IRI. Raises
+        UnknownResourceError."""
+        try:
+            answer = await self._runner.graph(f"<{iri}>", _TRIPLES, ANYBODY)
+        except UnknownGraphError as error:
+            raise UnknownResourceError("there is no such notification in the inbox") from error
+        triples = ox.parse(await _content(answer), format=ox.RdfFormat.N_TRIPLES)
+        return written((self._seen(one.triple, seen_at) for one in triples), media_type)
+
+    async def remove(self, iri: str, caller: Caller, cause: Cause) -> None:
+        """Raises AccessDeniedError, UnknownResourceError."""
+        async with self._changing:
+            creator = next((one.creator for one in await self.notices() if one.iri == iri), None)
+            if not caller.operator and (creator is None or creator != caller.name):
+                caller.access.read.check([self.graph], "read")  # else it does not learn what there is
+                if creator is not None:
+                    raise AccessDeniedError("only its sender and an operator may delete a notification")
+            if creator is None:
+                raise UnknownResourceError("there is no such notification in the inbox")
+            await self._runner.update(UpdateCall(self._removal(iri), cause))
+
+    def _removal(self, iri: str) -> str:
+        return (
+            f"DROP SILENT GRAPH <{iri}> ; DELETE WHERE {{ GRAPH {self.graph} {{ <{iri}> ?p ?o }} }} ; "
+            f"DELETE DATA {{ GRAPH {self.graph} {{ {self.graph} <{LDP}contains> <{iri}> }} }}"
+        )
+
+    def _seen(self, triple: ox.Triple, at: str) -> ox.Triple:
+        def seen(term: Any) -> Any:
+            if isinstance(term, ox.NamedNode) and term.value.startswith(self.iri):
+                return ox.NamedNode(at + term.value.removeprefix(self.iri))
+            return term
+
+        return ox.Triple(seen(triple.subject), triple.predicate, seen(triple.object))
+
+
+def written(triples: Any, media_type: str) -> bytes:
+    """Triples in one of `GRAPH_FORMATS`."""
+    text = ox.serialize(triples, format=GRAPH_FORMATS[media_type])
+    assert text is not None, "without an output file the text is returned"
+    return text
+
+
+async def _content(answer: Answer | ReadyAnswer) -> bytes:
+    if isinstance(answer, ReadyAnswer):
+        return answer.content
+    return b"".join([chunk async for chunk in answer.chunks()])

@@ -1,0 +1,392 @@
+"""The paths of NGSI-LD over HTTP (clause 6): entities, their attributes, and types."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote_to_bytes, urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import (
+    AccessDeniedError,
+    GatewayError,
+    MalformedRequestError,
+    UnknownResourceError,
+)
+from lamplighter.engine.terms import Term, iri, lexical
+from lamplighter.gateway.gates.http.calls import content_type, fields
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
+from lamplighter.gateway.gates.ngsild.contexts import CORE, PLAIN, ContextNames, KnownContexts, is_absolute
+from lamplighter.gateway.gates.ngsild.graphs import RDF_TYPE, EntityGraphs
+from lamplighter.gateway.gates.ngsild.information import NULL, attributes, decoded, fragment, is_null, types
+from lamplighter.gateway.gates.ngsild.parameters import attribute_terms, checked, entity_query, form
+from lamplighter.gateway.gates.ngsild.problems import (
+    AlreadyExistsError,
+    NoTenantsError,
+    OperationNotSupportedError,
+    TooManyResultsError,
+    not_allowed,
+    problem,
+)
+from lamplighter.gateway.gates.ngsild.reading import NgsiReading, entity_json
+from lamplighter.gateway.gates.ngsild.writing import EntityUpdates
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.settings import Settings
+
+ROOT: Final = "/ngsi-ld/v1"
+BODY_BYTES_MAX: Final = 128 * 1024
+WAITING_MAX: Final = 64
+"""Requests that wait until others are answered."""
+TYPES_MAX: Final = 1_000
+_LOCKS = 64
+_JSON, _JSON_LD = "application/json", "application/ld+json"
+_BODIES = (_JSON, _JSON_LD, "application/merge-patch+json")
+_RELATION = "http://www.w3.org/ns/json-ld#context"
+_LINK = re.compile(r"\s*<([^<>]*)>\s*((?:;[^,<>]*)*)(?:,|$)")
+
+
+class NgsiLd:
+    """The door. Settings: the table `[ngsild]`."""
+
+    def __init__(self, runner: Runner, settings: Settings, folder: Path) -> None:
+        """folder: of the configuration file. Raises ConfigurationError."""
+        self._runner = runner
+        self._contexts = KnownContexts(settings.ngsild.contexts, folder)
+        self._graphs = EntityGraphs(settings.gateway.base_iri)
+        turns = RequestTurns(max(1, settings.query.concurrent_max // 2), WAITING_MAX)
+        self._bounded = turns.of(self._in_turn, BODY_BYTES_MAX)
+        # Of two requests that change one entity, the second sees what the first has done.
+        self._locks = [asyncio.Lock() for _ in range(_LOCKS)]
+
+    def places(self) -> Iterator[Place]:
+        yield Place(f"{ROOT}/", self.answer, Need.CALLER, methods=None)
+
+    def about(self) -> Iterator[tuple[str, str]]:
+        yield f"{ROOT}/entities", "NGSI-LD entities: ?type, ?q, ?attrs; /ngsi-ld/v1/entities/<id>, /ngsi-ld/v1/types"
+
+    async def run(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        try:
+            return await self._bounded(request, caller)
+        except AccessDeniedError:
+            raise  # its caller is told, and it is counted, as at all gates
+        except GatewayError as error:
+            return problem(error)
+
+    async def _in_turn(self, request: Request, caller: Caller) -> Response:
+        return await _NgsiRequest(self._runner, self._graphs, self._contexts, self._locks, request, caller).answer()
+
+
+class _NgsiRequest:
+    """One request."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        graphs: EntityGraphs,
+        contexts: KnownContexts,
+        locks: list[asyncio.Lock],
+        request: Request,
+        caller: Caller,
+    ) -> None:
+        self._runner = runner
+        self._graphs = graphs
+        self._contexts = contexts
+        self._locks = locks
+        self._request = request
+        self._caller = caller
+        self._reading = NgsiReading(runner, graphs, caller)
+        self._asked = fields(request.scope["query_string"])
+
+    async def answer(self) -> Response:
+        if "ngsild-tenant" in self._request.headers:
+            raise NoTenantsError("NGSILD-Tenant: there are no tenants here; leave the header out")
+        method = "GET" if self._request.method == "HEAD" else self._request.method
+        match method, _segments(self._request):
+            case "GET", ["entities"]:
+                return await self._query()
+            case "POST", ["entities"]:
+                return await self._create()
+            case "GET", ["entities", entity]:
+                return await self._retrieve(_entity(entity))
+            case "DELETE", ["entities", entity]:
+                return await self._delete(_entity(entity))
+            case "PATCH" | "POST", ["entities", entity, "attrs"]:
+                return await self._change(_entity(entity), append=method == "POST")
+            case "PATCH", ["entities", entity, "attrs", name]:
+                return await self._merge(_entity(entity), name)
+            case "DELETE", ["entities", entity, "attrs", name]:
+                return await self._remove(_entity(entity), name)
+            case "GET", ["types"]:
+                return await self._types()
+            case _, ["entities"]:
+                return not_allowed(method, "GET, HEAD, POST")
+            case _, ["entities", _]:
+                return not_allowed(method, "DELETE, GET, HEAD", "; change attributes with PATCH or POST at /attrs")
+            case _, ["entities", _, "attrs"]:
+                return not_allowed(method, "PATCH, POST")
+            case _, ["entities", _, "attrs", _]:
+                return not_allowed(method, "DELETE, PATCH")
+            case _, ["types"]:
+                return not_allowed(method, "GET, HEAD")
+        raise UnknownResourceError(
+            f"there is nothing at {self._request.scope['path'][:200]}; there are {ROOT}/entities, entities/<id>, "
+            "entities/<id>/attrs, entities/<id>/attrs/<name> and types"
+        )
+
+    # --- reading ---
+
+    async def _query(self) -> Response:
+        names = self._names()
+        asked = entity_query(self._asked, names)
+        found: list[Term] = []
+        if asked.limit:
+            found = [row["e"] for row in await self._reading.rows(asked.page(self._graphs))]
+        more, ids = len(found) > asked.limit, found[: asked.limit]
+        read = await self._reading.entities(ids)
+        listed = [entity_json(one, read[one], asked.attributes, asked.form, names) for one in ids if one in read]
+        headers: dict[str, str] = {}
+        if asked.count:
+            [row] = await self._reading.rows(asked.counted(self._graphs))
+            headers["NGSILD-Results-Count"] = lexical(row["count"])
+        links = []
+        if more:
+            target = [(name, value[0]) for name, value in self._asked.items() if name not in ("offset", "limit")]
+            target += [("limit", str(asked.limit)), ("offset", str(asked.offset + asked.limit))]
+            links.append(f'<{ROOT}/entities?{urlencode(target, quote_via=quote)}>; rel="next"')
+        return self._told(listed, names, headers, links)
+
+    async def _retrieve(self, entity: Term) -> Response:
+        names = self._names()
+        found = checked(self._asked, ("attrs", "options", "format", "local"))
+        wanted, shape = attribute_terms(found, names), form(found)
+        read = (await self._reading.entities([entity])).get(entity)
+        if read is None:
+            raise _no_entity(entity)
+        if wanted and not any(one in read.attributes for one in wanted):
+            raise UnknownResourceError(f"the entity {lexical(entity)[:200]!r} has none of the attributes of attrs")
+        return self._told(entity_json(entity, read, wanted, shape, names), names)
+
+    async def _types(self) -> Response:
+        names = self._names()
+        if "details" in self._asked:
+            raise OperationNotSupportedError("details is not supported; leave it out")
+        checked(self._asked, ("local",))
+        found = await self._reading.rows(self._graphs.types())
+        if len(found) > TYPES_MAX:
+            raise TooManyResultsError(f"entities have more than {TYPES_MAX} types")
+        listed = [names.compact(lexical(row["type"])) for row in found]
+        answer = {"id": "urn:ngsi-ld:EntityTypeList:all", "type": "EntityTypeList", "typeList": sorted(listed)}
+        return self._told(answer, names)
+
+    # --- changes ---
+
+    async def _create(self) -> Response:
+        checked(self._asked, ("local",))
+        members, names = await self._body()
+        identifier = members.get("id", members.get("@id"))
+        if not isinstance(identifier, str) or not is_absolute(identifier):
+            raise MalformedRequestError("id is missing; write a URI such as urn:ngsi-ld:Building:store1")
+        entity = iri(identifier)
+        kinds, found = types(members, names), attributes(members, names)
+        kept = {name: one for name, one in found.items() if one is not None}
+        if len(kept) < len(found):
+            raise MalformedRequestError(f"{NULL} deletes an attribute, and a new entity has none")
+        async with self._changing(entity):
+            _, stream = await self._reading.known(entity)
+            if stream or not await self._update(EntityUpdates(self._graphs, entity).create(kinds, kept)):
+                raise AlreadyExistsError(
+                    f"there is an entity {identifier[:200]!r}; change it with PATCH or POST at /attrs, or delete it"
+                )
+        return Response(status_code=201, headers={"Location": f"{ROOT}/entities/{quote(identifier, safe=':')}"})
+
+    async def _delete(self, entity: Term) -> Response:
+        checked(self._asked, ("local", "type"))
+        async with self._changing(entity):
+            await self._known(entity)
+            await self._update(EntityUpdates(self._graphs, entity).delete())
+        return Response(status_code=204)
+
+    async def _change(self, entity: Term, *, append: bool) -> Response:
+        """Update Attributes (5.6.2) and Append Attributes (5.6.3)."""
+        asked = checked(self._asked, ("local", "options", "type"))
+        if asked.get("options", "") not in (("", "noOverwrite") if append else ("",)):
+            raise MalformedRequestError("options: noOverwrite is the only one, of POST")
+        members, names = await self._body()
+        found = attributes(members, names)
+        more = types(members, names) if "type" in members or "@type" in members else []
+        if append and None in found.values():
+            raise MalformedRequestError(f"{NULL} deletes an attribute; write it in a PATCH")
+        async with self._changing(entity):
+            known = await self._known(entity)
+            refused = {}
+            for name in list(found):
+                if (not append and iri(name) not in known) or (asked.get("options") and iri(name) in known):
+                    refused[name] = "the entity has it already" if append else "the entity has no such attribute"
+                    del found[name]
+            if found or more:
+                await self._update(EntityUpdates(self._graphs, entity).put(found, more))
+        if not refused:
+            return Response(status_code=204)
+        not_updated = [{"attributeName": names.compact(name), "reason": reason} for name, reason in refused.items()]
+        result = {"updated": [names.compact(name) for name in found], "notUpdated": not_updated}
+        return Response(msgspec.json.encode(result), 207, media_type=_JSON)
+
+    async def _merge(self, entity: Term, name: str) -> Response:
+        """Partial Attribute Update (5.6.4)."""
+        checked(self._asked, ("local", "type"))
+        members, names = await self._body()
+        term = iri(names.expand(name, "the path"))
+        if is_null(members):
+            raise MalformedRequestError(f"{name[:100]}: to delete an attribute send DELETE")
+        wanted = fragment(members, name[:100])
+        async with self._changing(entity):
+            known = await self._known(entity)
+            kind = self._attribute(known, term, name)
+            if wanted.kind not in (None, kind):
+                raise MalformedRequestError(
+                    f"{name[:100]} is a {kind}; its type cannot be changed here, use POST at /attrs"
+                )
+            if wanted.unit_code is not None and kind != "Property":
+                raise MalformedRequestError(f"{name[:100]}: only a Property has a unitCode, and this is a {kind}")
+            text = EntityUpdates(self._graphs, entity).merge(term, wanted)
+            if text:
+                await self._update(text)
+        return Response(status_code=204)
+
+    async def _remove(self, entity: Term, name: str) -> Response:
+        asked = checked(self._asked, ("local", "type", "deleteAll", "datasetId"))
+        if "datasetId" in asked:
+            raise OperationNotSupportedError("datasetId: an attribute has one value here; leave it out")
+        term = iri(self._names().expand(name, "the path"))
+        async with self._changing(entity):
+            self._attribute(await self._known(entity), term, name)
+            await self._update(EntityUpdates(self._graphs, entity).put({lexical(term): None}))
+        return Response(status_code=204)
+
+    def _attribute(self, known: Mapping[Term, object], term: Term, name: str) -> object:
+        if term not in known or term == RDF_TYPE:
+            raise UnknownResourceError(f"the entity has no attribute {name[:200]!r}; POST at /attrs adds one")
+        return known[term]
+
+    async def _known(self, entity: Term) -> Mapping[Term, object]:
+        """The attributes of a kept entity. Raises UnknownResourceError, OperationNotSupportedError."""
+        known, stream = await self._reading.known(entity)
+        if stream:
+            raise OperationNotSupportedError(
+                f"{lexical(entity)[:200]!r} is a stream of a sensor, which readings change; make an entity of your own"
+            )
+        if not known:
+            raise _no_entity(entity)
+        return known
+
+    @asynccontextmanager
+    async def _changing(self, entity: Term) -> AsyncIterator[None]:
+        """Changes of an entity, in turn. Who may not read the graph may not be told what exists, nor change it."""
+        self._caller.access.read.check([self._graphs.graph], "read")
+        self._caller.access.write.check([self._graphs.graph], "write")
+        async with self._locks[hash(entity) % _LOCKS]:
+            yield
+
+    async def _update(self, sparql: str) -> bool:
+        """Whether it has changed anything."""
+        call = UpdateCall(sparql, cause(self._request, self._caller), caller=self._caller, tells_delta=True)
+        delta = (await self._runner.update(call)).delta
+        return delta is None or bool(len(delta.added) + len(delta.removed))
+
+    # --- contexts ---
+
+    def _linked(self) -> str | None:
+        """The context that the header Link names. Raises MalformedRequestError."""
+        found = []
+        for text in self._request.headers.getlist("link"):
+            at = 0
+            while at < len(text):
+                link = _LINK.match(text, at)
+                if link is None:
+                    raise MalformedRequestError(f'Link: write <URL>; rel="{_RELATION}"; type="{_JSON_LD}"')
+                if _RELATION in link[2]:
+                    found.append(link[1])
+                at = link.end()
+        if len(found) > 1:
+            raise MalformedRequestError("Link: name one context")
+        return found[0] if found else None
+
+    def _names(self) -> ContextNames:
+        """The names of a request without a body."""
+        linked = self._linked()
+        return PLAIN if linked is None else self._contexts.names(linked)
+
+    async def _body(self) -> tuple[dict[str, Any], ContextNames]:
+        """The members of a body and its names (6.3.5). Raises RequestError."""
+        media_type = content_type(self._request)
+        if media_type not in _BODIES:
+            raise MalformedRequestError(f"Content-Type is {media_type[:100] or 'missing'}; send {_JSON} or {_JSON_LD}")
+        members = decoded(self._request.scope[BODY])
+        linked = self._linked()
+        if media_type == _JSON_LD:
+            if linked is not None:
+                raise MalformedRequestError(f"Link: a body of {_JSON_LD} has its @context; leave the header out")
+            if "@context" not in members:
+                raise MalformedRequestError(f"@context is missing; {_JSON_LD} needs it, or send {_JSON}")
+            return members, self._contexts.names(members["@context"])
+        if "@context" in members:
+            raise MalformedRequestError(f"@context: send it with Content-Type {_JSON_LD}, or in a Link header")
+        return members, PLAIN if linked is None else self._contexts.names(linked)
+
+    def _told(
+        self, value: Any, names: ContextNames, headers: Mapping[str, str] | None = None, links: list[str] | None = None
+    ) -> Response:
+        """An answer with its context, in the body or in a Link header (6.3.6)."""
+        links = links or []
+        urls = [one for one in names.given if isinstance(one, str)]
+        media_type = _JSON
+        if _JSON_LD in self._request.headers.get("accept", ""):
+            media_type = _JSON_LD
+            context = [*(one for one in names.given if one != CORE), CORE]
+            context_member = context[0] if len(context) == 1 else context
+            several = value if isinstance(value, list) else [value]
+            for one in several:
+                one["@context"] = context_member
+        else:
+            links.append(f'<{urls[0] if urls else CORE}>; rel="{_RELATION}"; type="{_JSON_LD}"')
+        found = {**(headers or {}), "Vary": "Accept"}
+        if links:
+            found["Link"] = ", ".join(links)
+        return Response(msgspec.json.encode(value), 200, found, media_type)
+
+
+def _segments(request: Request) -> list[str]:
+    """The segments of the path below the root; a slash in one is percent-encoded. Raises UnknownResourceError."""
+    try:
+        parts = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
+        found = parts[parts.index("ngsi-ld") + 2 :]
+    except ValueError as error:
+        raise UnknownResourceError("the path is not one of NGSI-LD; percent-encode ids and names as UTF-8") from error
+    return found[:-1] if found and not found[-1] else found
+
+
+def _entity(identifier: str) -> Term:
+    """Raises MalformedRequestError."""
+    if not is_absolute(identifier):
+        raise MalformedRequestError(f"{identifier[:100]!r} is no id of an entity; write its URI, percent-encoded")
+    return iri(identifier)
+
+
+def _no_entity(entity: Term) -> UnknownResourceError:
+    return UnknownResourceError(
+        f"there is no entity {lexical(entity)[:200]!r}; GET {ROOT}/entities?local=true lists all"
+    )

@@ -1,0 +1,171 @@
+"""The parameters of a query for entities (6.4.3.2), and the names that they have in SPARQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.engine.terms import Term, iri, literal
+from lamplighter.gateway.gates.ngsild.conditions import Condition, condition, expression
+from lamplighter.gateway.gates.ngsild.contexts import ContextNames, is_absolute
+from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
+from lamplighter.gateway.gates.ngsild.information import Form
+from lamplighter.gateway.gates.ngsild.patterns import checked_pattern
+from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, TooManyResultsError
+
+LIMIT, LIMIT_MAX = 20, 1_000
+"""Entities of a page, if the client does not say, and at most."""
+OFFSET_MAX: Final = 1_000_000
+NAMES_MAX: Final = 100
+"""Of one list."""
+_FORMS: Final[Mapping[str, Form]] = {
+    "normalized": "normalized",
+    "concise": "concise",
+    "keyValues": "keyValues",
+    "simplified": "keyValues",
+}
+_REFUSED: Final = {
+    **dict.fromkeys(
+        ("georel", "geometry", "coordinates", "geoproperty", "geometryProperty"), "geometries are not compared here"
+    ),
+    **dict.fromkeys(("scopeQ", "datasetId", "lang"), "that is not kept here"),
+    **dict.fromkeys(("csf", "containedBy", "join", "joinLevel", "jsonKeys"), "there are no other sources"),
+    **dict.fromkeys(("pick", "omit"), "name the attributes with attrs"),
+    **dict.fromkeys(("orderBy", "collapse", "expandValues", "entityMap"), "entities are in the order of their ids"),
+}
+
+
+@dataclass(frozen=True)
+class EntityQuery:
+    """Which entities, and what of them. attributes: their IRIs; none: all."""
+
+    types: tuple[Term, ...]
+    ids: tuple[Term, ...]
+    id_pattern: str
+    attributes: tuple[Term, ...]
+    condition: Condition | None
+    form: Form
+    limit: int
+    offset: int
+    count: bool
+
+    def where(self, graphs: EntityGraphs) -> str:
+        """The pattern of the entities, as ``?e``."""
+        parts = [graphs.entities(self.types)]
+        if self.ids:
+            parts.append(f"FILTER(?e IN ({', '.join(self.ids)}))")
+        if self.id_pattern:
+            parts.append(f"FILTER(REGEX(STR(?e), {literal(self.id_pattern)}))")
+        if self.attributes:
+            parts.append(f"FILTER({graphs.having(self.attributes)})")
+        if self.condition is not None:
+            parts.append(f"FILTER{_parenthesized(expression(self.condition, graphs))}")
+        return " ".join(parts)
+
+    def page(self, graphs: EntityGraphs) -> str:
+        """A query for the page and one more: rows of ?e."""
+        return f"SELECT DISTINCT ?e {{ {self.where(graphs)} }} ORDER BY ?e LIMIT {self.limit + 1} OFFSET {self.offset}"
+
+    def counted(self, graphs: EntityGraphs) -> str:
+        """A query for their number: one row of ?count."""
+        return f"SELECT (COUNT(DISTINCT ?e) AS ?count) {{ {self.where(graphs)} }}"
+
+
+def _parenthesized(text: str) -> str:
+    return text if text.startswith("(") else f"({text})"
+
+
+def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQuery:
+    """Raises MalformedRequestError, OperationNotSupportedError, TooManyResultsError, LimitExceededError."""
+    found = checked(
+        asked,
+        ("type", "id", "idPattern", "attrs", "q", "limit", "offset", "count", "options", "format", "local"),
+    )
+    if not any(found.get(name) for name in ("type", "attrs", "q")) and found.get("local") != "true":
+        raise MalformedRequestError("write type, attrs or q, or local=true for all entities")
+    count = _flag(found, "count")
+    limit = _number(found, "limit", LIMIT)
+    if limit > LIMIT_MAX:
+        raise TooManyResultsError(f"limit: {LIMIT_MAX} entities are the most of one answer; go on with offset")
+    if limit == 0 and not count:
+        raise MalformedRequestError("limit: 0 needs count=true")
+    offset = _number(found, "offset", 0)
+    if offset > OFFSET_MAX:
+        raise TooManyResultsError(f"offset: {OFFSET_MAX} is the most; select with type or q")
+    ids = _listed(found, "id")
+    if not all(map(is_absolute, ids)):
+        raise MalformedRequestError("id: write URIs, with commas between them")
+    return EntityQuery(
+        tuple(iri(names.expand(one, "type")) for one in _types(found)),
+        tuple(map(iri, ids)),
+        checked_pattern(found.get("idPattern", ""), "idPattern"),
+        attribute_terms(found, names),
+        condition(found["q"], names) if found.get("q") else None,
+        form(found),
+        limit,
+        offset,
+        count,
+    )
+
+
+def checked(asked: Mapping[str, list[str]], known: Collection[str]) -> dict[str, str]:
+    """The parameters, each once. Raises MalformedRequestError, OperationNotSupportedError."""
+    for name, values in asked.items():
+        if name in _REFUSED and name not in known:
+            raise OperationNotSupportedError(f"{name} is not supported: {_REFUSED[name]}")
+        if name not in known:
+            raise MalformedRequestError(f"unknown parameter {name[:100]!r}; there are {', '.join(known)}")
+        if len(values) > 1:
+            raise MalformedRequestError(f"{name} occurs {len(values)} times; write it once")
+    return {name: values[0] for name, values in asked.items()}
+
+
+def attribute_terms(found: Mapping[str, str], names: ContextNames) -> tuple[Term, ...]:
+    """Those of the parameter attrs. Raises MalformedRequestError."""
+    return tuple(dict.fromkeys(iri(names.expand(one, "attrs")) for one in _listed(found, "attrs")))
+
+
+def form(found: Mapping[str, str]) -> Form:
+    """The representation. Raises MalformedRequestError, OperationNotSupportedError."""
+    named = [one for name in ("options", "format") for one in _listed(found, name)]
+    chosen: Form = "normalized"
+    for one in named:
+        if one == "sysAttrs":
+            raise OperationNotSupportedError("options: createdAt and modifiedAt are not kept; leave sysAttrs out")
+        if one not in _FORMS:
+            raise MalformedRequestError(f"options: {one[:100]!r} is none of {', '.join(_FORMS)}")
+        chosen = _FORMS[one]
+    return chosen
+
+
+def _types(found: Mapping[str, str]) -> list[str]:
+    text = found.get("type", "")
+    if any(sign in text for sign in ";()"):
+        raise OperationNotSupportedError(
+            "type: ; and () are not supported; write names with commas, any of which an entity has"
+        )
+    return _listed({"type": text.replace("|", ",")}, "type")
+
+
+def _listed(found: Mapping[str, str], name: str) -> list[str]:
+    if name not in found:
+        return []
+    values = found[name].split(",") if found[name] else []
+    if not all(values) or len(values) > NAMES_MAX or (not values and name in ("id", "attrs")):
+        raise MalformedRequestError(f"{name}: write up to {NAMES_MAX} names, with commas between them")
+    return values
+
+
+def _flag(found: Mapping[str, str], name: str) -> bool:
+    if found.get(name, "false") not in ("true", "false"):
+        raise MalformedRequestError(f"{name}: write true or false")
+    return found.get(name) == "true"
+
+
+def _number(found: Mapping[str, str], name: str, default: int) -> int:
+    text = found.get(name, str(default))
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise MalformedRequestError(f"{name}: write a number from 0")
+    return int(text)

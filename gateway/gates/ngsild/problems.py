@@ -1,0 +1,109 @@
+"""Errors of NGSI-LD (6.3.2, 5.5.2): Problem Details (RFC 7807). They have the three members of the other gates, too."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from lamplighter.engine.errors import (
+    GatewayError,
+    LimitExceededError,
+    MalformedRequestError,
+    NotJsonError,
+    QueueFullError,
+    RequestError,
+    UnknownResourceError,
+)
+from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+
+_TYPES: Final = "https://uri.etsi.org/ngsi-ld/errors/"
+_TITLES: Final = {
+    "InvalidRequest": "The request is not one of NGSI-LD",
+    "BadRequestData": "The data of the request is wrong",
+    "AlreadyExists": "The entity exists",
+    "OperationNotSupported": "Not supported by this gateway",
+    "ResourceNotFound": "Not found",
+    "TooComplexQuery": "The query takes too much",
+    "TooManyResults": "The query asks for too many results",
+    "LdContextNotAvailable": "An @context is not known here",
+    "NoMultiTenantSupport": "There are no tenants",
+    "InternalError": "The gateway could not do it",
+}
+
+
+class AlreadyExistsError(RequestError):
+    """There is an entity with this id."""
+
+    code = "already_exists"
+    status = 409
+
+
+class OperationNotSupportedError(RequestError):
+    """What the standard has and this door does not."""
+
+    code = "not_supported"
+    status = 422
+
+
+class TooManyResultsError(RequestError):
+    """A page that is too large."""
+
+    code = "too_many_results"
+    status = 403
+
+
+class UnknownContextError(RequestError):
+    """An @context that would have to be fetched."""
+
+    code = "context_not_available"
+    status = 503
+
+
+class NoTenantsError(RequestError):
+    """A request that names a tenant."""
+
+    code = "no_tenants"
+    status = 501
+
+
+_NAMES: Final = (
+    (AlreadyExistsError, "AlreadyExists"),
+    (OperationNotSupportedError, "OperationNotSupported"),
+    (TooManyResultsError, "TooManyResults"),
+    (UnknownContextError, "LdContextNotAvailable"),
+    (NoTenantsError, "NoMultiTenantSupport"),
+    (UnknownResourceError, "ResourceNotFound"),
+    (NotJsonError, "InvalidRequest"),
+    (MalformedRequestError, "BadRequestData"),
+    (LimitExceededError, "TooComplexQuery"),
+    (QueueFullError, "TooComplexQuery"),
+    (RequestError, "InvalidRequest"),
+)
+
+
+def problem(error: GatewayError) -> Refusal:
+    """The answer of an error."""
+    name = next((name for kind, name in _NAMES if isinstance(error, kind)), "InternalError")
+    made = error_answer(error)
+    more = {"type": _TYPES + name, "title": _TITLES[name], "detail": str(error), "status": error.status}
+    again = made.headers.get("retry-after")
+    answer = Refusal(error.code, error.status, str(error), None if again is None else {"Retry-After": again}, more)
+    answer.headers["content-type"] = "application/problem+json"
+    return answer
+
+
+def not_allowed(method: str, allowed: str, cure: str = "") -> Refusal:
+    reason = f"{method} is not allowed here; use {allowed}{cure}"
+    more = {"type": _TYPES + "OperationNotSupported", "title": _TITLES["OperationNotSupported"]}
+    answer = Refusal("method_not_allowed", 405, reason, {"Allow": allowed}, {**more, "detail": reason, "status": 405})
+    answer.headers["content-type"] = "application/problem+json"
+    return answer
+
+
+def shown(members: object) -> str:
+    """A wrong part of a request in an error."""
+    try:
+        return msgspec.json.encode(members).decode()[:100]
+    except (TypeError, ValueError, RecursionError):
+        return repr(type(members).__name__)

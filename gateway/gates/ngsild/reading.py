@@ -1,0 +1,119 @@
+"""Entities of the dataset, as the caller may read it, and their JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from lamplighter.adapters.mapping.units import ucum
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.terms import Bag, Term, is_iri, is_literal, lexical
+from lamplighter.gateway.gates.ngsild.contexts import ContextNames
+from lamplighter.gateway.gates.ngsild.graphs import KIND_TERMS, RDF_TYPE, STREAM_TYPE, EntityGraphs
+from lamplighter.gateway.gates.ngsild.information import Attribute, Form, Kind, attribute_json
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+
+BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of the answer to one query."""
+ANSWER_ATTRIBUTES_MAX: Final = 50_000
+"""Of one answer."""
+AT_ONCE: Final = 100
+"""Entities that one query reads, at most."""
+_RESULTS = "application/sparql-results+json"
+
+
+@dataclass
+class NgsiEntity:
+    """types: their IRIs, in order; attributes: by IRI."""
+
+    types: set[Term] = field(default_factory=set)
+    attributes: dict[Term, Attribute] = field(default_factory=dict)
+
+
+class NgsiReading:
+    """One request."""
+
+    def __init__(self, runner: Runner, graphs: EntityGraphs, caller: Caller) -> None:
+        self._runner = runner
+        self._graphs = graphs
+        self._caller = caller
+
+    async def rows(self, text: str) -> list[dict[str, Term]]:
+        """The solutions of a SELECT query. Raises GatewayError."""
+        answer = await self._runner.query(self._runner.outline(text), _RESULTS, None, None, caller=self._caller)
+        return await asyncio.to_thread(_rows, await answer.whole(BYTES_MAX))
+
+    async def entities(self, ids: Sequence[Term]) -> dict[Term, NgsiEntity]:
+        """The entities by their ids; those that do not exist are left out. Raises LimitExceededError."""
+        found: dict[Term, NgsiEntity] = {one: NgsiEntity() for one in ids}
+        count = 0
+        for some in self._batches(ids):
+            read = await self.rows(self._graphs.parts(some))
+            count += len(read)
+            if count > ANSWER_ATTRIBUTES_MAX:
+                raise LimitExceededError(
+                    f"the answer would have more than {ANSWER_ATTRIBUTES_MAX} attributes; use limit"
+                )
+            for row in sorted(read, key=lambda row: row["v"]):
+                _take(found[row["e"]], row)
+        return {one: entity for one, entity in found.items() if entity.types}
+
+    def _batches(self, ids: Sequence[Term]) -> Iterator[list[Term]]:
+        """The entities that one query reads: as many as its text, which has each several times, may name."""
+        empty = self._graphs.parts(())
+        room = (self._runner.settings.limits.query_bytes_max - len(empty.encode())) // empty.count("VALUES")
+        batch: list[Term] = []
+        size = 0
+        for one in ids:
+            length = len(one.encode()) + 1
+            if batch and (size + length > room or len(batch) == AT_ONCE):
+                yield batch
+                batch, size = [], 0
+            batch.append(one)
+            size += length
+        if batch:
+            yield batch
+
+    async def known(self, entity: Term) -> tuple[dict[Term, Kind | None], bool]:
+        """The attributes of a kept entity with their kinds, its type among them; and whether it is a stream."""
+        read = await self.rows(self._graphs.known(entity))
+        stream = any(row.get("kind") == STREAM_TYPE for row in read)
+        return {row["p"]: KIND_TERMS.get(row.get("kind", "")) for row in read if row.get("kind") != STREAM_TYPE}, stream
+
+
+def _rows(data: bytes) -> list[dict[str, Term]]:
+    return list(Bag.from_json(msgspec.json.decode(data)).bindings())
+
+
+def _take(entity: NgsiEntity, row: Mapping[str, Term]) -> None:
+    """Of several values of one attribute, which NGSI-LD itself never writes, the first in their order is shown."""
+    name, value = row["p"], row["v"]
+    if name == RDF_TYPE:
+        if is_iri(value):
+            entity.types.add(value)
+        return
+    unit = None
+    if "unit" in row:
+        unit = ucum(lexical(row["unit"])) or lexical(row["unit"])
+    elif "code" in row:
+        unit = lexical(row["code"])
+    time = row.get("t")
+    found = Attribute(KIND_TERMS[row["kind"]], value, time if time is not None and is_literal(time) else None, unit)
+    entity.attributes.setdefault(name, found)
+
+
+def entity_json(
+    entity: Term, found: NgsiEntity, attributes: Collection[Term], form: Form, names: ContextNames
+) -> dict[str, Any]:
+    """The JSON of an entity. attributes: those that are shown; none: all."""
+    types = sorted(names.compact(lexical(one)) for one in found.types)
+    members: dict[str, Any] = {"id": lexical(entity), "type": types[0] if len(types) == 1 else types}
+    for name in sorted(found.attributes):
+        if not attributes or name in attributes:
+            members[names.compact(lexical(name))] = attribute_json(found.attributes[name], form)
+    return members

@@ -1,0 +1,172 @@
+"""The service over HTTP: root document, read requests, and errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import (
+    AccessDeniedError,
+    GatewayError,
+    MalformedRequestError,
+    bare,
+)
+from lamplighter.gateway.gates.http.answers import Refusal, error_answer, json_answer
+from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.gateway.gates.http.negotiation import request_iri
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
+from lamplighter.gateway.gates.sensorthings.addresses import Address, address
+from lamplighter.gateway.gates.sensorthings.creation import BODY_BYTES_MAX, Creation
+from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, ENTITY_SETS, OBSERVATIONS
+from lamplighter.gateway.gates.sensorthings.ids import id_of
+from lamplighter.gateway.gates.sensorthings.options import options
+from lamplighter.gateway.gates.sensorthings.reading import EntityReading
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.settings import Settings
+
+if TYPE_CHECKING:
+    from lamplighter.gateway.gates.sensorthings.notices import Notices
+
+WAITING_MAX: Final = 64
+"""Requests that wait until others are answered."""
+_SPEC = "http://www.opengis.net/spec/iot_sensing/1.1/req"
+CONFORMANCE: Final = (
+    *(f"{_SPEC}/datamodel/{name}" for name in ("thing", "location", "datastream", "sensor", "observed-property")),
+    *(f"{_SPEC}/datamodel/{name}" for name in ("observation", "feature-of-interest", "entity-control-information")),
+    *(f"{_SPEC}/resource-path/resource-path-to-entities", f"{_SPEC}/request-data", f"{_SPEC}/data-array/data-array"),
+)
+
+
+class SensorThings:
+    """The door. Settings: the table `[sensorthings]`."""
+
+    def __init__(self, runner: Runner, settings: Settings, data: Path, address: str) -> None:
+        """data: the data folder; address: URL of the HTTP gate. Raises ConfigurationError."""
+        self._runner = runner
+        self._settings = settings
+        self._root = settings.sensorthings.path
+        self._base_iri = settings.gateway.base_iri
+        # The others of query.concurrent_max are for the query path: a dashboard asks for all of its charts at once.
+        turns = RequestTurns(max(1, settings.query.concurrent_max // 2), WAITING_MAX)
+        self._bounded = turns.of(self._answer, BODY_BYTES_MAX)
+        self._notices: Notices | None = None
+        if settings.sensorthings.mqtt:
+            from lamplighter.gateway.gates.sensorthings.notices import Notices  # it loads paho
+
+            self._notices = Notices(runner, settings, data, address.rstrip("/") + self._root)
+
+    def places(self) -> Iterator[Place]:
+        yield Place(self._root, self.answer, Need.CALLER, methods=None)
+        yield Place(f"{self._root}/", self.answer, Need.CALLER, methods=None)
+
+    def about(self) -> Iterator[tuple[str, str]]:
+        yield self._root, "OGC SensorThings API 1.1"
+
+    async def run(self) -> None:
+        await (asyncio.get_running_loop().create_future() if self._notices is None else self._notices.run())
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        try:
+            return await self._bounded(request, caller)
+        except AccessDeniedError:
+            raise
+        except GatewayError as error:
+            return _refusal(error)
+
+    async def _answer(self, request: Request, caller: Caller) -> Response:
+        below = request.scope.get("below", "")
+        root = _root_url(request, below)
+        if request.method == "POST":
+            return await self._created(request, caller, below, root)
+        if request.method not in ("GET", "HEAD"):
+            return _not_allowed(request.method, below)
+        asked = fields(request.scope["query_string"])
+        if not below:
+            if asked:
+                raise MalformedRequestError("the service root has no query options; name an entity set")
+            return json_answer(_service(root))
+        where = address(below, self._base_iri)
+        reading = EntityReading(self._runner, self._base_iri, root, caller)
+        if where.member:
+            if asked:
+                raise MalformedRequestError("a property has no query options; leave them out")
+            return _property(where, await reading.member(where))
+        found = options(asked, where.kind, many=where.many)
+        return json_answer(await (reading.collection if where.many else reading.entity)(where, found))
+
+    async def _created(self, request: Request, caller: Caller, below: str, root: str) -> Response:
+        """Answers POST: the creation of Observations (10.2, 12.3)."""
+        if request.scope["query_string"]:
+            raise MalformedRequestError("POST has no query options; leave them out")
+        creation = Creation(self._runner, self._settings, caller, cause(request, caller))
+        reading = EntityReading(self._runner, self._base_iri, root, caller)
+        if below == "CreateObservations":
+            told = await creation.many(request.scope[BODY])
+            links = [one if one.startswith("error: ") else reading.link(OBSERVATIONS, one) for one in told]
+            return json_answer(links, 201)
+        where = address(below, self._base_iri)
+        if where.kind is not OBSERVATIONS or not where.many or where.form or len(where.steps) > 2:
+            return _not_allowed("POST", below)
+        stream = None
+        if len(where.steps) == 2:
+            if where.steps[0].kind is not DATASTREAMS:
+                return _not_allowed("POST", below)
+            stream = where.steps[0].key
+        made = await creation.one(request.scope[BODY], stream)
+        link = reading.link(OBSERVATIONS, made)
+        identity = {"@iot.id": id_of(made, self._base_iri), "@iot.selfLink": link}
+        return json_answer(identity, 201, {"Location": link})
+
+
+def _service(root: str) -> Mapping[str, Any]:
+    """The root document (SensorThings 1.1, 9.2.1)."""
+    return {
+        "value": [{"name": name, "url": f"{root}/{name}"} for name in ENTITY_SETS],
+        "serverSettings": {"conformance": CONFORMANCE},
+    }
+
+
+def _property(where: Address, value: Any) -> Response:
+    if value is None:
+        return Response(status_code=204)
+    if where.form != "$value":
+        return json_answer({where.member: value})
+    text = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+    return Response(text, 200, media_type="text/plain" if not isinstance(value, dict) else "application/json")
+
+
+def _root_url(request: Request, below: str) -> str:
+    """The URL of the service root as the client knows it. Raises MalformedRequestError."""
+    path = request.scope["path"]
+    sent = urlsplit(request_iri(request))
+    return f"{sent.scheme}://{sent.netloc}{path.removesuffix(below) if below else path}".rstrip("/")
+
+
+def _not_allowed(method: str, below: str) -> Refusal:
+    reason = (
+        f"{method} is not allowed at {below[:200]!r}; use GET. Observations are created with POST at Observations, "
+        "Datastreams('...')/Observations and CreateObservations; all else is made by adapters and SPARQL updates"
+    )
+    return Refusal("method_not_allowed", 405, reason, {"Allow": "GET, HEAD"}, _members(405, reason))
+
+
+def _refusal(error: GatewayError) -> Refusal:
+    made = error_answer(bare(error))
+    again = made.headers.get("retry-after")
+    headers = None if again is None else {"Retry-After": again}
+    return Refusal(error.code, error.status, str(error), headers, _members(error.status, str(error)))
+
+
+def _members(status: int, message: str) -> dict[str, Any]:
+    """The members of an error by which clients of SensorThings find it."""
+    return {"code": status, "type": "error", "message": message}

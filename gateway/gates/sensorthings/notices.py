@@ -1,0 +1,311 @@
+"""Notifications over MQTT (SensorThings 1.1, 14.2): new Observations are published at the broker of `[mqtt]`.
+
+::
+
+    loop ─▶ resumable subscriptions ─▶ queue of this door ─▶ broker: v1.1/Datastreams('...')/Observations
+                    ▲                                          │ acknowledged
+                    └──────────── spuids and sequences ◀───────┘ written to the data folder
+
+The messages of one Datastream come in the order of their commits. After a broken connection or a restart the door goes
+on behind the last acknowledged notification; what was sent without an acknowledgement is sent again, with the same
+@iot.id and resultTime. Where it cannot go on, and at the first start, it publishes the Observations that are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from paho.mqtt.client import MQTTMessage
+
+from lamplighter.adapters.client import retry_s
+from lamplighter.adapters.mqtt.canary import Canary
+from lamplighter.adapters.mqtt.connection import BrokerConnection
+from lamplighter.adapters.mqtt.credentials import read_credentials
+from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.protocol import Results, Resume
+from lamplighter.engine.terms import Bag, Term, iri, is_iri, lexical, term_from_json
+from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, OBSERVATIONS, PHENOMENON_TIME
+from lamplighter.gateway.gates.sensorthings.ids import id_of
+from lamplighter.gateway.gates.sensorthings.options import QueryOptions, options
+from lamplighter.gateway.gates.sensorthings.reading import EntityReading, FoundEntity
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.security.callers import ANYBODY
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.resumption import Attached
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, LIVE_OBSERVATION, RESULT_TIME, TIME_PROBLEM
+
+logger = EventLogger(__name__)
+
+PLACE_FILE: Final = "sensorthings-mqtt.json"
+KEEP: Final = "P1D"
+"""How long the subscription is kept while the broker is away; `resume.keep_s_max` may be less."""
+ROWS_MAX: Final = 5_000
+"""Observations that wait here for the broker; further ones wait in the subscription."""
+_AT_ONCE = 20
+_RETRY_MIN_S, _RETRY_MAX_S = 1.0, 30.0
+_PARTS = (("time", RESULT_TIME), ("phenomenon", PHENOMENON_TIME), ("problem", TIME_PROBLEM))
+_PATTERN = f"?stream {iri(LIVE_OBSERVATION)} ?e . ?e {iri(HAS_SIMPLE_RESULT)} ?raw " + " ".join(
+    f"OPTIONAL {{ ?e {iri(predicate)} ?{name} }}" for name, predicate in _PARTS
+)
+_SELECT = "SELECT ?stream ?e ?raw ?time ?phenomenon ?problem"
+QUERIES: Final = (f"{_SELECT} {{ {_PATTERN} }}", f"{_SELECT} {{ GRAPH ?g {{ {_PATTERN} }} }}")
+"""Of Observations in the default graph and in named graphs: a plan follows each, and none follows their union."""
+
+_Row = Mapping[str, Term]
+
+
+class _AcknowledgedPlace(msgspec.Struct, frozen=True):
+    """The last notification that the broker has acknowledged."""
+
+    spuid: str
+    sequence: int
+
+
+class _Missed(msgspec.Struct):
+    added: dict[str, Any] = msgspec.field(name="addedResults")
+
+
+class _Notice(NamedTuple):
+    sequence: int
+    rows: Sequence[_Row]
+
+
+class _NoticeSink:
+    """The sink of the subscription. ended_by: why nothing follows; behind: more notifications wait in the gateway."""
+
+    kind = "mqtt"
+
+    def __init__(self) -> None:
+        self.client = "sensorthings"
+        self.identity: str | None = None
+        self.since: datetime | None = None
+        self.connection: object = self
+        self.notices: deque[_Notice] = deque()
+        self.work = asyncio.Event()
+        self.behind = False
+        self.ended_by: str | None = None
+        self._waiting = 0
+
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
+        if reset is not None:
+            logger.warning("observations may be published again", reason=reset)
+        self._put(0, _rows(subscription.first))
+
+    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+        for missed in attached.missed:
+            found = msgspec.json.decode(b"{%b}" % missed.members, type=_Missed).added["results"]["bindings"]
+            rows = [{name: term_from_json(term) for name, term in row.items()} for row in found]
+            self._put(missed.sequence, rows)
+
+    def notify(self, notification: Notification, results: Results) -> None:
+        self._put(notification.sequence, _rows(notification.added))
+
+    def ended(self, spuid: str, error: GatewayError) -> None:
+        self.ended_by = str(error)
+        self.work.set()
+
+    def taken_over(self, spuid: str, by: Sink) -> None:
+        self.ended_by = "another subscriber resumed the subscription"
+        self.work.set()
+
+    def name_no_commits(self) -> None:
+        """Nothing names them."""
+
+    def taken(self) -> _Notice:
+        notice = self.notices.popleft()
+        self._waiting -= len(notice.rows)
+        return notice
+
+    def _put(self, sequence: int, rows: Sequence[_Row]) -> None:
+        if self.behind or (self.notices and self._waiting + len(rows) > ROWS_MAX):
+            self.behind = True
+        else:
+            self.notices.append(_Notice(sequence, rows))
+            self._waiting += len(rows)
+        self.work.set()
+
+
+def _rows(bag: Bag) -> list[_Row]:
+    return [{name: term for name, term in zip(bag.variables, row, strict=True) if term is not None} for row in bag.rows]
+
+
+class _Listener:
+    """Listens to the connection. accepted: set when the broker has accepted it."""
+
+    def __init__(self) -> None:
+        self.accepted = asyncio.Event()
+
+    def on_connected(self, connection: BrokerConnection, session_present: bool) -> None:
+        self.accepted.set()
+
+    def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None:
+        """Nothing is subscribed to."""
+
+    def on_message(self, connection: BrokerConnection, message: MQTTMessage) -> None:
+        """None comes."""
+
+
+class Notices:
+    """Publishes until cancelled. root: the URL of the service root, for links. Raises ConfigurationError."""
+
+    def __init__(self, runner: Runner, settings: Settings, data: Path, root: str) -> None:
+        mqtt, own = settings.mqtt, settings.sensorthings
+        if not mqtt.host:
+            raise ConfigurationError("sensorthings.mqtt needs a broker; set host in [mqtt]")
+        broker = mqtt.all_brokers()["default"]
+        self._broker: BrokerSettings = msgspec.structs.replace(
+            broker, client_id=f"{broker.session}-sensorthings", canary_s=0, shared=""
+        )
+        self._credentials = read_credentials(broker, "mqtt")
+        self._runner = runner
+        self._base_iri = settings.gateway.base_iri
+        self._file = data / PLACE_FILE if data else None
+        self._root = root
+        self._topic = own.path.strip("/")
+        self._selections = {f"?$select={text}": _selection(text) for text in own.mqtt_select}
+        self._places: list[_AcknowledgedPlace | None] = [None] * len(QUERIES)
+        self._connections = 0
+
+    async def run(self) -> None:
+        self._places = self._kept_places()
+        failures = 0
+        while True:
+            begun = self._connections
+            try:
+                await self._connected()
+            except (UpstreamError, OSError, ValueError) as error:
+                failures = 1 if self._connections > begun else failures + 1
+                if failures == 1:
+                    logger.warning("observations not published", broker=self._broker.host, reason=error)
+                await asyncio.sleep(retry_s(failures, _RETRY_MIN_S, _RETRY_MAX_S))
+
+    async def _connected(self) -> None:
+        """One connection. Raises UpstreamError, OSError or ValueError when it is over."""
+        listener = _Listener()
+        connection = BrokerConnection(
+            self._broker,
+            (),
+            listener,
+            number=self._connections,
+            password=self._credentials.password,
+            tls=self._credentials.tls,
+            canary=Canary(0),
+            receive_max=1,
+        )
+        await connection.open()
+        ended = asyncio.ensure_future(connection.ended())
+        work = asyncio.ensure_future(self._publish_all(connection, listener))
+        try:
+            await asyncio.wait({ended, work}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            raise UpstreamError(ended.result().reason if ended.done() else "the connection ended")
+        finally:
+            for task in (ended, work):
+                task.cancel()
+            await asyncio.wait({ended, work})
+            connection.close()
+
+    async def _publish_all(self, connection: BrokerConnection, listener: _Listener) -> None:
+        await listener.accepted.wait()
+        self._connections += 1
+        logger.info("observations are published", broker=self._broker.host, topic=f"{self._topic}/#")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(len(QUERIES)):
+                    tasks.create_task(self._publish_query(connection, number), name=f"observations {number}")
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _publish_query(self, connection: BrokerConnection, number: int) -> None:
+        """Publishes the Observations of one query, until the connection ends. Raises UpstreamError."""
+        while True:
+            sink = _NoticeSink()
+            place = self._places[number]
+            resume = Resume(KEEP) if place is None else Resume(KEEP, place.spuid, place.sequence)
+            try:
+                spuid = await self._runner.subscribe(QUERIES[number], sink, None, None, resume=resume, caller=ANYBODY)
+            except GatewayError as error:
+                raise UpstreamError(f"the gateway refuses the subscription: {error}") from error
+            try:
+                await self._follow(connection, sink, spuid, number)
+            finally:
+                if sink.ended_by is None:
+                    self._runner.disconnect(sink, [spuid])
+            await self._runner.probe()  # the sink is detached
+
+    async def _follow(self, connection: BrokerConnection, sink: _NoticeSink, spuid: str, number: int) -> None:
+        """Publishes what a sink receives; returns when nothing follows there."""
+        while True:
+            await sink.work.wait()
+            sink.work.clear()
+            while sink.notices:
+                notice = sink.taken()
+                await self._publish(connection, notice.rows)
+                self._places[number] = _AcknowledgedPlace(spuid, notice.sequence)
+                if not sink.notices:
+                    self._keep_places()
+            if sink.ended_by is not None:
+                logger.warning("subscription of the observations ended", reason=sink.ended_by)
+                return
+            if sink.behind:
+                return
+
+    async def _publish(self, connection: BrokerConnection, rows: Sequence[_Row]) -> None:
+        """Returns when the broker has acknowledged all. Raises UpstreamError."""
+        for start in range(0, len(rows), _AT_ONCE):
+            messages = [one for row in rows[start : start + _AT_ONCE] for one in self._messages(row)]
+            sent = [connection.publish(topic, payload, 1, retain=retain) for topic, payload, retain in messages]
+            await asyncio.gather(*sent)
+
+    def _messages(self, row: _Row) -> list[tuple[str, bytes, bool]]:
+        """Topic, payload and whether it is retained, of one Observation."""
+        if not is_iri(row["e"]) or not is_iri(row["stream"]):
+            return []
+        found = FoundEntity(lexical(row["e"]), row, 0)
+        reading = EntityReading(self._runner, self._base_iri, self._root, ANYBODY)
+        stream = f"{DATASTREAMS.set}('{id_of(lexical(row['stream']), self._base_iri)}')/{OBSERVATIONS.set}"
+        whole = msgspec.json.encode(reading.members(OBSERVATIONS, found, QueryOptions()))
+        messages = [(f"{self._topic}/{OBSERVATIONS.set}", whole, False), (f"{self._topic}/{stream}", whole, True)]
+        for text, selection in self._selections.items():
+            part = msgspec.json.encode(reading.members(OBSERVATIONS, found, selection))
+            messages.append((f"{self._topic}/{stream}{text}", part, True))
+        return messages
+
+    def _kept_places(self) -> list[_AcknowledgedPlace | None]:
+        """Those of an earlier run; None for none, and for a file that a power cut has spoiled."""
+        assert self._file is not None
+        with suppress(OSError, msgspec.DecodeError):
+            found = msgspec.json.decode(self._file.read_bytes(), type=list[_AcknowledgedPlace | None])
+            if len(found) == len(QUERIES):
+                return found
+        return [None] * len(QUERIES)
+
+    def _keep_places(self) -> None:
+        """Without a sync: an older place only publishes some Observations again."""
+        assert self._file is not None
+        written = self._file.with_suffix(".new")
+        try:
+            written.write_bytes(msgspec.json.encode(self._places))
+            written.replace(self._file)
+        except OSError as error:
+            logger.warning("place not kept", file=self._file, reason=error)
+
+
+def _selection(text: str) -> QueryOptions:
+    """Raises ConfigurationError."""
+    try:
+        return options({"$select": [text]}, OBSERVATIONS, many=True)
+    except GatewayError as error:
+        raise ConfigurationError(f"sensorthings.mqtt_select: {error}") from error

@@ -1,0 +1,132 @@
+"""The sink of one subscription whose client reads messages of the SE protocol, over WebSocket or Server-Sent Events."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from lamplighter.engine.core import Notification, Subscription
+from lamplighter.engine.errors import GatewayError, UnknownSpuidError
+from lamplighter.engine.protocol import (
+    Results,
+    commit_member,
+    committed_message,
+    error_message,
+    first_message,
+    members_message,
+    results_message,
+    resumed_message,
+)
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.gates.outbox import Numbering, Outbox
+from lamplighter.gateway.loop.subscribers import Sink
+from lamplighter.gateway.state.resumption import Attached
+
+ALIAS_ECHOED_MAX = 256
+"""Characters of the longest alias that each notification repeats. A longer one is in the first message only."""
+
+
+class Connection(Protocol):
+    """What a sink knows of its client's connection. name: its address, for people."""
+
+    name: str
+
+    def ended(self, spuid: str, sink: ClientSink) -> None:
+        """The gateway ended a subscription, or another connection took it."""
+        ...
+
+
+class ClientSink:
+    """Writes to the outbox of its connection, with the alias in each message.
+
+    tell_class: the first message has the SPU class; names_commits: each message names the commit that caused it.
+    """
+
+    __slots__ = (
+        "_alias",
+        "_echoed",
+        "_names_commits",
+        "_numbering",
+        "_outbox",
+        "_tell_class",
+        "client",
+        "connection",
+        "identity",
+        "over",
+        "since",
+    )
+    kind = "ws"
+
+    def __init__(
+        self,
+        connection: Connection,
+        outbox: Outbox,
+        alias: str | None,
+        tell_class: bool = False,
+        names_commits: bool = False,
+    ) -> None:
+        self.connection = connection
+        self._outbox = outbox
+        self._alias = alias
+        self._echoed = alias if alias is not None and len(alias) <= ALIAS_ECHOED_MAX else None
+        self._tell_class = tell_class
+        self._names_commits = names_commits
+        self._numbering: Numbering | None = None
+        self.client = connection.name
+        self.identity: str | None = None
+        self.since: datetime | None = None
+        self.over = False
+
+    def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
+        results = Results(subscription.first, Bag(subscription.first.variables))
+        spu_class = subscription.spu_class if self._tell_class else None
+        if keep is None:
+            self._numbering = Numbering(subscription.spuid, self._echoed, names_commits=self._names_commits)
+        message = first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
+        self._outbox.put(message if keep is None else self.numbered(message, subscription.spuid, 0))
+
+    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+        self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
+        messages = (
+            self.numbered(
+                members_message(
+                    spuid,
+                    missed.sequence,
+                    missed.members,
+                    self._echoed,
+                    commit_member(missed.commit) if self._names_commits else None,
+                ),
+                spuid,
+                missed.sequence,
+            )
+            for missed in attached.missed
+        )
+        self._outbox.replay(messages, attached.bytes)
+
+    def notify(self, notification: Notification, results: Results) -> None:
+        if self._numbering is not None:
+            self._outbox.notify(self._numbering, results)
+        else:
+            written = committed_message if self._names_commits else results_message
+            message = written(notification.spuid, notification.sequence, results, self._echoed)
+            self._outbox.put(self.numbered(message, notification.spuid, notification.sequence))
+
+    def numbered(self, message: bytes, spuid: str, sequence: int) -> bytes:
+        """A notification of a resumable subscription as it is sent. A gate may add what its clients resume by."""
+        return message
+
+    def name_no_commits(self) -> None:
+        self._names_commits = False
+        if self._numbering is not None:
+            self._numbering.names_commits = False
+
+    def ended(self, spuid: str, error: GatewayError) -> None:
+        self.over = True
+        self.connection.ended(spuid, self)
+        self._outbox.put(error_message(error, self._alias, spuid))
+
+    def taken_over(self, spuid: str, by: Sink) -> None:
+        if by.connection is self.connection:
+            self.connection.ended(spuid, self)  # the client knows
+        else:
+            self.ended(spuid, UnknownSpuidError("the subscription was resumed on another connection"))

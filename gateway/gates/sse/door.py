@@ -1,0 +1,118 @@
+"""Paths and parameters of subscriptions by Server-Sent Events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.engine.protocol import dataset
+from lamplighter.gateway.gates.event_streams import EventStream, EventStreams, asked_resume
+from lamplighter.gateway.gates.http.answers import Refusal
+from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.sse.sink import EventSink
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.applications import Application
+
+PATH: Final = "/subscribe"
+_GRAPHS = ("default-graph-uri", "named-graph-uri")
+_NAMES = ("alias", "keep", "class", "commit", "priority", "last-event-id")
+_FORCED = "$"
+"""Before the name of a forced binding, as a parameter."""
+
+
+class _Asked:
+    """The parameters of a request. Raises MalformedRequestError for unknown ones, and where one occurs twice."""
+
+    def __init__(self, request: Request, *, named: bool) -> None:
+        """named: the path names the query of an application."""
+        self._found = fields(request.scope["query_string"])
+        known = _NAMES if named else ("query", *_GRAPHS, *_NAMES)
+        for name, values in self._found.items():
+            if name in _GRAPHS and not named:
+                continue
+            if name not in known and not (named and name.startswith(_FORCED)):
+                more = f", and {_FORCED}NAME for forced bindings" if named else ""
+                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; use {', '.join(known)}{more}")
+            if len(values) > 1:
+                raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
+
+    def text(self, name: str) -> str | None:
+        return self._found[name][0] if name in self._found else None
+
+    def flag(self, name: str) -> bool:
+        text = self.text(name)
+        if text not in (None, "true", "false"):
+            raise MalformedRequestError(f"{name}: write true or false")
+        return text == "true"
+
+    def graphs(self, name: str) -> list[str] | None:
+        return self._found.get(name)
+
+    def forced(self) -> dict[str, str]:
+        return {name[1:]: values[0] for name, values in self._found.items() if name.startswith(_FORCED)}
+
+
+class ServerSentEvents:
+    """The door. `GET /subscribe?query=...`, and `GET /subscribe/APPLICATION/QUERY` for a query of a JSAP file."""
+
+    def __init__(self, runner: Runner, settings: Settings, applications: Sequence[Application], unsent: Unsent) -> None:
+        """unsent: what waits for all network clients."""
+        self._applications = {application.name: application for application in applications}
+        self._streams = EventStreams(runner, settings, unsent)
+
+    def places(self) -> Iterator[Place]:
+        yield Place(PATH, self._by_text, Need.CALLER, frozenset({"GET"}))
+        yield Place(f"{PATH}/", self._by_name, Need.CALLER, frozenset({"GET"}))
+
+    def about(self) -> Iterator[tuple[str, str]]:
+        yield PATH, "subscription by Server-Sent Events: ?query=<SPARQL>, or /subscribe/<application>/<query>"
+
+    async def run(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._streams.close()
+
+    async def _by_text(self, request: Request, caller: Caller) -> Response:
+        asked = _Asked(request, named=False)
+        sparql = asked.text("query")
+        if sparql is None:
+            raise MalformedRequestError("there must be a parameter query: the SPARQL query to subscribe to")
+        return await self._stream(request, caller, asked, sparql, *map(asked.graphs, _GRAPHS))
+
+    async def _by_name(self, request: Request, caller: Caller) -> Response:
+        application, _, name = request.scope["below"].partition("/")
+        found = self._applications.get(application)
+        if found is None or name not in found.profile.queries:
+            return Refusal("not_found", 404, f"no application has the query {request.scope['below'][:200]!r}")
+        asked = _Asked(request, named=True)
+        return await self._stream(request, caller, asked, found.query_text(name, {}, asked.forced()), None, None)
+
+    async def _stream(
+        self,
+        request: Request,
+        caller: Caller,
+        asked: _Asked,
+        sparql: str,
+        default_graphs: list[str] | None,
+        named_graphs: list[str] | None,
+    ) -> Response:
+        names_commits = asked.flag("commit") and caller.numbered  # the sequence counts the commits of all clients
+        alias, tells_class = asked.text("alias"), asked.flag("class")
+
+        def sink_of(stream: EventStream) -> EventSink:
+            return EventSink(stream, stream.outbox, alias, tells_class, names_commits)
+
+        resume = asked_resume(request, asked.text("keep"), asked.text("last-event-id"))
+        graphs = dataset(default_graphs, named_graphs)
+        priority = caller.priority(asked.text("priority"))
+        return await self._streams.subscribe(request, caller, sparql, sink_of, graphs, resume, priority)

@@ -1,0 +1,349 @@
+"""Paths of the Web of Things: the gateway's Thing Description, the directory, and the things themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlencode, urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lamplighter.adapters.devices.desired import desired_update, status_update
+from lamplighter.engine.errors import (
+    AccessDeniedError,
+    GatewayError,
+    LimitExceededError,
+    MalformedRequestError,
+    UnknownResourceError,
+)
+from lamplighter.engine.sparql.requests import QueryOutline
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
+from lamplighter.gateway.gates.http.answers import is_known, json_answer, streamed
+from lamplighter.gateway.gates.http.calls import content_type, fields
+from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
+from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
+from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.wot.description import (
+    DISCOVERY,
+    JSON,
+    SEARCH,
+    TD,
+    TD_LIST,
+    THINGS,
+    WELL_KNOWN,
+    Description,
+    Reach,
+    directory_description,
+    thing_description,
+)
+from lamplighter.gateway.gates.wot.observing import ValueSink
+from lamplighter.gateway.gates.wot.problems import ProblemDetails, no_thing, problem
+from lamplighter.gateway.gates.wot.registrations import SubmittedThings
+from lamplighter.gateway.gates.wot.search import Search
+from lamplighter.gateway.gates.wot.submitted import BYTES_MAX, InvalidDescriptionError
+from lamplighter.gateway.gates.wot.things import (
+    Row,
+    Thing,
+    ThingProperty,
+    described_node,
+    in_order,
+    read_things,
+    thing_nodes,
+    thing_term,
+)
+from lamplighter.gateway.gates.wot.values import json_value, state_term
+from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.gatekeeper import Gatekeeper
+from lamplighter.gateway.settings import Settings
+
+PAGE, PAGE_MAX = 100, 1_000
+"""Things of a list, if the client does not say, and at most."""
+SEARCHED_MAX = 2_000
+"""Things of a directory that can be searched."""
+VALUE_BYTES_MAX = 16 * 1024
+"""Of a value that is written."""
+ROWS_BYTES_MAX = 64 * 1024 * 1024
+"""Of what the dataset has about things."""
+AT_ONCE_MAX, WAITING_MAX = 2, 100
+"""Requests for things that are answered at the same time, and that wait for it: clients read all properties of a thing
+at once, and few processes may evaluate queries."""
+_RESULTS = "application/sparql-results+json"
+_NO_STORE = {"Cache-Control": "no-store"}
+
+_Answer = Callable[[Request, Caller], Awaitable[Response]]
+
+
+class _CallersDataset:
+    """What a caller may read of the dataset."""
+
+    def __init__(self, runner: Runner, caller: Caller) -> None:
+        self._runner = runner
+        self._caller = caller
+
+    async def rows(self, query: str) -> list[Row]:
+        answer = await self._runner.query(self._runner.outline(query), _RESULTS, None, None, caller=self._caller)
+        return await asyncio.to_thread(_rows, await answer.whole(ROWS_BYTES_MAX))
+
+
+def _rows(data: bytes) -> list[Row]:
+    return list(Bag.from_json(msgspec.json.decode(data)))
+
+
+class WebOfThings:
+    """The door. gatekeeper: is told what was denied; unsent: what waits for all network clients."""
+
+    def __init__(self, runner: Runner, settings: Settings, gatekeeper: Gatekeeper, unsent: Unsent) -> None:
+        self._runner = runner
+        self._gatekeeper = gatekeeper
+        self._settings = settings
+        self._registrations = SubmittedThings(runner)
+        self._streams = EventStreams(runner, settings, unsent)
+        self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
+
+    def places(self) -> Iterator[Place]:
+        read = frozenset({"GET", "HEAD"})
+        yield Place(WELL_KNOWN, self._told(self._directory), Need.NOTHING, read)
+        yield Place(THINGS, self._told(self._turns.of(self._things, BYTES_MAX)), Need.CALLER, read | {"POST"})
+        changes = frozenset({"PUT", "POST", "DELETE"})
+        yield Place(f"{THINGS}/", self._told(self._turns.of(self._below, BYTES_MAX)), Need.CALLER, read | changes)
+        yield Place(SEARCH, self._told(self._turns.of(self._search, BYTES_MAX)), Need.CALLER, read)
+
+    def about(self) -> Iterator[tuple[str, str]]:
+        yield WELL_KNOWN, "Thing Description of the gateway (W3C Web of Things)"
+        yield THINGS, "Thing Descriptions of devices: ?offset, ?limit; /things/<id>, and its properties and actions"
+        yield SEARCH, "SPARQL search in them: ?query=<SPARQL>"
+
+    async def run(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._streams.close()
+
+    # --- what all handlers have in common ---
+
+    def _told(self, answer: _Answer) -> _Answer:
+        """Errors as Problem Details."""
+
+        async def told(request: Request, caller: Caller) -> Response:
+            try:
+                return await answer(request, caller)
+            except InvalidDescriptionError as error:
+                return ProblemDetails(error.code, error.status, str(error), faults=error.faults)
+            except GatewayError as error:
+                if isinstance(error, AccessDeniedError):
+                    self._gatekeeper.denied(caller, "things", error)
+                return problem(error)
+
+        return told
+
+    def _access(self, request: Request) -> Reach:
+        parts = urlsplit(request_iri(request))
+        return Reach(f"{parts.scheme}://{parts.netloc}/", self._settings.security.enabled)
+
+    async def _thing(self, identifier: str, caller: Caller) -> Thing | None:
+        base_iri = self._settings.gateway.base_iri
+        nodes = [node for node in (thing_term(identifier), described_node(identifier, base_iri)) if node is not None]
+        found = await read_things(_CallersDataset(self._runner, caller), nodes, base_iri)
+        return next((thing for thing in found if thing.id == identifier), None)
+
+    # --- the directory ---
+
+    async def _directory(self, request: Request, caller: Caller) -> Response:
+        identity = f"{self._settings.gateway.base_iri}gateway"
+        return _td_answer(request, directory_description(identity, "Lamplighter", self._access(request)))
+
+    async def _things(self, request: Request, caller: Caller) -> Response:
+        """The list (WoT Discovery, 7.3.2.1.5), or a description that is submitted."""
+        if request.method == "POST":
+            return await self._registrations.create(request, caller)
+        asked = fields(request.scope["query_string"])
+        for name in asked:
+            if name in ("sort_by", "sort_order"):
+                return ProblemDetails("unsupported", 501, f"{name} is not supported; the list is sorted by id")
+            if name not in ("offset", "limit", "format"):
+                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; use offset, limit, format")
+        offset, limit = _count(asked, "offset", 0, 0), min(_count(asked, "limit", PAGE, 1), PAGE_MAX)
+        form = asked.get("format", ["array"])
+        if form not in (["array"], ["collection"]):
+            raise MalformedRequestError("format: write array or collection")
+        dataset, access = _CallersDataset(self._runner, caller), self._access(request)
+        nodes = await thing_nodes(dataset, self._settings.gateway.base_iri)
+        page = nodes[offset : offset + limit]
+        found = await read_things(dataset, page, self._settings.gateway.base_iri)
+        tag = hashlib.sha256("\n".join(nodes).encode(errors="surrogatepass")).hexdigest()[:32]
+        links = [f'<{THINGS}>; rel="canonical"; etag="{tag}"']
+        more = [("format", "collection")] if form == ["collection"] else []
+        following = None
+        if offset + limit < len(nodes):
+            following = f"{THINGS}?{urlencode([('offset', offset + limit), ('limit', limit), *more])}"
+            links.insert(0, f'<{following}>; rel="next"')
+        collection: Description | None = None
+        if more:
+            collection = {
+                "@context": DISCOVERY,
+                "@type": "ThingCollection",
+                "@id": f"{THINGS}?{urlencode([('offset', offset), ('limit', limit), *more])}",
+                "total": len(nodes),
+                **({} if following is None else {"next": following}),
+            }
+        body = await asyncio.to_thread(_list_body, found, access, collection)
+        return Response(body, 200, {"Link": ", ".join(links), **_NO_STORE}, TD_LIST)
+
+    async def _search(self, request: Request, caller: Caller) -> Response:
+        asked = fields(request.scope["query_string"])
+        texts = asked.pop("query", [])
+        if len(texts) != 1 or asked:
+            raise MalformedRequestError("write one parameter query, the SPARQL query, and no other")
+        query = self._runner.outline(texts[0])
+        form = for_query(request, query) if "accept" in request.headers else _usual(query)
+        dataset, access = _CallersDataset(self._runner, caller), self._access(request)
+        nodes = await thing_nodes(dataset, self._settings.gateway.base_iri)
+        if len(nodes) > SEARCHED_MAX:
+            raise LimitExceededError(
+                f"the search covers at most {SEARCHED_MAX} things, and there are {len(nodes)}; ask /query instead"
+            )
+        found = await read_things(dataset, nodes, self._settings.gateway.base_iri)
+        described = await asyncio.to_thread(lambda: [thing_description(one, access) for one in found])
+        answer = await self._runner.beside(Search(described, query, form.format, self._runner.settings.query))
+        return await streamed(request, answer.chunks(), form.media_type, {"Vary": "Accept"})
+
+    # --- a thing ---
+
+    async def _below(self, request: Request, caller: Caller) -> Response:
+        identifier, *rest = _segments(request)
+        if not rest and request.method == "PUT":
+            return await self._registrations.put(request, caller, identifier)
+        if not rest and request.method == "DELETE":
+            return await self._registrations.delete(request, caller, identifier)
+        thing = await self._thing(identifier, caller)
+        if thing is None:
+            return no_thing(identifier)
+        match rest:
+            case []:
+                return self._only(request, "GET") or _td_answer(
+                    request, thing_description(thing, self._access(request))
+                )
+            case ["properties"]:
+                return self._only(request, "GET") or await self._all_values(thing, caller)
+            case ["properties", name] if name in thing.properties:
+                return await self._property(request, caller, thing.properties[name])
+            case ["properties", name, "observe"] if name in thing.properties:
+                return await self._observe(request, caller, thing.properties[name])
+            case ["actions", name] if name in thing.properties and thing.properties[name].actuator is not None:
+                return self._only(request, "POST") or await self._set(request, caller, thing.properties[name])
+        return ProblemDetails(
+            "not_found", 404, f"the thing has nothing at {'/'.join(rest)[:200]!r}; its description lists all"
+        )
+
+    @staticmethod
+    def _only(request: Request, *methods: str) -> ProblemDetails | None:
+        """The refusal of another method."""
+        allowed = {*methods, *(["HEAD"] if "GET" in methods else [])}
+        if request.method in allowed:
+            return None
+        names = ", ".join(sorted(allowed))
+        return ProblemDetails(
+            "method_not_allowed", 405, f"{request.method} is not allowed here; use {names}", {"Allow": names}
+        )
+
+    async def _property(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
+        if request.method == "PUT" and one.actuator is not None:
+            return await self._set(request, caller, one)
+        refused = self._only(request, *(("GET", "PUT") if one.actuator is not None else ("GET",)))
+        if refused is not None:
+            return refused
+        value = await self._value(one, caller)
+        if value is None:
+            return ProblemDetails("no_value", 404, "the property has no value yet, or none that JSON has")
+        return json_answer(value, headers=_NO_STORE)
+
+    async def _all_values(self, thing: Thing, caller: Caller) -> Response:
+        """The values that there are, by name."""
+        found = {name: await self._value(one, caller) for name, one in thing.properties.items()}
+        return json_answer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
+
+    async def _value(self, one: ThingProperty, caller: Caller) -> Any:
+        values = in_order(await _CallersDataset(self._runner, caller).rows(one.query))
+        return json_value(values[-1]) if values else None
+
+    async def _observe(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
+        if request.method != "GET":  # a HEAD would begin a stream that nobody reads
+            return ProblemDetails(
+                "method_not_allowed", 405, f"{request.method} is not allowed here; use GET", {"Allow": "GET"}
+            )
+        asked = fields(request.scope["query_string"])
+        for name, values in asked.items():
+            if name not in ("keep", "last-event-id") or len(values) > 1:
+                raise MalformedRequestError(f"parameter {name[:100]!r}: use keep and last-event-id, each once")
+        keep, last = (asked.get(name, [None])[0] for name in ("keep", "last-event-id"))
+        resume = asked_resume(request, keep, last)
+        caller.access.subscribe.check([None], "subscribe to")  # it would be told nothing, and not why
+        return await self._streams.subscribe(request, caller, one.query, ValueSink, resume=resume)
+
+    async def _set(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
+        """Sets the desired state of an actuator. 204: it is durable; the adapter sends it to the device."""
+        assert one.actuator is not None
+        media_type = content_type(request)
+        if media_type not in (JSON, ""):
+            raise MalformedRequestError(f"Content-Type is {media_type}; send {JSON}")
+        body: bytes = request.scope[BODY]
+        if len(body) > VALUE_BYTES_MAX:
+            raise LimitExceededError(f"a value has at most {VALUE_BYTES_MAX} bytes")
+        try:
+            value = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedRequestError(f"the body is not JSON: {error}") from error
+        update = status_update if one.status else desired_update
+        text = update(one.actuator, state_term(value, one.written))
+        await self._runner.update(UpdateCall(text, cause(request, caller), caller=caller))
+        return Response(status_code=204)
+
+
+def _segments(request: Request) -> list[str]:
+    """The segments of the path below ``/things``; a slash in one is percent-encoded.
+
+    Raises UnknownResourceError.
+    """
+    try:
+        segments = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
+        return segments[segments.index(THINGS.removeprefix("/")) + 1 :]
+    except ValueError as error:
+        raise UnknownResourceError("the path is not one of a thing; percent-encode its id") from error
+
+
+def _usual(query: QueryOutline) -> AnswerFormat:
+    """The format for clients that name none (WoT Discovery, 7.3.2.3.3)."""
+    if query.form in ("SELECT", "ASK"):
+        return AnswerFormat(_RESULTS, JSON)
+    return AnswerFormat(TD_LIST, TD_LIST)
+
+
+def _count(asked: dict[str, list[str]], name: str, default: int, least: int) -> int:
+    """Raises MalformedRequestError."""
+    texts = asked.get(name, [str(default)])
+    if len(texts) != 1 or not texts[0].isascii() or not texts[0].isdecimal() or len(texts[0]) > 9:
+        raise MalformedRequestError(f"{name}: write a number")
+    if int(texts[0]) < least:
+        raise MalformedRequestError(f"{name}: write at least {least}")
+    return int(texts[0])
+
+
+def _list_body(things: Sequence[Thing], access: Reach, collection: Description | None) -> bytes:
+    found = [thing_description(one, access) for one in things]
+    return msgspec.json.encode(found if collection is None else {**collection, "members": found})
+
+
+def _td_answer(request: Request, description: Description) -> Response:
+    body = msgspec.json.encode(description)
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    return Response(status_code=304, headers=headers) if is_known(request, tag) else Response(body, 200, headers, TD)

@@ -1,0 +1,411 @@
+"""Things as the dataset has them: platforms with what they host, and actuators that no platform hosts.
+
+A thing has a property for each stream of its sensors, and for each of its actuators one that can be written. Nothing is
+stored: each request asks the dataset, within the permissions of its caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import pyoxigraph as ox
+
+from lamplighter.adapters.devices.desired import desired_pattern
+from lamplighter.adapters.devices.draft import THING, segment
+from lamplighter.adapters.devices.kinds import KINDS, Kind
+from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.terms import Term, iri, is_iri, is_literal, lexical
+from lamplighter.gateway.gates.wot.values import Schema, common_type, json_type
+from lamplighter.ontology.vocabulary import (
+    ACTUATOR,
+    COMMAND,
+    CONTROLS,
+    DESIRED_STATE,
+    GATEWAY,
+    HAS_SIMPLE_RESULT,
+    HAS_STATUS,
+    HAS_UNIT,
+    HOSTS,
+    IN_AREA,
+    LIVE_OBSERVATION,
+    MADE_BY_SENSOR,
+    MANUFACTURER,
+    MAXIMUM,
+    MINIMUM,
+    MODEL,
+    OBSERVED_PROPERTY,
+    OBSERVES,
+    RDF_TYPE,
+    RDFS_LABEL,
+    REPORTED_STATE,
+    RESULT_TIME,
+    RULE,
+    STREAM,
+    THING_ID,
+    UNKNOWN_UNIT,
+)
+
+Row = tuple[Term | None, ...]
+
+THINGS_MAX = 10_000
+"""Things of a directory."""
+PROPERTIES_MAX = 1_000
+"""Of one thing; further ones are left out."""
+ID_CHARS_MAX = 2_048
+"""Of the id of a thing."""
+FEW = 10
+"""Things that are made in the event loop."""
+PORTION_CHARS_MAX = 40_000
+"""Of a query about several things. It names them in each of its branches."""
+RULE_CHARS_MAX = 65_536
+"""Of a rule that is read for the states that an actuator takes."""
+WORDS_MAX = 200
+"""States of an actuator that a schema lists."""
+TEXT_CHARS_MAX = 300
+"""Of a title."""
+STATUSES = ("ON", "OFF")
+"""What a lamp's lighting:hasStatus may be set to; BROKEN is for those who maintain it."""
+
+_OF_SERIES = (RDF_TYPE, OBSERVED_PROPERTY, HAS_SIMPLE_RESULT, HAS_UNIT, UNKNOWN_UNIT, RDFS_LABEL)
+_OF_STREAMS = (HAS_UNIT, UNKNOWN_UNIT, RDFS_LABEL)
+_OF_PARTS = (RDF_TYPE, RDFS_LABEL, OBSERVES, CONTROLS, MINIMUM, MAXIMUM, DESIRED_STATE, REPORTED_STATE, HAS_STATUS)
+_OF_THINGS = (THING_ID, MANUFACTURER, MODEL, *_OF_PARTS)
+
+
+class ReadableDataset(Protocol):
+    """What a caller may read of the dataset."""
+
+    async def rows(self, query: str) -> list[Row]:
+        """The result of a SELECT query."""
+        ...
+
+
+@dataclass(frozen=True)
+class ThingProperty:
+    """One property of a thing. name: unique in it; kind: what is observed or controlled; query: its values, in the
+    variable ?value, and their times in ?time, if it has several; actuator: whose state it is, if it can be written;
+    status: that state is its lighting:hasStatus; written: the schema of a state that is to be set."""
+
+    name: str
+    title: str
+    kind: Term | None
+    schema: Schema
+    query: str
+    actuator: Term | None = None
+    status: bool = False
+    written: Schema = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Thing:
+    """id: of its description; node: in the dataset; texts: manufacturer and model; area: IRI and label; properties: by
+    name."""
+
+    id: str
+    node: Term
+    title: str
+    texts: tuple[str, ...]
+    area: tuple[Term, str] | None
+    properties: dict[str, ThingProperty]
+
+
+async def thing_nodes(dataset: ReadableDataset, base_iri: str) -> list[Term]:
+    """All things, by id. Raises LimitExceededError for more than `THINGS_MAX`."""
+    alone = " UNION ".join(
+        f"{{ ?thing <{name}> ?state FILTER NOT EXISTS {{ ?host <{HOSTS}> ?thing }} }}"
+        for name in (DESIRED_STATE, HAS_STATUS)
+    )
+    query = (
+        f"SELECT DISTINCT ?thing ?id WHERE {{ {{ ?thing <{HOSTS}> ?part }} UNION {alone} "
+        f"FILTER(isIRI(?thing)) OPTIONAL {{ ?thing <{THING_ID}> ?id }} }} LIMIT {THINGS_MAX + 1}"
+    )
+    found: dict[Term, set[Term]] = {}
+    for thing, identifier in await dataset.rows(query):
+        if thing is not None:
+            found.setdefault(thing, set()).update([] if identifier is None else [identifier])
+    if len(found) > THINGS_MAX:
+        raise LimitExceededError(
+            f"there are more than {THINGS_MAX} things, which a directory does not list; ask /query for some of them"
+        )
+    return sorted(found, key=lambda node: _id(node, found[node], base_iri))
+
+
+def _id(node: Term, said: Iterable[Term], base_iri: str) -> str:
+    """The id of a thing: that of the description that it was adopted by, or its IRI. said: what the dataset says, which
+    any client may write."""
+    texts = (lexical(one) for one in sorted(said) if is_literal(one))
+    return next((text for text in texts if described_node(text, base_iri) == node), lexical(node))
+
+
+def described_node(identifier: str, base_iri: str) -> Term | None:
+    """The node of a device that a description with this id was submitted of; None if it cannot be one."""
+    try:
+        return iri(f"{base_iri}device/{THING}/{segment(identifier)}")
+    except ValueError:
+        return None
+
+
+async def read_things(dataset: ReadableDataset, nodes: Sequence[Term], base_iri: str) -> list[Thing]:
+    """What the dataset says about things, in order. One of which it says nothing is left out."""
+    found: dict[Term, _Facts] = {}
+    for portion in _portions(nodes):
+        for thing, part, key, value in await dataset.rows(_facts_query(portion)):
+            if thing and part and key and value and is_iri(part):
+                found.setdefault(thing, {}).setdefault(part, {}).setdefault(lexical(key), set()).add(value)
+
+    def things() -> list[Thing]:
+        made = (_thing(node, found[node], base_iri) for node in nodes if node in found)
+        return [thing for thing in made if thing.properties]
+
+    return things() if len(nodes) <= FEW else await asyncio.to_thread(things)
+
+
+def _portions(nodes: Sequence[Term]) -> Iterator[list[Term]]:
+    portion: list[Term] = []
+    chars = 0
+    for node in nodes:
+        size = len(node) * _BRANCHES
+        if portion and chars + size > PORTION_CHARS_MAX:
+            yield portion
+            portion, chars = [], 0
+        portion.append(node)
+        chars += size
+    if portion:
+        yield portion
+
+
+def _keys(names: Iterable[str]) -> str:
+    return f"VALUES ?key {{ {' '.join(map(iri, names))} }}"
+
+
+def _is(variable: str, name: str) -> str:
+    return f"BIND(<{name}> AS ?{variable})"
+
+
+_SERIES = f"?thing <{HOSTS}> ?sensor . ?part <{MADE_BY_SENSOR}> ?sensor"
+_FACTS = (
+    f"{_keys(_OF_THINGS)} ?thing ?key ?value BIND(?thing AS ?part)",
+    f"?thing <{COMMAND}>/<{RULE}> ?value BIND(?thing AS ?part) {_is('key', RULE)}",
+    f"?thing <{IN_AREA}> ?part . ?part <{RDFS_LABEL}> ?value {_is('key', IN_AREA)}",
+    f"{_SERIES} BIND(?sensor AS ?value) {_is('key', MADE_BY_SENSOR)}",
+    f"{_SERIES} . {_keys(_OF_SERIES)} ?part ?key ?value",
+    f"{_SERIES} . ?stream <{LIVE_OBSERVATION}> ?part {_keys(_OF_STREAMS)} ?stream ?key ?value",
+    f"{_SERIES} . GRAPH ?event {{ ?part <{LIVE_OBSERVATION}> ?made . ?made <{HAS_SIMPLE_RESULT}> ?value }} "
+    f"{_is('key', LIVE_OBSERVATION)}",
+    f"?thing <{HOSTS}> ?part . {_keys(_OF_PARTS)} ?part ?key ?value",
+    f"?thing <{HOSTS}> ?part . ?part <{COMMAND}>/<{RULE}> ?value {_is('key', RULE)}",
+)
+_BRANCHES = len(_FACTS)
+
+
+def _facts_query(nodes: Sequence[Term]) -> str:
+    things = f"VALUES ?thing {{ {' '.join(nodes)} }}"
+    branches = " UNION ".join(f"{{ {things} {branch} }}" for branch in _FACTS)
+    return f"SELECT ?thing ?part ?key ?value WHERE {{ {branches} }}"
+
+
+_Facts = dict[Term, dict[str, set[Term]]]
+"""Of a thing: its parts, and the values of each by their keys."""
+
+
+def _thing(node: Term, facts: _Facts, base_iri: str) -> Thing:
+    own = facts.get(node, {})
+    title = _text(own, RDFS_LABEL) or _local(lexical(node), base_iri)
+    texts = tuple(filter(None, (_text(own, MANUFACTURER), _text(own, MODEL))))
+    areas = sorted((area, _text(found, IN_AREA)) for area, found in facts.items() if IN_AREA in found)
+    properties: dict[str, ThingProperty] = {}
+    for one in [*_actuators(node, facts, base_iri), *_sensors(node, facts, base_iri)]:
+        if len(properties) < PROPERTIES_MAX:
+            properties[one.name] = one
+    return Thing(
+        _id(node, own.get(THING_ID, ()), base_iri),
+        node,
+        title,
+        texts,
+        areas[0] if areas else None,
+        dict(sorted(properties.items())),
+    )
+
+
+def _actuators(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty]:
+    names = _Names(node, base_iri, "actuator/")
+    for part, found in sorted(facts.items()):
+        status = HAS_STATUS in found
+        if not status and DESIRED_STATE not in found and iri(ACTUATOR) not in found.get(RDF_TYPE, ()):
+            continue
+        kind = min(found.get(CONTROLS, ()), default=None)
+        name = ("status" if status else "state") if part == node else names.of(part)
+        written: Schema = {"type": "string", "enum": list(STATUSES)} if status else _written(found, kind)
+        schema = {"type": "string"} if status else written
+        yield ThingProperty(
+            name, _text(found, RDFS_LABEL) or name, kind, schema, _state_query(part), part, status, written
+        )
+
+
+def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty]:
+    taken = {one.name for one in _actuators(node, facts, base_iri)}
+    names = _Names(node, base_iri, "sensor/")
+    series: dict[Term, list[Term]] = defaultdict(list)
+    for part, found in sorted(facts.items()):
+        if MADE_BY_SENSOR in found:
+            series[min(found[MADE_BY_SENSOR])].append(part)
+        elif OBSERVES in found:
+            series[part]  # it may have reported nothing yet
+    for sensor, parts in sorted(series.items()):
+        name = names.of(sensor)
+        if not parts and name not in taken:
+            observed = min(facts[sensor][OBSERVES])
+            query = f"SELECT ?value WHERE {{ ?made <{MADE_BY_SENSOR}> {sensor} ; <{HAS_SIMPLE_RESULT}> ?value }}"
+            yield ThingProperty(name, _text(facts[sensor], RDFS_LABEL) or name, observed, _usual(observed), query)
+        for part in parts:
+            found = facts[part]
+            kind = min(found.get(OBSERVED_PROPERTY, ()), default=None)
+            own = name if len(parts) == 1 else f"{name}/{_local(lexical(kind), base_iri) if kind else ''}"
+            if own in taken:
+                own = f"{own}/{_local(lexical(part), base_iri)}"
+            taken.add(own)
+            live = iri(STREAM) not in found.get(RDF_TYPE, ())
+            values = found.get(HAS_SIMPLE_RESULT if live else LIVE_OBSERVATION, set())
+            schema = common_type(values) or _usual(kind)
+            units = found.get(HAS_UNIT) or found.get(UNKNOWN_UNIT)
+            if units and schema.get("type") == "number":
+                schema["unit"] = lexical(min(units))
+            title = _text(found, RDFS_LABEL) or _text(facts.get(sensor, {}), RDFS_LABEL) or own
+            yield ThingProperty(own, title, kind, schema, _value_query(part, live=live))
+
+
+class _Names:
+    """The names of the parts of a thing: their IRIs without what they have in common. They stay, whatever else the
+    thing has."""
+
+    def __init__(self, node: Term, base_iri: str, folder: str) -> None:
+        self._base_iri = base_iri
+        self._folder = folder
+        self._own = _local(lexical(node), base_iri).partition("/")[2] + "/"
+
+    def of(self, part: Term) -> str:
+        local = _local(lexical(part), self._base_iri)
+        if not local.startswith(self._folder):
+            return local
+        inside = local.removeprefix(self._folder)
+        return inside.removeprefix(self._own) or inside
+
+
+def _local(text: str, base_iri: str) -> str:
+    """An IRI without the base IRI, or without the namespace of the gateway."""
+    for beginning in (base_iri, GATEWAY):
+        if text.startswith(beginning) and text != beginning:
+            return text.removeprefix(beginning)
+    return text
+
+
+def _text(found: dict[str, set[Term]], key: str) -> str:
+    texts = sorted(lexical(term) for term in found.get(key, ()) if is_literal(term))
+    return "".join(sign for sign in texts[0][:TEXT_CHARS_MAX] if sign.isprintable()) if texts else ""
+
+
+def _known(kind: Term | None) -> Kind | None:
+    return None if kind is None else KINDS.get(lexical(kind).removeprefix(GATEWAY))
+
+
+def _usual(kind: Term | None) -> Schema:
+    """The schema of what a property usually has."""
+    known = _known(kind)
+    names = {"number": "number", "boolean": "boolean", "text": "string"}
+    return {"type": names[known.value]} if known is not None and known.value in names else {}
+
+
+class _Takes(NamedTuple):
+    """Which states a command takes: its words, and its bounds."""
+
+    words: list[str]
+    minimum: float | None
+    maximum: float | None
+
+
+def _takes(rules: Iterable[Term]) -> _Takes:
+    """By the rules of the dataset, which any client may write."""
+    for term in sorted(rules):
+        text = lexical(term)
+        try:
+            rule: Any = msgspec.json.decode(text) if len(text) <= RULE_CHARS_MAX else None
+        except (msgspec.DecodeError, RecursionError):
+            continue
+        table = rule.get("command") if isinstance(rule, dict) else None
+        if isinstance(table, dict):
+            values = table.get("values")
+            words = list(values)[:WORDS_MAX] if isinstance(values, dict) else []
+            return _Takes(words, _finite(table.get("minimum")), _finite(table.get("maximum")))
+    return _Takes([], None, None)
+
+
+def _finite(value: object) -> float | None:
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15 else None
+    )
+
+
+def _written(found: dict[str, set[Term]], kind: Term | None) -> Schema:
+    """The schema of the states that an actuator takes."""
+    takes = _takes(found.get(RULE, ()))
+    if takes.words:
+        if set(takes.words) <= {"true", "false"}:
+            return {"type": "boolean"}
+        return {"type": "string", "enum": sorted(takes.words)}
+    bounds = {
+        name: _bound(found.get(key, ())) if own is None else own
+        for name, key, own in (("minimum", MINIMUM, takes.minimum), ("maximum", MAXIMUM, takes.maximum))
+    }
+    bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+    if bounds:
+        return {"type": "number", **bounds}
+    return common_type(found.get(DESIRED_STATE, ())) or _usual(kind)
+
+
+def _bound(terms: Iterable[Term]) -> float | None:
+    for term in sorted(terms):
+        if json_type(term) == "number":
+            try:
+                return _finite(float(lexical(term)))
+            except ValueError:
+                continue
+    return None
+
+
+def _state_query(actuator: Term) -> str:
+    """What the device reports, or else the state that it is to have."""
+    desired = desired_pattern("value").replace("?actuator", actuator)
+    return (
+        f"SELECT ?value WHERE {{ {{ {actuator} <{REPORTED_STATE}> ?value }} UNION {{ {desired} "
+        f"FILTER NOT EXISTS {{ {actuator} <{REPORTED_STATE}> ?reported }} }} }}"
+    )
+
+
+def _value_query(series: Term, *, live: bool) -> str:
+    if live:
+        return f"SELECT ?value WHERE {{ {series} <{HAS_SIMPLE_RESULT}> ?value }}"
+    return (
+        f"SELECT ?value ?time WHERE {{ GRAPH ?event {{ {series} <{LIVE_OBSERVATION}> ?made . "
+        f"?made <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?made <{RESULT_TIME}> ?time }} }} }}"
+    )
+
+
+def in_order(rows: Iterable[Row]) -> list[Term]:
+    """The values of rows of `ThingProperty.query`, the newest last."""
+    ordered = sorted(rows, key=lambda row: (row[1] if len(row) > 1 and row[1] else "", row[0] or ""))
+    return [row[0] for row in ordered if row[0] is not None]
+
+
+def thing_term(text: str) -> Term | None:
+    """The node of an id; None if it is no absolute IRI."""
+    if len(text) > ID_CHARS_MAX:
+        return None
+    try:
+        return iri(ox.NamedNode(text).value)
+    except ValueError:
+        return None

@@ -1,0 +1,203 @@
+"""Parts of deliveries: URLs and addresses, pauses, the file of positions, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import hmac
+from ipaddress import ip_address
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
+from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.deliveries.attempts import Slots, pause_s
+from lamplighter.gateway.gates.deliveries.keys import SecretKeys
+from lamplighter.gateway.gates.deliveries.positions import Positions
+from lamplighter.gateway.gates.deliveries.targets import address_refusal, checked_url
+from lamplighter.gateway.gates.doors import door_headers, door_places
+from lamplighter.gateway.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("url", "ports"),
+    [
+        ("https://example.org", [443]),
+        ("http://example.org/a?b=c&d=%20", [80]),
+        ("http://[2001:db8::1]:8080/", [8080]),
+        ("http://example.org:1", []),
+    ],
+)
+def test_urls_that_may_be_called(url: str, ports: list[int]) -> None:
+    assert checked_url(url, ports, "webhooks", "callback") == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.org",
+        "//example.org/",
+        "file:///etc/passwd",
+        "gopher://example.org/",
+        "HTTP://example.org/",
+        "http:example.org",
+        "http://",
+        "http://:80/",
+        "http://a@example.org/",
+        "http://a:b@example.org/",
+        "http://example.org/#",
+        "http://example.org:0/",
+        "http://example.org:81/",
+        "http://example.org:x/",
+        "http://example.org\r\nHost: b/",
+        "http://example.org/\t",
+        "http://example.org\\@b/",
+        "http://exämple.org/",
+        "http://[::1",
+        "http://example.org/" + "a" * 2000,
+    ],
+)
+def test_urls_that_may_not(url: str) -> None:
+    with pytest.raises(MalformedRequestError, match="callback"):
+        checked_url(url, [80, 443], "webhooks", "callback")
+
+
+def test_addresses_that_may_be_called() -> None:
+    public, listed = address_refusal([], "t"), address_refusal(["192.168.7.0/24", "fd00::/8", "127.0.0.1/32"], "t")
+    for address in ("8.8.8.8", "2001:4860:4860::8888"):
+        assert public(ip_address(address)) == listed(ip_address(address)) == ""
+    for address in ("192.168.7.9", "::ffff:192.168.7.9", "fd00::1", "127.0.0.1"):
+        assert "not in t" in public(ip_address(address))
+        assert listed(ip_address(address)) == ""
+    for address in (
+        *(
+            "192.168.8.9",
+            "10.0.0.1",
+            "127.0.0.2",
+            "169.254.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+        ),
+        *("::", "::1", "fe80::1", "ff02::1", "::ffff:127.0.0.2", "64:ff9b::7f00:1", "2002:7f00:1::", "fd00:ec2::254"),
+        *("255.255.255.255", "240.0.0.1", "192.0.2.1", "192.168.7.255", "::ffff:169.254.169.254"),
+    ):
+        assert public(ip_address(address)), address
+        assert listed(ip_address(address)), address
+
+
+def test_bad_networks_stop_the_start() -> None:
+    for entry in ("home", "192.168.7.1/24", "::ffff:10.0.0.0/104"):
+        with pytest.raises(msgspec.ValidationError, match="networks"):
+            msgspec.convert({"webhooks": {"networks": [entry]}}, Settings)
+
+
+def test_pauses_double_and_are_bounded() -> None:
+    random = Random(1)
+    for failures in range(1, 80):
+        whole = min(60.0, 0.5 * 2.0 ** (failures - 1))
+        pauses = [pause_s(failures, 0.5, 60.0, 0.0, random) for _ in range(100)]
+        assert whole / 2 <= min(pauses) < max(pauses) <= whole
+    assert pause_s(1, 1.0, 60.0, 90.0, random) == 90.0, "what the receiver asked for"
+
+
+async def test_those_that_fail_take_no_slots_of_the_others() -> None:
+    slots = Slots(3)
+    async with slots.of(slow=True):
+        assert slots.of(slow=True).locked()
+        async with slots.of(slow=False), slots.of(slow=False):
+            assert slots.of(slow=False).locked()
+
+
+class Full(Disk):
+    def write(self, file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_positions_are_kept_in_a_file_and_told_when_they_are(tmp_path: Path) -> None:
+    told: list[tuple[str, int]] = []
+    path = tmp_path / "positions.json"
+    positions = Positions(Disk(), path, lambda spuid, sequence: told.append((spuid, sequence)))
+    positions.read()
+    assert positions.of("a") == -1
+    positions.acknowledge("a", 0)
+    positions.acknowledge("a", 1)
+    positions.acknowledge("b", 7)
+    assert told == []
+    assert await positions.write()
+    assert told == [("a", 1), ("b", 7)]
+    positions.forget("b")
+    positions.forget("none")
+    assert await positions.write()
+    again = Positions(Disk(), path, lambda spuid, sequence: None)
+    again.read()
+    assert (again.of("a"), again.of("b")) == (1, -1)
+    written = path.stat().st_mtime_ns
+    assert await again.write()
+    assert path.stat().st_mtime_ns == written, "nothing has changed"
+
+
+async def test_positions_of_what_has_ended_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "positions.json"
+    positions = Positions(Disk(), path, lambda spuid, sequence: None)
+    for spuid in "abc":
+        positions.acknowledge(spuid, 1)
+    positions.retain(["b", "d"])
+    assert await positions.write()
+    again = Positions(Disk(), path, lambda spuid, sequence: None)
+    again.read()
+    assert [again.of(spuid) for spuid in "abcd"] == [-1, 1, -1, -1]
+
+
+def test_doors_with_deliveries_have_their_paths_without_a_gateway(tmp_path: Path) -> None:
+    """As `lamplighter check` asks for them."""
+    on = msgspec.convert({"webhooks": {"enabled": True}, "ldn": {"enabled": True}}, Settings)
+    paths = {place.path for place in door_places(on, tmp_path)}
+    assert {"/webhooks", "/webhooks/", "/ldn", "/ldn/", "/ldn/constraints", "/inbox/"} <= paths
+    assert not paths & {place.path for place in door_places(Settings(), tmp_path)} - {"/subscribe", "/subscribe/"}
+    assert "/inbox/" in door_headers(on)["link"]
+    assert door_headers(Settings()) == {}
+
+
+async def test_positions_that_cannot_be_written_are_written_later(tmp_path: Path) -> None:
+    told: list[str] = []
+    path = tmp_path / "positions.json"
+    positions = Positions(Full(), path, lambda spuid, sequence: told.append(spuid))
+    positions.acknowledge("a", 5)
+    assert not await positions.write()
+    assert told == []
+    positions._disk = Disk()
+    task = asyncio.create_task(positions.keep())
+    while not told:
+        await asyncio.sleep(0)
+    task.cancel()
+    assert told == ["a"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"positions":{"a":"x"}}', b"\xff"])
+async def test_a_damaged_file_of_positions_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "positions.json"
+    path.write_bytes(content)
+    positions = Positions(Disk(), path, lambda spuid, sequence: None)
+    positions.read()
+    assert positions.of("a") == -1
+
+
+def test_secrets_follow_from_a_key_that_only_the_gateway_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    keys = SecretKeys(Disk(), path)
+    secret = keys.secret("one")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(secret) == 64 and secret != keys.secret("two")
+    again = SecretKeys(Disk(), path)
+    assert again.secret("one") == secret
+    assert again.signature("one", b"body") == hmac.new(secret.encode(), b"body", hashlib.sha256).hexdigest()
+    path.write_bytes(b"short")
+    with pytest.raises(ConfigurationError, match="damaged"):
+        SecretKeys(Disk(), path).secret("one")

@@ -1,0 +1,159 @@
+"""Notifications over MQTT: conformance class A.8 of SensorThings 1.1, against mosquitto."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from lamplighter.engine import Engine
+from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.sensorthings.notices import QUERIES
+from tests.support.brokers import Mosquitto, mosquitto, subscribed
+from tests.support.running_gateway import TIMEOUT_S, http, running_gateway, update
+from tests.support.small_house import PREFIXES, SMALL_HOUSE
+
+STREAM = "v1.1/Datastreams('stream~1')/Observations"
+EVENTS = "v1.1/Datastreams('stream~2')/Observations"
+
+
+class Messages:
+    """What a client of the broker has received: topic and JSON."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+
+    def on_message(self, _client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
+        if message.topic.startswith("v1.1/"):
+            received = message.topic, json.loads(message.payload)
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, received)
+
+    async def until(self, topic: str, result: Any) -> list[Any]:
+        """The results that came on a topic up to this one."""
+        found = []
+        while True:
+            name, one = await asyncio.wait_for(self._queue.get(), TIMEOUT_S)
+            if name == topic:
+                found.append(one["result"])
+                if one["result"] == result:
+                    return found
+
+
+@contextmanager
+def listening(broker: Mosquitto, *filters: str) -> Iterator[Messages]:
+    messages = Messages()
+    client = mqtt.Client(CallbackAPIVersion.VERSION2)
+    client.on_message = messages.on_message
+    with subscribed(client, broker, *filters):
+        yield messages
+
+
+def tables(broker: Mosquitto, **more: object) -> dict[str, Any]:
+    return {"sensorthings": {"enabled": True, "mqtt": True, **more}, "mqtt": {"host": "127.0.0.1", "port": broker.port}}
+
+
+async def set_result(at: Addresses, value: int) -> None:
+    text = f"""{PREFIXES}
+DELETE {{ <observation/1> sosa:hasSimpleResult ?old }} INSERT {{ <observation/1> sosa:hasSimpleResult {value} }}
+WHERE {{ <observation/1> sosa:hasSimpleResult ?old }}"""
+    assert (await update(at, text)).status == 200
+
+
+async def test_each_new_observation_is_published(tmp_path: Path) -> None:
+    select = "result,resultTime"
+    with mosquitto() as broker, listening(broker, "v1.1/#") as messages:
+        async with running_gateway(tmp_path, **tables(broker, mqtt_select=[select])) as at:
+            assert (await update(at, SMALL_HOUSE)).status == 200
+            await messages.until(STREAM, 20.5)
+            await set_result(at, 21)
+            assert await messages.until(STREAM, 21) == [21]
+            await set_result(at, 22)
+            assert await messages.until(f"{STREAM}?$select={select}", 22) == [21, 22]
+            made = await http(
+                f"{at.query.removesuffix('/query')}/{EVENTS}".replace("~", "%7E"), "POST", '{"result": "new"}'
+            )
+            assert made.status == 201, made.body
+            assert await messages.until(EVENTS, "new") == ["new"]
+        with listening(broker, STREAM) as late:
+            assert await late.until(STREAM, 22) == [22], "the last one is retained"
+
+
+async def test_a_message_is_the_observation_as_it_is_read(tmp_path: Path) -> None:
+    found: asyncio.Queue[Any] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    client = mqtt.Client(CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _c, _u, message: loop.call_soon_threadsafe(found.put_nowait, json.loads(message.payload))
+    with mosquitto() as broker, subscribed(client, broker, STREAM):
+        async with running_gateway(tmp_path, **tables(broker)) as at:
+            assert (await update(at, SMALL_HOUSE)).status == 200
+            told = await asyncio.wait_for(found.get(), TIMEOUT_S)
+            read = (await http(told["@iot.selfLink"])).json
+            assert told == read
+
+
+async def test_what_was_missed_comes_in_order_after_a_restart(tmp_path: Path) -> None:
+    with mosquitto() as broker:
+        with listening(broker, STREAM) as messages:
+            async with running_gateway(tmp_path, **tables(broker)) as at:
+                assert (await update(at, SMALL_HOUSE)).status == 200
+                await messages.until(STREAM, 20.5)
+                await set_result(at, 1)
+                await messages.until(STREAM, 1)
+                broker.stop()
+                for value in (2, 3, 4):
+                    await set_result(at, value)
+        off = {"sensorthings": {"enabled": True}}
+        async with running_gateway(tmp_path, **off) as at:
+            await set_result(at, 5)
+        broker.start()
+        with listening(broker, STREAM) as messages:
+            async with running_gateway(tmp_path, **tables(broker)) as at:
+                await set_result(at, 6)
+                came = await messages.until(STREAM, 6)
+        assert came == [2, 3, 4, 5, 6] or came == [1, 2, 3, 4, 5, 6], "the last may come again"
+
+
+async def test_a_broken_connection_is_made_again(tmp_path: Path) -> None:
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path, **tables(broker)) as at:
+            assert (await update(at, SMALL_HOUSE)).status == 200
+            with listening(broker, STREAM) as messages:
+                await messages.until(STREAM, 20.5)
+            broker.stop()
+            for value in range(5):
+                await set_result(at, value)
+            broker.start()
+            with listening(broker, STREAM) as messages:
+                await set_result(at, 99)
+                came = await messages.until(STREAM, 99)
+            assert came[-1] == 99
+            assert came == sorted(came)
+
+
+def test_plans_follow_the_observations() -> None:
+    """A query that is evaluated again with each reading would cost as much as all streams."""
+    engine = Engine()
+    engine.update(SMALL_HOUSE)
+    followed = [engine.subscribe(query) for query in QUERIES]
+    assert [one.spu_class for one in followed] == ["seeded", "seeded"]
+    assert [len(one.first.rows) for one in followed] == [1, 2]
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [({"mqtt": True}, "set host in [mqtt]"), ({"mqtt": True, "mqtt_select": ["colour"]}, "has no 'colour'")],
+)
+async def test_bad_settings_stop_the_start(tmp_path: Path, own: dict[str, Any], told: str) -> None:
+    host = {"mqtt": {"host": "127.0.0.1"}} if "mqtt_select" in own else {}
+    with pytest.raises(Exception, match=told.replace("[", r"\[")):
+        async with running_gateway(tmp_path, sensorthings={"enabled": True, **own}, **host):
+            pass
