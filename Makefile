@@ -44,8 +44,10 @@ run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 3
 test: $(VENV)/test.stamp $(PAGE) ## all tests but those of the fleet, the fault tier and the image; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
 	@sh tests/w3c/fetch.sh $(BIN)/python
+	@sh tests/shacl/fetch.sh $(BIN)/python
 	@sh tests/clients/fetch.sh $(BIN)/python
 	@sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core
+	@sh tests/fetch-npm.sh tests/wot build/wot node-wot
 	@$(BIN)/python -m pytest -m "not faults and not fleet and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
 
 test-unit: $(VENV)/test.stamp $(PAGE) ## the unit tests of engine, gateway and ontology: no listeners, no components
@@ -62,7 +64,8 @@ test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulat
 
 test-faults: $(VENV)/test.stamp $(PAGE) ## kills, power cuts, full disks, restarts and damaged files
 	@sh tests/install-components.sh
-	@$(BIN)/python -m pytest -m "faults and not fleet_faults" --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
+	@sh tests/fetch-npm.sh tests/wot build/wot node-wot
+	@$(BIN)/python -m pytest -m "faults and not fleet_faults" --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
 
 test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark's processes and of a cluster's worker
 	@sh tests/install-components.sh
@@ -121,7 +124,7 @@ format: $(VENV)/test.stamp ## lay the code out
 
 lock: $(VENV)/test.stamp ## pin the dependencies anew (names, versions and hashes; no addresses)
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in ":demo" "-test:demo,test,cloud" "-cloud:cloud"; do \
+	@for set in ":demo" "-test:demo,test,cloud,mcp" "-cloud:cloud"; do \
 	  name=requirements$${set%%:*}.lock; extras=$${set#*:}; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --no-emit-index-url --no-emit-find-links \

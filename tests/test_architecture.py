@@ -51,8 +51,8 @@ ROOMS = {
         {"access", "delta", "term_bounds", "work"},
         {"store", "change_log"},
         {"sparql"},
-        {"matching", "protocol"},
-        {"updating"},
+        {"matching", "protocol", "querying"},
+        {"inference", "shacl", "updating"},
         {"core"},
         {"rdflib"},
         {"client"},
@@ -70,6 +70,16 @@ ROOMS = {
         {"service"},
         {"cli"},
         {"__main__"},
+    ],
+    "gateway/gates": [
+        {"__init__", "bounded_sockets", "listeners", "local_call", "outbox"},
+        {"sinks"},
+        {"http", "websocket"},
+        {"deliveries", "event_streams"},
+        # the doors, of which none knows another
+        {"changes", "ldn", "mcp", "ngsild", "sensorthings", "sse", "webhooks", "wot"},
+        {"doors"},
+        {"opening"},
     ],
     "adapters": [
         {"__init__", "client", "literals", "networks"},
@@ -247,6 +257,18 @@ def test_light_processes_load_no_store(module: str) -> None:
         "heavy = ('pyoxigraph', 'rdflib', 'starlette', 'httpx', 'cryptography', 'fsspec', 'pyspark', 'pandas', "
         "'pyarrow', 'numpy'); "
         "print([name for name in heavy if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_a_door_that_is_off_loads_nothing() -> None:
+    script = (
+        "import sys, pathlib, lamplighter.gateway.service.process; "
+        "from lamplighter.gateway.gates.doors import door_places; "
+        "from lamplighter.gateway.settings import Settings; "
+        "door_places(Settings(), pathlib.Path()); "
+        "print([name for name in ('mcp', 'mcp_types', 'pydantic', 'jsonschema') if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

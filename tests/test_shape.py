@@ -26,6 +26,7 @@ LONG = {
     "engine/client/connection.py: EngineClient": "one socket, and the tables of what is pending on it",
     "engine/core.py: Engine": "the interface of the library",
     "engine/matching/codegen.py: Writer": "a method for each kind of node, which call each other",
+    "engine/matching/following.py: Follower": "matching a commit, taking it back and repeating it share its state",
     "engine/matching/joins.py: JoinWriter": "each join depends on what is known so far",
     "engine/store/quad_store.py: QuadStore": "pending changes, native store and graph names are used together",
     "engine/updating/by_plan.py: UpdatePlan._one": "a further call would slow down every update",

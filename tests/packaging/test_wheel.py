@@ -29,6 +29,8 @@ from tests.support.components import require_page
 from tests.support.linked_packages import link, needed
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.faults  # it takes long
+
 FOREIGN = "foreign = True\n"
 WAIT_S = 120.0
 
@@ -224,7 +226,10 @@ Installer(root=Path(sys.argv[1]), run=lambda command: "").install(command_parser
 """
 IMPORT_ALL = """
 import importlib, pkgutil, lamplighter
-extras = ("lamplighter.cloud_sync.fleet.", "lamplighter.engine.rdflib", "lamplighter.engine.client.rdflib")
+extras = (
+    *("lamplighter.cloud_sync.fleet.", "lamplighter.engine.rdflib", "lamplighter.engine.client.rdflib"),
+    "lamplighter.gateway.gates.mcp",
+)
 names = [one.name for one in pkgutil.walk_packages(lamplighter.__path__, "lamplighter.")]
 names = [name for name in names if not name.startswith(extras) and "__main__" not in name]
 for name in names:

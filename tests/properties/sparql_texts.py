@@ -99,9 +99,24 @@ class Pattern:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """LIMIT and OFFSET under an order that leaves ties.
+
+    whole: the query without them, with full IRIs and its sort keys as further columns; descending: of each sort key.
+    The window's rows are those from start to end.
+    """
+
+    whole: str
+    descending: tuple[bool, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Query:
     text: str
     patterns: tuple[Pattern, ...]
+    cut: Cut | None = None
 
 
 def _shape(text: str, *patterns: str) -> tuple[str, tuple[Pattern, ...]]:
@@ -125,6 +140,18 @@ SHAPED = (
     _shape("SELECT ?x { ?x «p» «a» FILTER NOT EXISTS { ?x «q» «b» } }", "?x «p» «a»"),
     _shape("SELECT ?x { ?x «p» «a» FILTER EXISTS { ?x «v» 1 } }", "?x «p» «a»", "?x «v» 1"),
     _shape("SELECT ?x { ?x «p» ?y MINUS { ?x «q» «a» } }", "?x «p» ?y"),
+    _shape(
+        "SELECT ?x { ?x «p» «a» "
+        "FILTER EXISTS { ?x «q» ?z OPTIONAL { ?z «v» ?n } FILTER ( ! BOUND( ?n ) || ?n = 1 ) } }",
+        "?x «p» «a»",
+        "?x «q» ?z",
+        "?z «v» ?n",
+    ),
+    _shape(
+        'SELECT ( GROUP_CONCAT( STR( ?n ) ; SEPARATOR = "|" ) AS ?t ) { ?x «v» ?n . ?x «p» «a» }',
+        "?x «v» ?n",
+        "?x «p» «a»",
+    ),
     _shape("SELECT DISTINCT ?x { ?x «p» «a» . ?x «v» ?n FILTER ( ?n != 1 ) }", "?x «p» «a»", "?x «v» ?n"),
     _shape("SELECT ?x ( COUNT(*) AS ?t ) { ?x «p» ?y . ?x «q» «a» } GROUP BY ?x", "?x «p» ?y", "?x «q» «a»"),
     _shape("SELECT ( COUNT(*) AS ?t ) { ?x «p» ?y . ?y «q» ?z }", "?x «p» ?y", "?y «q» ?z"),
@@ -316,11 +343,41 @@ class Writer:
     def _exists(self, scope: Scope) -> str:
         negated = self.chance(50)
         text, inner = self._inner(scope, negated)
+        if self.chance(8):
+            names = " ".join(name for name in inner.variables()[:2] if name in text) or "?x"
+            text = f"{{ SELECT {names} {{ {text} }} }} FILTER ( {self.condition(scope)} )"
+        if self.chance(50):
+            text += f" {self._within_exists(inner)}"
+            if self.chance(40):
+                text += f" FILTER ( {self.condition(inner)} )"
+            scope.patterns += [replace(inner.patterns[-1], negated=False)]
         if self.chance(25):
             deeper = self._inner(inner)[0]
             scope.patterns += inner.patterns[-1:]
             text += f" FILTER {self.one(('', 'NOT '))}EXISTS {{ {deeper} }}"
         return f"FILTER {'NOT ' if negated else ''}EXISTS {{ {text} }}"
+
+    def _within_exists(self, scope: Scope) -> str:
+        """What may follow the triples of an EXISTS. It changes the scope."""
+        form = self.weighted((6, "OPTIONAL"), (2, "MINUS"), (1, "SELECT"), (1, "BIND"), (1, "VALUES"))
+        if form == "BIND":
+            return self._bind(scope)
+        if form == "VALUES":
+            return self._values(scope)
+        if form == "SELECT":
+            node = self.one(scope.nodes or ["?x"])
+            return f"{{ SELECT DISTINCT {node} {{ {node} {self.one(LINKS)} ?now }} }}"
+        new = Scope(scope.nodes[-1:] or ["?x"])
+        place = self._graph_of(scope)
+        text = self.in_graph(new, place, self.triples(new, place, 1, anchored=True))
+        scope.patterns += new.patterns
+        if form == "MINUS":
+            return f"MINUS {{ {text} }}"
+        names = [name for name in new.variables() if name not in scope.variables()]
+        scope.values += names
+        if names and self.chance(60):
+            return f"OPTIONAL {{ {text} }} FILTER ( {self.one(('', '! '))}BOUND( {names[0]} ) )"
+        return f"OPTIONAL {{ {text} }} FILTER ( {self.condition(scope)} )"
 
     def _filter(self, scope: Scope) -> str:
         return f"FILTER ( {self.condition(scope)} )"
@@ -498,13 +555,34 @@ class Writer:
         kind = self.weighted((15, self._self_join), (12, self._board), (73, None))
         body = self.group(scope, richness=2) if kind is None else kind(scope)
         names = [name for name in scope.variables() if name in body]
-        head, tail, body = self._projection(names or ["?x"], scope, body)
+        cut: Cut | None = None
+        if self.chance(6):
+            head, tail, cut = self._cut(names or ["?x"], scope, f"{dataset}{{ {body} }}")
+        else:
+            head, tail, body = self._projection(names or ["?x"], scope, body)
         where = self.weighted((3, "WHERE "), (1, ""))
         text = f"SELECT {head} {dataset}{where}{{ {body} }}{tail}"
         patterns = scope.patterns
         if dataset.startswith("FROM «"):
             patterns = [Pattern(p.subject, p.predicate, p.object, p.graph or dataset[5:9]) for p in patterns]
-        return Query(text, tuple(patterns))
+        return Query(text, tuple(patterns), cut)
+
+    def _cut(self, names: list[str], scope: Scope, body: str) -> tuple[str, str, Cut]:
+        """The text between SELECT and WHERE and the text behind the group, of a window on an order with ties."""
+        some = names[: self.one((1, 2, 3))]
+        keys = []
+        for _ in range(self.one((1, 2, 1))):
+            name = self.one(scope.values or names) if self.chance(60) else self.one(names)
+            seen = f"EXISTS {{ {self.one(scope.nodes or names)} {self.one(LINKS)} ?now }}"
+            keys.append(self.weighted((5, name), (1, f"STR( {name} )"), (1, f"- {name}"), (1, "?nowhere"), (1, seen)))
+        descending = tuple(self.chance(40) for _ in keys)
+        written = [f"{'DESC' if down else 'ASC'}( {key} )" for key, down in zip(keys, descending, strict=True)]
+        start, size = self.weighted((4, 0), (1, 1), (1, 3)), self.one((2, 1, 3, 5, 0))
+        distinct = "DISTINCT " if self.chance(15) and set(keys) <= set(some) else ""
+        columns = " ".join(f"( {key} AS ?key{number} )" for number, key in enumerate(keys))
+        whole = plain(f"SELECT {distinct}{' '.join(some)} {columns} {body}", self.names)
+        tail = f" ORDER BY {' '.join(written)} LIMIT {size}" + (f" OFFSET {start}" if start else "")
+        return distinct + " ".join(some), tail, Cut(whole, descending, start, start + size)
 
     def _self_join(self, scope: Scope) -> str:
         """Patterns that one quad fits several of, so that its rows might be counted for each."""
@@ -631,7 +709,8 @@ class Writer:
         key = names[0]
         values = [name for name in scope.values if name in body]
         value = values[0] if values else names[-1]
-        whole = f"FILTER ( DATATYPE( {value} ) = <{XSD}integer> )"
+        # Numbers of all types in half of the cases. Which one of two equal ones is the least, the store leaves open.
+        whole = f"FILTER ( DATATYPE( {value} ) = <{XSD}integer> )" if self.chance(50) else ""
         functions = [
             ("COUNT(*)", ""),
             (f"COUNT( {value} )", ""),
@@ -642,6 +721,8 @@ class Writer:
         ]
         if values:
             functions += [(f"{name} {value} )", whole) for name in ("SUM(", "SUM( DISTINCT", "AVG(", "MIN(", "MAX(")]
+        if self.chance(20):
+            functions = self._concatenations(value)
         function, needs = self.one(functions)
         body = f"{body} {needs}".rstrip()
         form = self.weighted((4, "grouped"), (3, "whole"), (1, "having"), (1, "expression"))
@@ -653,6 +734,19 @@ class Writer:
         if form == "having":
             having = self.one((" HAVING ( COUNT(*) > 1 )", " HAVING ( ! EXISTS { «a» «p» «b» } || COUNT(*) > 1 )"))
         return f"{key} ( {function} AS ?t )", f" GROUP BY {key}{having}", body
+
+    def _concatenations(self, value: str) -> list[tuple[str, str]]:
+        """GROUP_CONCAT of texts, of texts in one language or several, and of what is no text."""
+        separator = self.one(("", ' ; SEPARATOR = "|"', ' ; separator=";"'))
+        distinct = self.one(("", "DISTINCT "))
+        texts = f"FILTER ( isLITERAL( {value} ) && DATATYPE( {value} ) != <{XSD}integer> )"
+        return [
+            (f"GROUP_CONCAT( {distinct}STR( {value} ){separator} )", f"FILTER ( ! isBLANK( {value} ) )"),
+            (f"GROUP_CONCAT( {distinct}STRLANG( STR( {value} ) , 'en' ){separator} )", ""),
+            (f"GROUP_CONCAT( {distinct}{value}{separator} )", f'FILTER ( LANG( {value} ) != "" )'),
+            (f"GROUP_CONCAT( {distinct}{value}{separator} )", texts),
+            (f"GROUP_CONCAT( {distinct}{value}{separator} )", ""),
+        ]
 
     def _window(self, names: Sequence[str]) -> str:
         """ORDER BY by which rows that differ in `names` differ in place, and a piece of that order."""
@@ -994,13 +1088,14 @@ Graphs = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 class Step:
     """What happens next: an update, a load (text in N-Quads), a subscription, or the end of one (text: its number).
 
-    graphs: the protocol's graph parameters; same: an update that says the same by USING.
+    graphs: the protocol's graph parameters; same: an update that says the same by USING; cut: as in `Query`.
     """
 
     kind: str
     text: str
     graphs: Graphs | None = None
     same: str = ""
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True)
@@ -1011,6 +1106,7 @@ class Case:
         lines = []
         for step in self.steps:
             more = "".join(f", {part!r}" for part in (step.graphs, step.same) if part)
+            more += f", cut={step.cut!r}" if step.cut else ""
             lines.append(f"    Step({step.kind!r}, {step.text!r}{more}),\n")
         return f"Case((\n{''.join(lines)}))"
 
@@ -1079,7 +1175,8 @@ class Script:
         if writer.chance(30):
             shape = writer.shaped() if writer.chance(70) else writer.query()
             self.queries = [shape] + [
-                Query(varied(writer, shape.text), _varied_patterns(writer, shape)) for _ in range(writer.one((3, 2, 4)))
+                shape if shape.cut else Query(varied(writer, shape.text), _varied_patterns(writer, shape))
+                for _ in range(writer.one((3, 2, 4)))
             ]
             one = spelling(writer)
             texts = [(spelling(writer) if writer.chance(30) else one).write(query.text) for query in self.queries]
@@ -1088,7 +1185,8 @@ class Script:
             texts = [spelled(writer, query.text) for query in self.queries]
             if writer.chance(10):
                 texts.append(spelled(writer, self.queries[0].text))  # the same query twice
-        return [Step("subscribe", text, self._graphs()) for text in texts]
+        cuts = [query.cut for query in self.queries] + [self.queries[0].cut]
+        return [Step("subscribe", text, self._graphs(), cut=cut) for text, cut in zip(texts, cuts, strict=False)]
 
     def _graphs(self) -> Graphs | None:
         if not self.writer.chance(5):

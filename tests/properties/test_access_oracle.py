@@ -6,6 +6,7 @@ nothing of a restricted update, neither its delta nor whether it is refused, dep
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 import secrets
@@ -18,12 +19,17 @@ import pyoxigraph as ox
 
 from lamplighter.engine import Engine
 from lamplighter.engine.access import FULL, Access, Graphs
+from lamplighter.engine.change_log import VERSION, GraphChanges, Record, decode, encode
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import AccessDeniedError, GatewayError
 from lamplighter.engine.updating.by_store import UsingGraphs
-from tests.properties.comparison import Follower, GraphOracle, coloured, in_order, rows_of
+from lamplighter.gateway.gates.changes.forms import NdjsonForm, QuadsForm, ndjson, patches
+from lamplighter.gateway.gates.changes.positions import PlainPositions, SealedPositions
+from lamplighter.gateway.history.changes import LogPosition, part_of
+from tests.properties.comparison import Follower, GraphOracle, coloured, in_order, rows_of, same_rows
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, case_of
-from tests.support.oracle import term_text
+from tests.support.change_replica import Replica
+from tests.support.oracle import parsed_dump, quad_texts, term_text
 
 CASES = 120
 NAMES = (None, *(f"<{NAMESPACE}{name}>" for name in ("g1", "g2", "g%2F2", "g3")))
@@ -115,6 +121,8 @@ def test_a_restricted_client_sees_the_dataset_of_its_graphs_and_no_change_elsewh
             followers: list[tuple[Follower, Graphs]] = []
             for step in case.steps:
                 if step.kind == "subscribe":
+                    if step.cut is not None:
+                        continue  # rows that tie are the engine's choice: see the comparison with the oracle
                     visible = permitted(random)
                     access = Access(read=visible, subscribe=visible)
                     default, named = step.graphs or (None, None)
@@ -128,10 +136,10 @@ def test_a_restricted_client_sees_the_dataset_of_its_graphs_and_no_change_elsewh
                         continue
                     variables = tuple(first.first.variables)
                     rows = rows_of(first.first, variables)
-                    assert rows == in_order(whole, variables), (number, visible, step)
-                    assert rows_of(answer.value, tuple(answer.value.variables)) == in_order(
-                        whole, tuple(answer.value.variables)
-                    ), (number, visible, step)
+                    assert same_rows(rows, in_order(whole, variables), step.text), (number, visible, step)
+                    names = tuple(answer.value.variables)
+                    answered, right = rows_of(answer.value, names), in_order(whole, names)
+                    assert same_rows(answered, right, step.text), (number, visible, step)
                     follower = Follower(step.text, first.spuid, variables, rows, whole, step.graphs, first.spu_class)
                     followers.append((follower, visible))
                     tally[first.spu_class] += 1
@@ -146,7 +154,8 @@ def test_a_restricted_client_sees_the_dataset_of_its_graphs_and_no_change_elsewh
                         before = follower.sequence
                         follower.follow(commit.notifications)
                         expected = only(engine, visible).query(follower.text, follower.graphs)
-                        assert follower.rows == in_order(expected, follower.variables), (number, visible, follower)
+                        right = in_order(expected, follower.variables)
+                        assert same_rows(follower.rows, right, follower.text), (number, visible, follower)
                         tally["notified"] += follower.sequence - before
                         if touched and not any(graph in visible for graph in touched):
                             tally["elsewhere"] += 1
@@ -167,9 +176,9 @@ def test_what_a_restricted_update_does_depends_on_nothing_that_it_may_not_read()
                 access = Access(read, permitted(random, read))
                 if random.random() < 0.5:  # so that there are plans of full clients
                     outcome(engine, step, FULL)
-                before, known = engine.dump(), blank_nodes(engine)
+                before, known = parsed_dump(engine.dump()), blank_nodes(engine)
                 found = outcome(engine, step, access)
-                assert engine.dump() == before, (number, step)
+                assert parsed_dump(engine.dump()) == before, (number, step)  # a renewed store has another order
                 with copy_of(engine, read) as apart:
                     same = outcome(apart, step, access)
                     assert shown(found, known) == shown(same, known), (number, access, step)
@@ -207,6 +216,55 @@ def test_a_graph_that_may_be_written_and_not_read_is_not_seen_by_the_where() -> 
                         tally["compared"] += bool(asked[0])
                 apply(engine, step)
     assert tally["compared"] >= 20, tally
+
+
+def test_a_restricted_follower_of_changes_has_the_dataset_of_its_graphs() -> None:
+    seed = secrets.randbelow(10**9)
+    tally: Counter[str] = Counter()
+    for number in range(seed, seed + CASES):
+        random = Random(number)
+        visible = Graphs() if random.random() < 0.2 else permitted(random)
+        sealed = SealedPositions(secrets.token_bytes(64), "gw-1", "anna", visible)
+        positions = PlainPositions("gw-1") if visible.every else sealed
+        lines, patched, at = Replica(), Replica(), LogPosition((1, 0))
+        with Engine() as engine:
+            steps = (step for step in case_of(number).steps if step.kind == "update")
+            for sequence, step in enumerate(steps, 1):
+                commit = apply(engine, step if engine.quad_count <= MOST else Step("update", "CLEAR ALL"))
+                delta = QuadDelta() if commit is None else commit.delta
+                record = decode(encode(record_of(sequence, delta))[:-1])
+                part = part_of([record], at, (1, sequence), visible, 10)
+                at = part.at
+                assert part.ended and positions.read(positions.text(at)) == at
+                body, patch = (write(positions, part.changes) for write in (ndjson, patches))
+                lines.ndjson(body)
+                patched.patches(patch.decode())
+                store = only(engine, visible)._store
+                expected = {quad_texts(quad) for quad in store}, {term_text(name) for name in store.named_graphs()}
+                assert lines.content == patched.content == expected, (number, visible, step)
+                touched = graphs_of(delta._replace(kept=()))
+                if any(graph in visible for graph in touched):
+                    assert body and patch, (number, visible, step)
+                    tally["told"] += 1
+                elif touched:
+                    assert body == patch == b"", (number, visible, step)
+                    tally["hidden"] += 1
+                if sequence % 3 == 0:
+                    for form, apply_to in ((NdjsonForm(), Replica.ndjson), (QuadsForm(), Replica.quads)):
+                        copied, out = Replica(), io.BytesIO()
+                        form.write(visible, engine.store.graphs(), engine.snapshot(), out)
+                        apply_to(copied, out.getvalue())
+                        assert copied.content == expected, (number, visible, step, form)
+    print(f"\nrestricted followers from seed {seed}: {dict(tally)}")
+    for name, least in {"told": 200, "hidden": 20}.items():
+        assert tally[name] >= least, (name, tally)
+
+
+def record_of(sequence: int, delta: QuadDelta) -> Record:
+    graphs = GraphChanges(delta.created, delta.dropped)
+    members = {"v": VERSION, "type": "commit", "gw": "gw-1", "epoch": 1, "ts": "2026-11-21T02:00:00Z", "trusted": True}
+    boot = {"boot": "boot-1", "boottime_us": sequence}
+    return Record(**members, **boot, seq=sequence, graphs=graphs, d=delta.removed, a=delta.added, k=delta.kept)
 
 
 def test_no_description_tells_of_a_hidden_graph() -> None:

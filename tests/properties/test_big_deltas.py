@@ -25,7 +25,8 @@ SUBSCRIPTIONS = [
     "SELECT ?s { ?s :in :r3 FILTER NOT EXISTS { ?s :value ?v } }",
     "SELECT DISTINCT ?r { ?s :in ?r }",
     "SELECT ?s { ?s :in :r4 MINUS { ?s :next ?o } }",
-    "SELECT ?s ?v { ?s :value ?v } ORDER BY DESC( ?v ) STR( ?s ) LIMIT 3",
+    "SELECT ?s ?v { ?s :value ?v } ORDER BY DESC( ?v ) ?s LIMIT 3",
+    "SELECT ?o { :s5 :next+ ?o }",
     "SELECT ?o { :s5 :next+ ?o } LIMIT 100000",
 ]
 

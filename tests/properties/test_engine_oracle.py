@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamplighter.engine import Engine
-from tests.properties.comparison import Comparison, Follower, Tally, in_order, rows_of, run_cases
+from tests.properties.comparison import Comparison, Follower, Tally, rows_of, run_cases
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, Writer, cases, drawn, requests, spelled
 from tests.support.oracle import REFUSALS, Answer, Oracle, answer_from_json
 
@@ -26,8 +26,11 @@ LATER_PARTS = 7
 """Parts that are run with the faults, so that `make test` takes less than ten minutes."""
 GIVING_UP = 100
 CHANGED_SHARE_MIN = 0.30
-CHANGED_MIN = {"telescoped": 350, "seeded": 350, "counted": 3, "re-evaluated": 230}
+CHANGED_MIN = {"telescoped": 350, "seeded": 350, "counted": 40, "ordered": 30, "re-evaluated": 80}
 """Changed results of each class that a part of the cases has to come to."""
+FORMS_CHANGED_MIN = {"GROUP_CONCAT": 4, "OPTIONAL in EXISTS": 1}
+"""The same for forms of queries that the store does not evaluate."""
+CHANGED_AFTER_GIVING_UP_MIN = 30
 TOO_COSTLY_MAX, TOO_LARGE_MAX = 2, 15
 """Subscriptions of a part whose first result needs more work than is allowed, and cases that are ended early: in few
 cases unconnected patterns match so much."""
@@ -43,8 +46,8 @@ def test_notifications_and_deltas_are_those_of_a_fresh_evaluation(part: int) -> 
     tally = run_cases(range(seed, seed + CASES // PARTS))
     print(f"\nengine against oracle, from seed {seed}: {tally}")
     assert tally.changed_share() >= CHANGED_SHARE_MIN, tally
-    for spu_class, least in CHANGED_MIN.items():
-        assert tally.counts[f"changed {spu_class}"] >= least, tally
+    for name, least in {**CHANGED_MIN, **FORMS_CHANGED_MIN}.items():
+        assert tally.counts[f"changed {name}"] >= least, tally
     assert tally.counts["refused"] < 0.1 * tally.counts["updates"], tally
     assert tally.counts["planned"] > 0.1 * tally.counts["updates"], tally
     assert tally.counts["too costly"] <= TOO_COSTLY_MAX, tally
@@ -68,7 +71,7 @@ def test_a_case_whose_update_makes_more_quads_than_are_allowed_ends() -> None:
     assert (tally.counts["too large"], tally.counts["updates"]) == (1, 1)
 
 
-@pytest.mark.parametrize("units_max", [1, 20, 80])
+@pytest.mark.parametrize("units_max", [1, *(pytest.param(units, marks=pytest.mark.faults) for units in (20, 80))])
 def test_plans_that_give_up_leave_every_result_right(units_max: int) -> None:
     """Whether on a quad, on seeds or on groups: the store takes over within the commit."""
     seed = secrets.randbelow(10**9)
@@ -76,7 +79,7 @@ def test_plans_that_give_up_leave_every_result_right(units_max: int) -> None:
     print(f"\nplans of {units_max} units, from seed {seed}: {tally}")
     assert tally.counts["too costly"] < 2 * tally.counts["subscriptions"], tally
     assert tally.counts["gave up"], tally
-    assert tally.counts["changed"] > GIVING_UP, tally
+    assert tally.counts["changed"] >= CHANGED_AFTER_GIVING_UP_MIN, tally
 
 
 def test_a_prologue_may_stand_before_each_operation_of_a_request() -> None:
@@ -108,7 +111,7 @@ def test_queries_are_answered_as_the_oracle_answers_them() -> None:
         for step in case.steps:
             if step.kind == "subscribe":
                 answer = answer_from_json(comparison.engine.query(step.text).to_json())
-                assert in_order(comparison.oracle.query(step.text), answer.variables) == answer.rows
+                comparison.check_rows(answer.rows, answer.variables, step.text, cut=step.cut)
 
     holds()
 
@@ -155,6 +158,58 @@ def test_what_exists_looks_at_is_watched_wherever_it_stands(query: str) -> None:
     comparison.update(f"{PREFIX} CREATE GRAPH :empty")
     comparison.update(f"{PREFIX} DROP GRAPH :empty")
     assert comparison.tally.counts["changed"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("query", "spu_class"),
+    [
+        ("SELECT * { ?x :p ?y OPTIONAL { ?y :q ?z OPTIONAL { ?z :r ?w } } }", "seeded"),
+        ("SELECT * { ?x :p ?y OPTIONAL { ?y :q ?z OPTIONAL { ?z :r ?w OPTIONAL { ?w :p ?v } } } }", "seeded"),
+        ("SELECT DISTINCT ?x { ?x :p ?y OPTIONAL { ?y :q ?z } FILTER NOT EXISTS { ?y :r ?w } }", "seeded"),
+        ("SELECT ?x { ?x :p ?y MINUS { ?y :q ?z OPTIONAL { ?z :r ?w } FILTER BOUND( ?w ) } }", "seeded"),
+        ("SELECT * { ?w :p ?y OPTIONAL { ?y :q ?s FILTER NOT EXISTS { ?s :q ?v . ?v :r ?w } } }", "seeded"),
+        # A variable of MINUS or of a sub-select is another one than that around of the same name.
+        (
+            "SELECT * { ?y :p ?z OPTIONAL { ?y :q ?s { SELECT ?s { ?s :q ?w OPTIONAL { ?w :r ?z } } } } }",
+            "re-evaluated",
+        ),
+        ("SELECT * { ?w :p ?y OPTIONAL { ?y :q ?s MINUS { ?s :q ?v . ?v :r ?w } } }", "seeded"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z OPTIONAL { ?z :r ?w } FILTER ( ! BOUND( ?w ) ) } }", "seeded"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q* ?z OPTIONAL { ?z :r+ ?w } FILTER BOUND( ?w ) } }", "seeded"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q* ?z MINUS { ?z :r+ ?w } } }", "seeded"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z OPTIONAL { ?z :r ?w } FILTER ( ?w = ?x ) } }", "seeded"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { { SELECT ?y ?z { ?y :q ?z } } FILTER ( ?z != ?x ) } }", "seeded"),
+        (
+            "SELECT * { ?x :p ?y FILTER EXISTS { ?y :q|:r* ?z BIND ( STR( ?z ) AS ?t ) FILTER ( ?t != STR( ?x ) ) } }",
+            "seeded",
+        ),
+        # Here a value of the row changes what OPTIONAL and MINUS find.
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z OPTIONAL { ?z :r ?x } } }", "re-evaluated"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z MINUS { ?z :r ?x } } }", "re-evaluated"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z MINUS { ?z :r ?v FILTER ( ?v = ?x ) } } }", "re-evaluated"),
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z BIND ( ?z AS ?x ) } }", "re-evaluated"),
+        # The filter sees ?x of the row where the pattern leaves it unbound.
+        ("SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z VALUES ?x { UNDEF :c } FILTER ( ?x != ?z ) } }", "re-evaluated"),
+        (
+            "SELECT * { ?x :p ?y FILTER EXISTS { { ?y :q ?z } UNION { ?y :r ?x } FILTER ( BOUND( ?x ) ) } }",
+            "re-evaluated",
+        ),
+    ],
+)
+def test_what_lies_deep_in_a_query_is_followed(query: str, spu_class: str) -> None:
+    comparison = Comparison(Tally())
+    names = "abcd"
+    comparison.update(PREFIX + "INSERT DATA { :a :p :b . :b :q :c , :d . :c :q :d ; :r :a . :d :r :b ; :p :c }")
+    followed = comparison.subscribe(PREFIX + query)
+    for predicate in "rqp":
+        for one in names:
+            for other in names:
+                quad = f":{one} :{predicate} :{other}"
+                there = comparison.oracle.query(f"{PREFIX} SELECT * {{ VALUES ?x {{ 1 }} {quad} }}").rows
+                for form in ("DELETE", "INSERT") if there else ("INSERT", "DELETE"):
+                    comparison.update(f"{PREFIX} {form} DATA {{ {quad} }}")
+    assert comparison.tally.counts["changed"] >= 10
+    assert followed.spu_class == spu_class
 
 
 @pytest.mark.parametrize(

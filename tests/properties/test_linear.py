@@ -25,7 +25,7 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http import negotiation
 from lamplighter.gateway.gates.http.sparql import _RELATIVE
 from lamplighter.gateway.state.delayed import at_moment, delay_us
-from lamplighter.gateway.state.resumption import outlives_process
+from lamplighter.gateway.state.resumption import depends_on_order
 from tests.support.linear import RATIO_MAX, growth
 
 BEGINNINGS = ["", '"', "'", '"""', "'''", "<", "_:", "#", "@", "?", "a", ":", "\\", "(<", "VALUES ?x {"]
@@ -86,7 +86,7 @@ def edited(text: str) -> None:
     bound(text, {"a": TERM})
     parts(text)
     listed(text)
-    outlives_process(text)
+    depends_on_order(text)
 
 
 def asked(text: str) -> None:
@@ -116,7 +116,13 @@ ENTRANCES: dict[str, tuple[Callable[[str], object], list[str], list[str], int]] 
 }
 
 
-@pytest.mark.parametrize("name", ENTRANCES)
+SLOW = "tokens", "requests", "constants", "messages", "edits", "relative IRIs"
+"""They are run with the faults, so that `make test` takes less than ten minutes."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.faults] * (name in SLOW)) for name in ENTRANCES]
+)
 def test_the_time_is_linear(name: str) -> None:
     run, beginnings, pieces, characters_max = ENTRANCES[name]
     slow = {}

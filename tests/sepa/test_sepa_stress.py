@@ -1,4 +1,7 @@
-"""SEPA's stress tests with their exact counts (SEPA protocol, 6.5). An event is a notification, the first included."""
+"""SEPA's stress tests with their exact counts (SEPA protocol, 6.5). An event is a notification, the first included.
+
+The largest run with the faults, so that `make test` takes less than ten minutes.
+"""
 
 from __future__ import annotations
 
@@ -52,19 +55,21 @@ async def test_notify_nx2n_with_malformed_updates(broker: Broker) -> None:
         assert await events_in_all(found) == 68
 
 
+@pytest.mark.faults
 async def test_notify_3nx2n(broker: Broker) -> None:
     async with subscribers(broker, *[ALL_ROWS, RANDOM_ROWS, RANDOM1_ROWS] * 10) as found:
         await asyncio.gather(publish(broker, 10, 10, RANDOM), publish(broker, 10, 10, RANDOM1))
         assert await events_in_all(found) == 4030
 
 
+@pytest.mark.faults
 async def test_update_heavy_load(broker: Broker) -> None:
     await publish(broker, 30, 10, RANDOM, RANDOM1, VAIMEE)
     assert len(await broker.rows(RANDOM1_ROWS)) == 300
     assert len(await broker.rows(RANDOM_ROWS)) == 1
 
 
-@pytest.mark.parametrize("rounds", [10, 100])
+@pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.faults)])
 async def test_aggregation(broker: Broker, rounds: int) -> None:
     async def aggregate(trigger: Subscriber) -> None:
         for _ in range(rounds):
@@ -91,6 +96,7 @@ async def test_huge_x100(broker: Broker) -> None:
         assert sum(len(row["text"]["value"].encode()) for row in rows) == 600_000
 
 
+@pytest.mark.faults
 async def test_subscribe_and_update_race_detection(broker: Broker) -> None:
     async def come_and_go() -> None:
         for _ in range(100):
@@ -102,7 +108,7 @@ async def test_subscribe_and_update_race_detection(broker: Broker) -> None:
     assert len(await broker.rows(RANDOM_ROWS)) == 1
 
 
-@pytest.mark.parametrize("times", [100, 1000])
+@pytest.mark.parametrize("times", [100, pytest.param(1000, marks=pytest.mark.faults)])
 async def test_produce(broker: Broker, times: int) -> None:
     await broker.updates(*[RANDOM] * times)
 

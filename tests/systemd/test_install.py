@@ -16,6 +16,8 @@ from lamplighter.gateway.cli.install import Installer, base_interpreter, environ
 from tests.support.components import require_command
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.faults  # it takes long
+
 
 class Machine:
     """root: its files; said: what the installer said; asked: programs that it would have run."""

@@ -9,14 +9,14 @@ Results compare as bags: the order that ORDER BY asks for is in no notification.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 import pyoxigraph as ox
 
 from lamplighter.engine import Commit, Engine
 from tests.support.oracle import Answer, Row, answer_from_json, canonical, term_text
-from tests.w3c.suite import in_columns
+from tests.w3c.suite import in_columns, triples, truth
 
 
 class Follower:
@@ -138,18 +138,32 @@ class Pair:
 
 
 def answer(store: ox.Store, text: str) -> Answer:
-    """A fresh evaluation of a SELECT query by the raw store."""
-    solutions = store.query(text)
-    assert isinstance(solutions, ox.QuerySolutions), text
-    rows: list[Row] = [tuple(None if t is None else term_text(t) for t in solution) for solution in solutions]
-    return Answer([variable.value for variable in solutions.variables], rows)
+    """A fresh evaluation by the raw store: the answer of ASK is one row, that of CONSTRUCT a set of triples."""
+    found = store.query(text)
+    if isinstance(found, ox.QueryBoolean):
+        return truth(bool(found))
+    if isinstance(found, ox.QueryTriples):
+        return triples(tuple(map(term_text, triple)) for triple in found)
+    rows: list[Row] = [tuple(None if t is None else term_text(t) for t in solution) for solution in found]
+    return Answer([variable.value for variable in found.variables], rows)
 
 
 # --- quads as texts, and in pieces -------------------------------------------------------------------
 
 
 def blanks(quad: ox.Quad) -> set[ox.BlankNode]:
-    return {term for term in (quad.subject, quad.object, quad.graph_name) if isinstance(term, ox.BlankNode)}
+    """The blank nodes of a quad, also within triple terms."""
+    return {term for term in (*_parts(quad.triple), quad.graph_name) if isinstance(term, ox.BlankNode)}
+
+
+def _parts(triple: ox.Triple) -> Iterator[ox.NamedNode | ox.BlankNode | ox.Literal]:
+    """The terms of a triple, and of the triple terms in it."""
+    yield triple.subject
+    yield triple.predicate
+    if isinstance(triple.object, ox.Triple):
+        yield from _parts(triple.object)
+    else:
+        yield triple.object
 
 
 def has_blank(quad: ox.Quad) -> bool:
@@ -187,13 +201,22 @@ def deletion(quads: Iterable[ox.Quad], random: Random) -> str:
         (others if has_blank(quad) else ground).append(quad)
     operations = [f"DELETE DATA {{ {data_block(ground)} }}"] if ground else []
     for quad in others:
-        subject, object_ = ("?s" if isinstance(quad.subject, ox.BlankNode) else _text(quad.subject)), _text(quad.object)
-        if isinstance(quad.object, ox.BlankNode):
-            object_ = "?s" if quad.object == quad.subject else "?o"
-        pattern = _in_graph(quad, f"{subject} {_text(quad.predicate)} {object_} .")
+        names = {node: f"?b{number}" for number, node in enumerate(sorted(blanks(quad), key=str))}
+        pattern = _in_graph(quad, f"{_pattern(quad.triple, names)} .")
         operations.append(f"DELETE WHERE {{ {pattern} }}")
     random.shuffle(operations)
     return " ;\n".join(operations)
+
+
+def _pattern(triple: ox.Triple, names: Mapping[ox.BlankNode, str]) -> str:
+    """The triple with variables in place of blank nodes."""
+
+    def text(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> str:
+        if isinstance(term, ox.BlankNode):
+            return names[term]
+        return f"<<( {_pattern(term, names)} )>>" if isinstance(term, ox.Triple) else _text(term)
+
+    return f"{text(triple.subject)} {text(triple.predicate)} {text(triple.object)}"
 
 
 def _in_graph(quad: ox.Quad, triple: str) -> str:

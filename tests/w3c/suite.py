@@ -1,8 +1,10 @@
-"""The W3C SPARQL test suites, read from rdflib's source distribution: `sparql11` and the older `dawg-data-r2`.
+"""The W3C test suites: those of SPARQL 1.0 and 1.1 from rdflib's source distribution, those of 1.2 from a folder.
 
 The distribution is fetched by `tests/w3c/fetch.sh` (a step of `make test`) and read in memory; its hash must be one of
-`requirements-test.lock`. Terms are those of `tests/support/oracle.py`, in the store's canonical form (`1.0` is `1`),
-since that is what a store without the original spelling can give.
+`requirements-test.lock`. No package has the suites of SPARQL 1.2 and RDF 1.2: they are read from the checkout of the
+rdf-tests repository of the W3C that the environment variable W3C_RDF_TESTS names, where it is set. `tests/rdf12` has
+cases of our own for the same features. Terms are those of `tests/support/oracle.py`, in the store's canonical form
+(`1.0` is `1`), since that is what a store without the original spelling can give.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urljoin
 
@@ -30,6 +33,7 @@ from tests.support.places import ROOT
 MF = "http://www.w3.org/2001/sw/DataAccess/tests/test-manifest#"
 QT = "http://www.w3.org/2001/sw/DataAccess/tests/test-query#"
 UT = "http://www.w3.org/2009/sparql/tests/test-update#"
+RDFT = "http://www.w3.org/ns/rdftest#"
 RS = "http://www.w3.org/2001/sw/DataAccess/tests/result-set#"
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
@@ -37,12 +41,17 @@ RDFS_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 SUITES = {
     "sparql11": "http://www.w3.org/2009/sparql/docs/tests/data-sparql11/",
     "dawg-data-r2": "http://www.w3.org/2001/sw/DataAccess/tests/data-r2/",
+    "sparql12": "https://w3c.github.io/rdf-tests/sparql/sparql12/",
+    "rdf12": "https://w3c.github.io/rdf-tests/rdf/rdf12/",
 }
+CHECKOUT = os.environ.get("W3C_RDF_TESTS")
+"""The folder of a checkout of rdf-tests, with the suites sparql/sparql12 and rdf/rdf12; None if they are not run."""
 SYNTAXES = {
     ".ttl": ox.RdfFormat.TURTLE,
     ".nt": ox.RdfFormat.N_TRIPLES,
     ".rdf": ox.RdfFormat.RDF_XML,
     ".trig": ox.RdfFormat.TRIG,
+    ".nq": ox.RdfFormat.N_QUADS,
 }
 # Its files are not in the distribution.
 INCOMPLETE = {"negation/temporal-proximity-by-exclusion-minus-1"}
@@ -109,6 +118,23 @@ class SyntaxTest:
     accepted: bool
 
 
+@dataclass(frozen=True)
+class DocumentTest:
+    """An RDF document that the suite wants accepted or refused.
+
+    result: the file with its quads; None if the suite has none.
+    """
+
+    name: str
+    path: str
+    accepted: bool
+    result: str | None
+
+    @property
+    def syntax(self) -> ox.RdfFormat:
+        return SYNTAXES[posixpath.splitext(self.path)[1]]
+
+
 def bare(text: str) -> str:
     """A SPARQL text without its comments, IRIs and strings: what is left are its words and signs."""
     return _COMMENT.sub("", _IRI_OR_STRING.sub("''", text))
@@ -119,7 +145,7 @@ def bare(text: str) -> str:
 
 @cache
 def files() -> dict[str, bytes]:
-    """All files of the two suites by their path (`sparql11/bind/bind01.rq`). Raises SuiteMissingError."""
+    """All files of the suites by their path (`sparql11/bind/bind01.rq`). Raises SuiteMissingError."""
     lock = (ROOT / "requirements-test.lock").read_text()
     pin = re.search(r"^rdflib==(\S+) \\\n((?:\s+--hash=\S+(?: \\)?\n?)+)", lock, re.M)
     assert pin, "requirements-test.lock pins rdflib"
@@ -141,6 +167,14 @@ def files() -> dict[str, bytes]:
                 content = archive.extractfile(member)
                 assert content is not None
                 found[path] = content.read()
+    if CHECKOUT is not None:
+        folders = [Path(CHECKOUT, "sparql", "sparql12"), Path(CHECKOUT, "rdf", "rdf12")]
+        for folder in folders:
+            if not folder.is_dir():
+                raise SuiteMissingError(f"W3C_RDF_TESTS names no checkout of rdf-tests: {folder} is not there")
+            for file in folder.rglob("*"):
+                if file.is_file():
+                    found[str(Path(folder.name, file.relative_to(folder)))] = file.read_bytes()
     return found
 
 
@@ -169,11 +203,16 @@ def path_of(iri: str) -> str | None:
 
 
 def parsed(path: str, graph: str | None = None) -> tuple[ox.Quad, ...]:
-    """The triples of a file as quads of a graph, each call with blank nodes of its own."""
+    """The quads of a file, each call with blank nodes of its own.
+
+    graph: the graph of all of them, in place of theirs.
+    """
     syntax = SYNTAXES[posixpath.splitext(path)[1]]
-    quads = ox.parse(files()[path], syntax, base_iri=iri_of(path), rename_blank_nodes=True)
-    name = ox.DefaultGraph() if graph is None else ox.NamedNode(graph)
-    return tuple(ox.Quad(quad.subject, quad.predicate, quad.object, name) for quad in quads)
+    base = None if syntax in (ox.RdfFormat.N_TRIPLES, ox.RdfFormat.N_QUADS) else iri_of(path)
+    quads = ox.parse(files()[path], syntax, base_iri=base, rename_blank_nodes=True)
+    if graph is None:
+        return tuple(quads)
+    return tuple(ox.Quad(quad.subject, quad.predicate, quad.object, ox.NamedNode(graph)) for quad in quads)
 
 
 # --- manifests ---------------------------------------------------------------------------------------
@@ -187,12 +226,12 @@ class _Manifest:
         self._store = ox.Store()
         self._store.extend(parsed(path))
 
-    def typed(self, *kinds: str) -> list[tuple[str, ox.NamedNode]]:
+    def typed(self, *kinds: str, namespace: str = MF) -> list[tuple[str, ox.NamedNode]]:
         """The name and the node of all tests of these types, in the order of their names."""
         nodes = {
             quad.subject
             for kind in kinds
-            for quad in self._store.quads_for_pattern(None, ox.NamedNode(RDF + "type"), ox.NamedNode(MF + kind))
+            for quad in self._store.quads_for_pattern(None, ox.NamedNode(RDF + "type"), ox.NamedNode(namespace + kind))
             if isinstance(quad.subject, ox.NamedNode)
         }
         folder = self.folder.removeprefix("sparql11/").replace("dawg-data-r2", "r2")
@@ -213,12 +252,14 @@ class _Manifest:
 
     def graphs(self, subject: ox.NamedNode | ox.BlankNode, vocabulary: str) -> Graphs:
         """The dataset that an action or a result describes."""
-        default: list[ox.Quad] = []
+        brought: dict[str | None, list[ox.Quad]] = {None: []}
         for node in self.objects(subject, vocabulary + "data"):
             path = path_of(node.value)
             assert path is not None, node
-            default.extend(parsed(path))
-        found: Graphs = {None: tuple(default)}
+            for quad in parsed(path):
+                name = quad.graph_name.value if isinstance(quad.graph_name, ox.NamedNode) else None
+                brought.setdefault(name, []).append(quad)
+        found: Graphs = {name: tuple(quads) for name, quads in brought.items()}
         for node in self.objects(subject, vocabulary + "graphData"):
             if isinstance(node, ox.NamedNode):
                 path, name = path_of(node.value), node.value
@@ -295,15 +336,43 @@ def syntax_tests() -> tuple[SyntaxTest, ...]:
     return tuple(found)
 
 
+@cache
+def document_tests() -> tuple[DocumentTest, ...]:
+    """The tests of RDF 1.2 syntaxes. Those of canonical N-Triples and N-Quads are documents like the others."""
+    found = []
+    for manifest in _manifests():
+        for kind in ("NTriples", "NQuads", "Turtle", "Trig", "XML"):
+            for ending in ("PositiveSyntax", "NegativeSyntax", "Eval", "PositiveC14N", "NegativeEval"):
+                for name, node in manifest.typed(f"Test{kind}{ending}", namespace=RDFT):
+                    results = manifest.objects(node, MF + "result")
+                    result = manifest.file(node, MF + "result") if results else None
+                    path = manifest.file(node, MF + "action")
+                    found.append(DocumentTest(name, path, not ending.startswith("Negative"), result))
+    return tuple(found)
+
+
 # --- results -----------------------------------------------------------------------------------------
 
 
+def truth(value: bool) -> Answer:
+    """The answer of an ASK query as a subscription has it: one row."""
+    return Answer(["ask"], [(f'"{str(value).lower()}"^^<http://www.w3.org/2001/XMLSchema#boolean>',)])
+
+
+def triples(rows: Iterable[Row]) -> Answer:
+    """The answer of a CONSTRUCT query as a subscription has it: a set of triples."""
+    return Answer(["subject", "predicate", "object"], list(dict.fromkeys(rows)))
+
+
 def expected(test: QueryTest) -> Answer:
-    """The expected result of a SELECT test in canonical terms. Not for CSV: see `lexical_rows`."""
+    """The expected result of a test in canonical terms. Not for CSV: see `lexical_rows`."""
     extension = posixpath.splitext(test.result)[1]
+    if test.form == "CONSTRUCT":
+        return triples(tuple(map(_canonical, quad.triple)) for quad in parsed(test.result))
     if extension in RESULT_FORMATS:
         solutions = ox.parse_query_results(files()[test.result], RESULT_FORMATS[extension])
-        assert isinstance(solutions, ox.QuerySolutions), test.result
+        if isinstance(solutions, ox.QueryBoolean):
+            return truth(bool(solutions))
         names = [variable.value for variable in solutions.variables]
         return Answer(names, [tuple(None if t is None else _canonical(t) for t in solution) for solution in solutions])
     return _result_set(test.result)

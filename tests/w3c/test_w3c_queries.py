@@ -1,4 +1,4 @@
-"""The SELECT tests of the W3C suites as subscriptions: in whatever order and pieces the data comes and goes.
+"""The query tests of the W3C suites as subscriptions: in whatever order and pieces the data comes and goes.
 
 After each commit the first result and all notifications must be a fresh evaluation by a raw store with the same quads,
 and with all data in, the result that the suite expects. What the raw store itself does not answer as expected is found
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
 from random import Random
 
@@ -21,17 +20,17 @@ from lamplighter.engine.errors import UnsupportedRequestError
 from tests.support.components import missing
 from tests.support.oracle import REFUSALS
 from tests.w3c import suite
-from tests.w3c.pair import Follower, Pair, answer, data_block, deletion, has_blank, units
+from tests.w3c.courses import follow_through
+from tests.w3c.known_failures import KNOWN_FAILURES
+from tests.w3c.pair import Follower, answer
 from tests.w3c.suite import QueryTest
-
-STEPS_MAX = 25
-"""Into at most so many commits the data of one test is cut."""
 
 # Most tests that the raw store may fail, and fewest that have to be followed, by part of the suites. What is left out
 # of sparql11: syntax that the recommendation dropped (`:p{2}`), expectations that it revised, and spellings of numbers.
+# Of dawg-data-r2, 30 ask for the datatypes that numbers are promoted to; the store has no derived types of integers.
 # `entailment` expects what its rules infer; where nothing can be inferred, its tests are tests of plain SPARQL.
-LEFT_OUT_MAX = {"sparql11": 16, "dawg-data-r2": 21, "entailment": 38}
-FOLLOWED_MIN = {"sparql11": 158, "dawg-data-r2": 189, "entailment": 26}
+LEFT_OUT_MAX = {"sparql11": 16, "dawg-data-r2": 51, "entailment": 38}
+FOLLOWED_MIN = {"sparql11": 174, "dawg-data-r2": 196, "entailment": 28}
 
 INCREMENTAL_CLASSES = ("telescoped", "seeded")
 """Values of spu_class that stand for an SPU which does not run its query again."""
@@ -41,15 +40,21 @@ INCREMENTAL_SHARE_MIN = 0.6
 
 _REFUSED_FUNCTIONS = re.compile(r"\b(NOW|RAND|UUID|STRUUID|BNODE)\s*\(|\b(SERVICE)\b", re.I)
 
+_BLANK_IN_TEMPLATE = re.compile(r"\bCONSTRUCT\s*(WHERE\s*)?\{[^}]*(_:|\[|<<(?!\()|\{\|)", re.I)
+"""A reified triple and an annotation without the name of a reifier make a blank node."""
+
 
 def part(test: QueryTest) -> str:
-    return "entailment" if test.regime else "dawg-data-r2" if test.name.startswith("r2/") else "sparql11"
+    if test.regime:
+        return "entailment"
+    found = test.name.partition("/")[0]
+    return {"r2": "dawg-data-r2", "sparql12": "sparql12"}.get(found, "sparql11")
 
 
 def reason_to_refuse(test: QueryTest) -> str | None:
     """The word for which a subscription has to be refused, None when it has to be accepted."""
-    if test.form != "SELECT":
-        return test.form
+    if test.form == "CONSTRUCT" and _BLANK_IN_TEMPLATE.search(suite.bare(test.text)):
+        return "blank"
     found = _REFUSED_FUNCTIONS.search(suite.bare(test.text))
     return None if found is None else str(found[1] or found[2]).upper()
 
@@ -82,85 +87,16 @@ def sorted_out() -> tuple[tuple[QueryTest, ...], dict[str, str]]:
     return tuple(followed), failed
 
 
-# --- ways for the data to come and go ----------------------------------------------------------------
-
-
-def pieces(parts: list[list[ox.Quad]], random: Random, size: Callable[[], int]) -> list[list[ox.Quad]]:
-    """The parts in random order, put together into commits."""
-    order = random.sample(parts, len(parts))
-    found = []
-    while order:
-        count = max(size(), -(-len(parts) // STEPS_MAX))
-        found.append([quad for members in order[:count] for quad in members])
-        order = order[count:]
-    return found
-
-
-def come(pair: Pair, parts: list[list[ox.Quad]], random: Random, size: Callable[[], int], detours: bool) -> None:
-    """Inserts all parts. detours: some commits change nothing, and some quads go once more before they stay."""
-    pending = pieces(parts, random, size)
-    while pending:
-        piece = pending.pop(0)
-        pair.insert(piece, as_document=random.random() < 0.5)
-        ground = [quad for quad in pair.raw if not has_blank(quad)]
-        if detours and ground and random.random() < 0.3:
-            some = random.sample(ground, random.randint(1, min(3, len(ground))))
-            if random.random() < 0.5:
-                pair.update(f"DELETE DATA {{ {data_block(some)} }} ; INSERT DATA {{ {data_block(some)} }}")
-            else:
-                pair.update(deletion(some, random))
-                pair.insert(some, as_document=False)
-
-
-def go(pair: Pair, random: Random, size: Callable[[], int]) -> None:
-    """Deletes all quads, and at last the empty graphs."""
-    for piece in pieces([[quad] for quad in sorted(pair.raw, key=str)], random, size):
-        pair.update(deletion(piece, random))
-    assert len(pair.raw) == 0
-    pair.update("DROP ALL")
-
-
 @pytest.mark.parametrize("test", sorted_out()[0], ids=lambda test: test.name)
-def test_select_holds_as_a_subscription(test: QueryTest) -> None:
+def test_query_holds_as_a_subscription(test: QueryTest) -> None:
     print(f"W3C_SEED={suite.SEED}")
-    random = Random(f"{suite.SEED} {test.name}")
-    pair = Pair()
-    follower = pair.subscribe(test.text)
-    suite.CLASS_COUNTS[follower.spu_class] += 1
-    parts = units([quad for quads in test.graphs.values() for quad in quads])
-    empty = " ;\n".join(f"CREATE GRAPH <{name}>" for name, quads in test.graphs.items() if name and not quads)
 
-    def complete() -> Follower:
-        """With all data in, the result is the expected one; gives somebody who subscribes only now."""
-        if empty:
-            pair.update(empty)
+    def check(follower: Follower) -> None:
         assert suite.as_expected(test, follower.variables, follower.rows), (follower.variables, follower.rows)
-        late = pair.subscribe(f"{test.text}\n# the same, once more")
-        assert len(late.first) == len(follower.rows)
-        return late
 
-    def chunk() -> int:
-        return random.randint(1, 4)
-
-    # Quad by quad; then twice in pieces; then all at once.
-    come(pair, parts, random, lambda: 1, detours=False)
-    late = complete()
-    go(pair, random, lambda: 1)
-    assert follower.rows == late.rows == follower.first
-    pair.unsubscribe(late)
-
-    for _ in range(2):
-        come(pair, parts, random, chunk, detours=True)
-        late = complete()
-        go(pair, random, chunk)
-        assert follower.rows == late.rows == follower.first
-        pair.unsubscribe(late)
-
-    come(pair, parts, random, lambda: len(parts), detours=False)
-    late = complete()
-    pair.update(random.choice(["DROP ALL", "CLEAR ALL ; DROP ALL", "DROP DEFAULT ; DROP NAMED"]))
-    assert follower.rows == late.rows == follower.first
-    pair.engine.close()
+    quads = [quad for quads in test.graphs.values() for quad in quads]
+    empty = [name for name, quads in test.graphs.items() if name and not quads]
+    suite.CLASS_COUNTS[follow_through(test.text, quads, empty, check, Random(f"{suite.SEED} {test.name}"))] += 1
 
 
 @pytest.mark.parametrize(
@@ -169,7 +105,7 @@ def test_select_holds_as_a_subscription(test: QueryTest) -> None:
     ids=lambda test: test.name,
 )
 def test_what_cannot_be_kept_true_is_refused(test: QueryTest) -> None:
-    """Whatever is no SELECT, asks another endpoint, or differs on each evaluation; nothing of it stays behind."""
+    """Whatever makes blank nodes, asks another endpoint, or differs on each evaluation; nothing of it stays behind."""
     with Engine() as engine:
         with pytest.raises(UnsupportedRequestError, match=rf"\b{reason_to_refuse(test)}\b"):
             engine.subscribe(test.text)
@@ -186,6 +122,12 @@ def test_few_tests_are_left_out() -> None:
     assert all(left_out[name] <= LEFT_OUT_MAX[name] for name in LEFT_OUT_MAX), left_out
     kept = Counter(part(test) for test in followed)
     assert all(kept[name] >= FOLLOWED_MIN[name] for name in FOLLOWED_MIN), kept
+
+
+@pytest.mark.skipif(suite.CHECKOUT is None, reason="W3C_RDF_TESTS names no checkout of rdf-tests")
+def test_store_fails_the_known_tests_of_sparql_12_only() -> None:
+    failed = {name for name in sorted_out()[1] if name.startswith("sparql12/")}
+    assert failed == {name for name, kind in KNOWN_FAILURES if kind == "query"}
 
 
 def test_share_of_incremental_subscriptions() -> None:

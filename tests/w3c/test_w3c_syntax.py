@@ -13,6 +13,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError, RequestSyntaxError, UnsupportedRequestError
 from tests.w3c import suite
+from tests.w3c.known_failures import KNOWN_FAILURES
 from tests.w3c.pair import Pair
 from tests.w3c.suite import SyntaxTest
 
@@ -58,6 +59,13 @@ def test_accepted_language_is_that_of_the_store(test: SyntaxTest) -> None:
                 send(test.text)
         else:
             send(test.text)
+
+
+@pytest.mark.skipif(suite.CHECKOUT is None, reason="W3C_RDF_TESTS names no checkout of rdf-tests")
+def test_store_fails_the_known_tests_of_sparql_12_only() -> None:
+    tests = [test for test in suite.syntax_tests() if test.name.startswith("sparql12/")]
+    failed = {test.name for test in tests if (raw_outcome(test) is None) != test.accepted}
+    assert failed == {name for name, kind in KNOWN_FAILURES if kind == "syntax"}
 
 
 def subscribable(test: SyntaxTest) -> bool:

@@ -108,7 +108,10 @@ def test_update_leaves_the_expected_dataset_and_tells_it(test: UpdateTest, size:
     bring(pair, test.before, Random(f"{suite.SEED} {test.name} {size}"), size)
     request(pair, test.text)
     assert equal_datasets(test, pair.dumped())
-    assert {name.value for name in pair.raw.named_graphs()} == set(test.after) - {None}
+    names = {name.value for name in pair.raw.named_graphs()}
+    if test.name.startswith("sparql12/"):  # its outcomes are TriG, which has no empty graphs
+        names = {graph.value for _, _, _, graph in pair.raw if isinstance(graph, ox.NamedNode)}
+    assert names == set(test.after) - {None}
     pair.engine.close()
 
 

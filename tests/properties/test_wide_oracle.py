@@ -1,0 +1,30 @@
+"""Random queries of many triple patterns, the engine against the oracle (`wide_cases`).
+
+`WIDE_CASES=3000` in the environment runs more; a case takes 1 s.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from tests.properties.comparison import Comparison, Tally
+from tests.properties.wide_cases import wide_case
+
+CASES = int(os.environ.get("WIDE_CASES", "5"))
+CHANGED_SHARE_MIN = 0.005
+REEVALUATED_SHARE_MAX = 0.6
+"""Few cases run by default. Of many, 0.1 of the results change, and 0.15 are re-evaluated."""
+
+
+def test_queries_of_many_patterns_follow_every_update() -> None:
+    seed = secrets.randbelow(10**9)
+    tally = Tally()
+    for number in range(seed, seed + CASES):
+        try:
+            Comparison(tally).run(wide_case(number))
+        except Exception as error:
+            raise AssertionError(f"case {number} fails: {error}\n{wide_case(number)!r}") from error
+    print(f"\nmany patterns against oracle, from seed {seed}: {tally}")
+    assert tally.changed_share() >= CHANGED_SHARE_MIN, tally
+    assert tally.counts["checks re-evaluated"] <= REEVALUATED_SHARE_MAX * tally.counts["checks"], tally
