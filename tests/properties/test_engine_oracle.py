@@ -7,7 +7,6 @@ datasets before and after; what one side refuses, the other refuses, and nothing
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from typing import Any
 
@@ -19,6 +18,7 @@ from lamplighter.engine import Engine
 from tests.properties.comparison import Comparison, Follower, Tally, rows_of, run_cases
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, Writer, cases, drawn, requests, spelled
 from tests.support.oracle import REFUSALS, Answer, Oracle, answer_from_json
+from tests.support.seeds import seeds
 
 CASES = 4_000
 PARTS = 8
@@ -42,14 +42,17 @@ PREFIX = f"PREFIX : <{NAMESPACE}> "
     [pytest.param(part, marks=[pytest.mark.faults] * (part >= PARTS - LATER_PARTS)) for part in range(PARTS)],
 )
 def test_notifications_and_deltas_are_those_of_a_fresh_evaluation(part: int) -> None:
-    seed = secrets.randbelow(10**9)
-    tally = run_cases(range(seed, seed + CASES // PARTS))
-    print(f"\nengine against oracle, from seed {seed}: {tally}")
-    assert tally.changed_share() >= CHANGED_SHARE_MIN, tally
-    for name, least in {**CHANGED_MIN, **FORMS_CHANGED_MIN}.items():
-        assert tally.counts[f"changed {name}"] >= least, tally
-    assert tally.counts["refused"] < 0.1 * tally.counts["updates"], tally
-    assert tally.counts["planned"] > 0.1 * tally.counts["updates"], tally
+    tally = Tally()
+
+    def check() -> None:
+        assert tally.changed_share() >= CHANGED_SHARE_MIN, tally
+        for name, least in {**CHANGED_MIN, **FORMS_CHANGED_MIN}.items():
+            assert tally.counts[f"changed {name}"] >= least, tally
+        assert tally.counts["refused"] < 0.1 * tally.counts["updates"], tally
+        assert tally.counts["planned"] > 0.1 * tally.counts["updates"], tally
+
+    run_cases(seeds(CASES // PARTS, check), tally)
+    print(f"\nengine against oracle: {tally}")
     assert tally.counts["too costly"] <= TOO_COSTLY_MAX, tally
     assert tally.counts["too large"] <= TOO_LARGE_MAX, tally
 
@@ -74,12 +77,15 @@ def test_a_case_whose_update_makes_more_quads_than_are_allowed_ends() -> None:
 @pytest.mark.parametrize("units_max", [1, *(pytest.param(units, marks=pytest.mark.faults) for units in (20, 80))])
 def test_plans_that_give_up_leave_every_result_right(units_max: int) -> None:
     """Whether on a quad, on seeds or on groups: the store takes over within the commit."""
-    seed = secrets.randbelow(10**9)
-    tally = run_cases(range(seed, seed + GIVING_UP), units_max=units_max)
-    print(f"\nplans of {units_max} units, from seed {seed}: {tally}")
-    assert tally.counts["too costly"] < 2 * tally.counts["subscriptions"], tally
-    assert tally.counts["gave up"], tally
-    assert tally.counts["changed"] >= CHANGED_AFTER_GIVING_UP_MIN, tally
+    tally = Tally()
+
+    def check() -> None:
+        assert tally.counts["too costly"] < 2 * tally.counts["subscriptions"], tally
+        assert tally.counts["gave up"], tally
+        assert tally.counts["changed"] >= CHANGED_AFTER_GIVING_UP_MIN, tally
+
+    run_cases(seeds(GIVING_UP, check), tally, units_max)
+    print(f"\nplans of {units_max} units: {tally}")
 
 
 def test_a_prologue_may_stand_before_each_operation_of_a_request() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 from collections import Counter
 from collections.abc import Callable
 
@@ -21,6 +20,7 @@ from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.inference.sources import inferred_graph
 from lamplighter.engine.terms import Bag
 from tests.support import inference_oracle
+from tests.support.seeds import seeds
 
 CASES = int(os.environ.get("INFERENCE_CASES", "60"))
 STEPS = 14
@@ -237,9 +237,14 @@ class Comparison:
 
 
 def test_inferred_graphs_are_those_of_a_naive_fixpoint() -> None:
-    seed = secrets.randbelow(10**9)
-    inferred = notified = refused = 0
-    for number in range(seed, seed + CASES):
+    tally: Counter[str] = Counter()
+
+    def check() -> None:
+        assert tally["inferred"] > 4 * CASES, tally
+        assert tally["notified"] > 4 * CASES, tally
+        assert tally["refused"] > CASES // 4, tally
+
+    for number in seeds(CASES, check):
         chance = random.Random(number)
         writer, comparison = Writer(chance), Comparison()
         texts = []
@@ -258,12 +263,5 @@ def test_inferred_graphs_are_those_of_a_naive_fixpoint() -> None:
         except BaseException as error:
             error.add_note(f"case {number}:\n" + "\n".join(texts))
             raise
-        inferred += comparison.inferred
-        notified += comparison.notified
-        refused += comparison.refused
-    print(
-        f"\ninference, {CASES} cases from seed {seed}: {inferred} changes, {notified} notifications, {refused} refusals"
-    )
-    assert inferred > 4 * CASES
-    assert notified > 4 * CASES
-    assert refused > CASES // 4
+        tally.update({"inferred": comparison.inferred, "notified": comparison.notified, "refused": comparison.refused})
+    print(f"\ninference against oracle, to seed {number}: {dict(tally)}")

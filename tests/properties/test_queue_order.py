@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections import Counter, defaultdict
 from random import Random
 
@@ -13,6 +12,7 @@ from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.queue import Lane, Queue, Step
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
 from lamplighter.gateway.settings import Settings
+from tests.support.seeds import seeds
 
 CASES = int(os.environ.get("LAMPLIGHTER_QUEUE_CASES", "300"))
 STEPS = 120
@@ -105,9 +105,12 @@ class _Case:
 
 
 async def test_each_step_runs_once_and_lanes_keep_their_order() -> None:
-    seed = secrets.randbelow(10**9)
     tally: Counter[str] = Counter()
-    for number in range(seed, seed + CASES):
+
+    def check() -> None:
+        assert min(tally["overtaken"], tally["demoted"], tally["trials"]) > CASES / 2, tally
+
+    for number in seeds(CASES, check):
         async with asyncio.TaskGroup() as tasks:
             case = _Case(number, tasks)
             await case.play()
@@ -119,5 +122,4 @@ async def test_each_step_runs_once_and_lanes_keep_their_order() -> None:
             assert lane is None or ran == sorted(ran), f"seed {number}"
             tally["overtaken"] += lane is None and ran != sorted(ran)
         assert case.queue.waiting_by_class == (0, 0, 0, 0), f"seed {number}"
-        tally += case.tally
-    assert min(tally["overtaken"], tally["demoted"], tally["trials"]) > CASES / 2
+        tally.update(case.tally)

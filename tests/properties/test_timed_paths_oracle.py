@@ -7,27 +7,29 @@ edits of classes and edges, steps of the clock and restarts (`timed_path_cases`,
 from __future__ import annotations
 
 import os
-import secrets
 from collections import Counter
 
 from tests.properties.timed_comparison import Comparison
 from tests.properties.timed_path_cases import TimedPaths
+from tests.support.seeds import seeds
 
 CASES = int(os.environ.get("LAMPLIGHTER_TIMED_PATH_CASES", "30"))
 
 
 def test_paths_and_times_are_those_of_a_fresh_evaluation_at_every_instant() -> None:
-    seed = secrets.randbelow(10**9)
     tally: Counter[str] = Counter()
-    for number in range(seed, seed + CASES):
+
+    def check() -> None:
+        for kind in ("due", "update"):
+            assert tally[f"changed by {kind}"] > CASES / 50, tally
+        for spu_class in ("telescoped", "seeded", "counted"):
+            assert tally[f"changed {spu_class}"] > CASES / 50, tally
+        assert tally["subscribed re-evaluated"] < tally["subscribed telescoped"] + tally["subscribed seeded"], tally
+        assert tally["replayed"] > CASES / 5, tally
+
+    for number in seeds(CASES, check):
         try:
             Comparison(tally).run(TimedPaths(number).case())
         except Exception as error:
             raise AssertionError(f"seed {number}: {error}") from error
-    print(f"\n{CASES} cases from seed {seed}: {dict(tally)}")
-    for kind in ("due", "update"):
-        assert tally[f"changed by {kind}"] > CASES / 50, tally
-    for spu_class in ("telescoped", "seeded", "counted"):
-        assert tally[f"changed {spu_class}"] > CASES / 50, tally
-    assert tally["subscribed re-evaluated"] < tally["subscribed telescoped"] + tally["subscribed seeded"], tally
-    assert tally["replayed"] > CASES / 5, tally
+    print(f"\npaths and times against oracle, to seed {number}: {dict(tally)}")

@@ -147,6 +147,7 @@ def test_a_device_is_adopted_by_keyboard(browser: Browser, house: Site) -> None:
     has_none(browser, "dialog[open]")
     browser.until("return document.activeElement.ariaLabel == 'Adopt… room1/motion'")
     browser.press("Enter")
+    browser.until("return document.querySelector('dialog[open]').contains(document.activeElement)")
     tab_to(browser, "it.innerText == 'Adopt'")
     browser.press("Enter")
     has(browser, ".device", "room1/motion", "adopted")

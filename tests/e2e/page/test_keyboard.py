@@ -50,6 +50,7 @@ def test_a_timer_is_cancelled_by_keyboard(browser: Browser, empty: Site) -> None
     has_none(browser, "dialog[open]")
     browser.until("return document.activeElement.innerText == 'Cancel…'")
     browser.press("Enter")
+    browser.until("return document.activeElement.innerText == 'Keep it'")
     tab_to(browser, "it.innerText == 'Cancel the timer'")
     browser.press("Enter")
     has(browser, ".empty", "No timer is pending")

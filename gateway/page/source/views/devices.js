@@ -36,7 +36,7 @@ function Asking({ title, text, action, danger, fields = [], done, close }) {
             setError(failure);
         }
     };
-    return html`<dialog ref=${dialog} class="asking" aria-labelledby="asking-title" onClose=${() => finish(false)}><form onSubmit=${submit}>
+    return html`<dialog ref=${dialog} class="asking" aria-labelledby="asking-title" onCancel=${() => finish(false)} onClose=${() => finish(false)}><form onSubmit=${submit}>
         <h2 id="asking-title">${title}</h2>
         ${text ? html`<p>${text}</p>` : null}
         ${fields.map(({ name, label, value }) => html`<label>${label} <input name=${name} value=${value} autocomplete="off" spellcheck="false" /></label>`)}

@@ -22,7 +22,7 @@ function remaining(timer, loaded) {
 function Cancelling({ timer, done }) {
     const dialog = useRef(null), over = useRef(false);
     const [error, setError] = useState(null);
-    // `close` gives the focus back; its event comes later, when another dialog may be open.
+    // `close` gives the focus back; its event comes later, when another dialog may be open. Escape begins with `cancel`.
     const finish = (cancelled) => {
         if (over.current) return;
         over.current = true;
@@ -38,7 +38,7 @@ function Cancelling({ timer, done }) {
             setError(failure);
         }
     };
-    return html`<dialog ref=${dialog} aria-labelledby="cancel-title" onClose=${() => finish(false)}>
+    return html`<dialog ref=${dialog} aria-labelledby="cancel-title" onCancel=${() => finish(false)} onClose=${() => finish(false)}>
         <h2 id="cancel-title">Cancel this timer?</h2>
         <p>The update will not run. This cannot be undone.</p>
         <pre class="clip">${begun(timer.update, timer.update_characters)}</pre>
