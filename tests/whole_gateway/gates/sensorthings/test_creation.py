@@ -136,3 +136,12 @@ async def test_data_arrays_create_what_they_can(ask: Ask) -> None:
     assert failed.startswith("error: phenomenonTime")
     assert [(await http(one)).json["result"] for one in (first, third)] == [1, 3]
     assert (await ask("/CreateObservations", "POST", "{}")).status == 400
+
+
+async def test_an_observation_of_a_data_array_that_is_older_than_the_one_before_is_told(ask: Ask) -> None:
+    """A stream with a live observation keeps the newest one, whichever request it came in."""
+    rows = [["2026-11-26T12:01:00Z", 1], [NOON, 2], ["2026-11-26T12:02:00Z", 3]]
+    body = [{"Datastream": {"@iot.id": "stream~1"}, "components": ["resultTime", "result"], "dataArray": rows}]
+    first, older, last = (await ask("/CreateObservations", "POST", json.dumps(body))).json
+    assert first == last and older.startswith("error: this Datastream keeps its newest Observation only"), older
+    assert (await http(last)).json["result"] == 3
