@@ -305,7 +305,7 @@ async def test_the_newest_event_is_the_value(tmp_path: Path) -> None:
         for number, time in enumerate((newer, older)):
             await there.change(
                 f"INSERT {{ GRAPH <urn:e{number}> {{ ?s <{LIVE_OBSERVATION}> <urn:m{number}> . <urn:m{number}> "
-                f"<{HAS_SIMPLE_RESULT}> {40 - number} ; <{RESULT_TIME}> '{time}'^^<{XSD}dateTime> }} }} WHERE {{ GRAPH ?g "
+                f"<{HAS_SIMPLE_RESULT}> {40 - number} ; <{RESULT_TIME}> '{time}'^^<{XSD}dateTime> }} }} "
                 f"WHERE {{ GRAPH ?g {{ ?s <{LIVE_OBSERVATION}> ?o . ?o <{HAS_SIMPLE_RESULT}> 2 }} }}"
             )
         assert (await there.thing("properties", "temperature")).json == 40
