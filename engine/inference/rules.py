@@ -56,6 +56,10 @@ class Facts(Protocol):
 
     def has(self, s: Term, p: Term, o: Term) -> bool: ...
 
+    def has_object(self, s: Term, p: Term) -> bool: ...
+
+    def has_subject(self, p: Term, o: Term) -> bool: ...
+
 
 class Property:
     """What the facts say about a property. empty: they say nothing."""
@@ -130,8 +134,8 @@ def supported(facts: Facts, about: Property, triple: Triple) -> bool:
     if p == TYPE:
         return (
             any(facts.has(c, SUB_CLASS, o) for c in facts.objects(s, TYPE))
-            or any(facts.objects(s, q) for q in facts.subjects(DOMAIN, o))
-            or any(facts.subjects(q, s) for q in facts.subjects(RANGE, o))
+            or any(facts.has_object(s, q) for q in facts.subjects(DOMAIN, o))
+            or any(facts.has_subject(q, s) for q in facts.subjects(RANGE, o))
         )
     mutual = _MUTUAL.get(p)
     if mutual is not None:  # scm-eqc2, scm-eqp2

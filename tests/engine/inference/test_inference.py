@@ -344,3 +344,28 @@ def test_an_index_that_cannot_be_restored_breaks_the_engine(engine: Engine, monk
             engine.update(insert(":x a :C"))
     with pytest.raises(BrokenEngineError):
         engine.update(insert(":y a :E"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "edge"), [(":q rdfs:range :C", ":x{} :q :hub"), (":q rdfs:domain :C", ":hub :q :x{}")]
+)
+def test_a_node_with_many_neighbours_costs_no_more(
+    engine: Engine, schema: str, edge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its type still follows is not decided by a list of all of them, for each that goes."""
+    engine.update(insert(" . ".join([schema, *(edge.format(number) for number in range(500))])))
+    listed = []
+    for name in ("objects", "subjects"):
+        original = getattr(facts.GraphFacts, name)
+
+        def counted(
+            self: facts.GraphFacts, *terms: Term, original: Callable[..., tuple[Term, ...]] = original
+        ) -> object:
+            found = original(self, *terms)
+            listed.append(len(found))
+            return found
+
+        monkeypatch.setattr(facts.GraphFacts, name, counted)
+    engine.update(delete(" . ".join(edge.format(number) for number in range(20))))
+    assert sum(listed) < 500
+    assert inferred(engine) == {"hub type C"}
