@@ -59,8 +59,8 @@ PROPERTIES_MAX = 1_000
 """Of one thing; further ones are left out."""
 ID_CHARS_MAX = 2_048
 """Of the id of a thing."""
-FEW = 10
-"""Things that are made in the event loop."""
+FEW, ROWS_FEW = 10, 500
+"""Things that are made, and rows that are read, in the event loop."""
 PORTION_CHARS_MAX = 40_000
 """Of a query about several things. It names them in each of its branches."""
 RULE_CHARS_MAX = 65_536
@@ -125,15 +125,21 @@ async def thing_nodes(dataset: ReadableDataset, base_iri: str) -> list[Term]:
         f"SELECT DISTINCT ?thing ?id WHERE {{ {{ ?thing <{HOSTS}> ?part }} UNION {alone} "
         f"FILTER(isIRI(?thing)) OPTIONAL {{ ?thing <{THING_ID}> ?id }} }} LIMIT {THINGS_MAX + 1}"
     )
-    found: dict[Term, set[Term]] = {}
-    for thing, identifier in await dataset.rows(query):
-        if thing is not None:
-            found.setdefault(thing, set()).update([] if identifier is None else [identifier])
+    rows = await dataset.rows(query)
+
+    def nodes() -> list[Term]:
+        found: dict[Term, set[Term]] = {}
+        for thing, identifier in rows:
+            if thing is not None:
+                found.setdefault(thing, set()).update([] if identifier is None else [identifier])
+        return sorted(found, key=lambda node: _id(node, found[node], base_iri))
+
+    found = nodes() if len(rows) <= ROWS_FEW else await asyncio.to_thread(nodes)
     if len(found) > THINGS_MAX:
         raise LimitExceededError(
             f"there are more than {THINGS_MAX} things, which a directory does not list; ask /query for some of them"
         )
-    return sorted(found, key=lambda node: _id(node, found[node], base_iri))
+    return found
 
 
 def _id(node: Term, said: Iterable[Term], base_iri: str) -> str:
@@ -154,10 +160,18 @@ def described_node(identifier: str, base_iri: str) -> Term | None:
 async def read_things(dataset: ReadableDataset, nodes: Sequence[Term], base_iri: str) -> list[Thing]:
     """What the dataset says about things, in order. One of which it says nothing is left out."""
     found: dict[Term, _Facts] = {}
-    for portion in _portions(nodes):
-        for thing, part, key, value in await dataset.rows(_facts_query(portion)):
+
+    def read(rows: Iterable[Row]) -> None:
+        for thing, part, key, value in rows:
             if thing and part and key and value and is_iri(part):
                 found.setdefault(thing, {}).setdefault(part, {}).setdefault(lexical(key), set()).add(value)
+
+    for portion in _portions(nodes):
+        rows = await dataset.rows(_facts_query(portion))
+        if len(rows) <= ROWS_FEW:
+            read(rows)
+        else:
+            await asyncio.to_thread(read, rows)
 
     def things() -> list[Thing]:
         made = (_thing(node, found[node], base_iri) for node in nodes if node in found)
