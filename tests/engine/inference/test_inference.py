@@ -346,6 +346,20 @@ def test_an_index_that_cannot_be_restored_breaks_the_engine(engine: Engine, monk
         engine.update(insert(":y a :E"))
 
 
+def test_the_search_for_another_reason_counts_as_work() -> None:
+    """Each of many reasons that goes has the others looked through."""
+    engine = Engine(evaluation_ms_max=1)
+    engine.infer([None])
+    engine.update(insert(":q a owl:TransitiveProperty"))
+    for edge in (":s :q :m{}", ":m{} :q :o"):
+        for start in range(0, 800, 100):
+            engine.update(insert(" . ".join(edge.format(number) for number in range(start, start + 100))))
+    with pytest.raises(LimitExceededError, match="send it in parts"):
+        engine.update(delete(" . ".join(f":m{number} :q :o" for number in range(799))))
+    engine.update(delete(":m0 :q :o . :m1 :q :o"))
+    assert inferred(engine) == {"s q o"}
+
+
 @pytest.mark.parametrize(
     ("schema", "edge"), [(":q rdfs:range :C", ":x{} :q :hub"), (":q rdfs:domain :C", ":hub :q :x{}")]
 )
