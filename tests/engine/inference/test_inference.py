@@ -311,6 +311,14 @@ def test_an_update_that_needs_too_much_work_is_refused_with_the_cure() -> None:
     assert len(inferred(engine)) == 3000 * CHAIN + CHAIN * (CHAIN - 1) // 2
 
 
+def test_what_is_derived_and_was_there_counts_as_work_too() -> None:
+    engine = Engine(evaluation_ms_max=1)
+    engine.infer([None])
+    engine.update(insert(" . ".join(f":x{number} :p 1 ; :q 1" for number in range(3000))))
+    with pytest.raises(LimitExceededError, match="send it in parts"):
+        engine.update(insert(":p rdfs:subPropertyOf :q"))
+
+
 def test_an_update_that_infers_too_many_triples_is_refused_with_the_cure() -> None:
     engine = Engine(delta_quads_max=CHAIN)
     engine.infer([None])

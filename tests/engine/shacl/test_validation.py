@@ -92,6 +92,38 @@ def test_old_violations_do_not_refuse_other_updates() -> None:
     assert VIOLATIONS not in engine.store.graphs()
 
 
+def test_an_old_violation_does_not_refuse_another_value_of_its_node() -> None:
+    engine = Engine()
+    engine.update(insert(BAD))
+    validating(f"{LAMP} :Lamp sh:property [ sh:path :power ; sh:maxCount 1 ] .", engine)
+    engine.update(insert(":b :power 5"))
+    with pytest.raises(ShapesViolatedError, match="more than 1 values") as caught:
+        engine.update(insert(":b :power 6"))
+    assert caught.value.report is not None
+    assert len(caught.value.report["sh:result"]) == 1, "the old violation is not told"
+
+
+def test_languages_match_by_their_subtags() -> None:
+    engine = validating(
+        ":S sh:targetClass :Lamp ; sh:property [ sh:path :label ; sh:languageIn ( 'en' 'DE-at' ) ] .", rejects=False
+    )
+    engine.update(
+        insert(":a a :Lamp ; :label 'a'@en , 'b'@en-GB , 'c'@de-AT , 'd'@eng , 'e'@de , 'f' , 'g'@DE-AT-1996")
+    )
+    assert found(engine) == {f"a LanguageIn {text}" for text in "def"}
+
+
+@pytest.mark.parametrize(("shapes", "expected"), [((":Q", ":Q"), set()), ((":Q", ":R"), {"a QualifiedMinCount"})])
+def test_a_shape_is_not_its_own_sibling(shapes: tuple[str, str], expected: set[str]) -> None:
+    """A value that conforms to both shapes counts for neither (SHACL, 4.7.3)."""
+    disjoint = "sh:path :part ; sh:qualifiedMinCount 1 ; sh:qualifiedValueShapesDisjoint true"
+    counted = (f"[ {disjoint} ; sh:qualifiedValueShape {name} ]" for name in shapes)
+    turtle = f":S sh:targetClass :Lamp ; sh:property {' , '.join(counted)} . :Q sh:class :Spot . :R sh:class :Spot ."
+    engine = validating(turtle, rejects=False)
+    engine.update(insert(":x a :Spot . :a a :Lamp ; :part :x"))
+    assert found(engine) == expected
+
+
 def test_marks_follow_deletions() -> None:
     engine = validating(LAMP, rejects=False)
     commit = engine.update(insert(BAD))
@@ -269,6 +301,24 @@ def test_too_many_violations_refuse_the_update() -> None:
         engine.update(insert(" . ".join(f":b{number} a :Lamp" for number in range(50))))
     assert engine.quad_count == 0
     assert differences(engine) == []
+
+
+def test_too_many_violations_are_not_a_refusal() -> None:
+    """A refusal would hold all of them."""
+    many = " ; ".join(f"sh:property [ sh:path :p{number} ; sh:minCount 1 ]" for number in range(30))
+    engine = validating(f":S sh:targetClass :C ; {many} .", Engine(delta_quads_max=29))
+    with pytest.raises(LimitExceededError, match="allows to record at once"):
+        engine.update(insert(":a a :C"))
+
+
+def test_comparisons_of_all_values_with_all_count_as_work() -> None:
+    engine = validating(
+        ":S sh:targetClass :C ; sh:property [ sh:path :low ; sh:lessThan :high ] .", Engine(evaluation_ms_max=1)
+    )
+    lows, highs = (" , ".join(map(str, range(start, start + 300))) for start in (0, 1000))
+    with pytest.raises(LimitExceededError, match="more work"):
+        engine.update(insert(f":a a :C ; :low {lows} ; :high {highs}"))
+    engine.update(insert(f":a a :C ; :low 1 , 2 ; :high {highs}"))
 
 
 def test_a_failing_step_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
