@@ -314,7 +314,7 @@ def test_an_update_that_needs_too_much_work_is_refused_with_the_cure() -> None:
 def test_what_is_derived_and_was_there_counts_as_work_too() -> None:
     engine = Engine(evaluation_ms_max=1)
     engine.infer([None])
-    engine.update(insert(" . ".join(f":x{number} :p 1 ; :q 1" for number in range(3000))))
+    engine.update(insert(" . ".join(f":x{number} :p 1 ; :q 1" for number in range(6000))))
     with pytest.raises(LimitExceededError, match="send it in parts"):
         engine.update(insert(":p rdfs:subPropertyOf :q"))
 

@@ -222,8 +222,11 @@ def test_wrong_settings_stop_the_start_and_are_named(tmp_path: Path, table: str,
             "it refers to itself, which is not supported; write the levels out, in the files together",
         ),
         (
-            {"a.ttl": f"{PREFIXES} :S sh:property :P .", "b.ttl": f"{PREFIXES} :S sh:targetClass :C ; sh:minCout 1 ."},
-            "b.ttl: shape <http://e/S>: sh:minCout",
+            {
+                "a.ttl": f"{PREFIXES} :S sh:targetClass :C ; sh:property :P .",
+                "b.ttl": f"{PREFIXES} :P sh:path :p . :T sh:targetClass :C ; sh:minCout 1 .",
+            },
+            "b.ttl: shape <http://e/T>: sh:minCout",
         ),
     ],
 )
