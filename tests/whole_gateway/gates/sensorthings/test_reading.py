@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.sensorthings import reading
 from tests.support.running_gateway import Answer, http, update
 from tests.support.small_house import PREFIXES
 
@@ -251,6 +252,13 @@ def test_a_door_that_is_off_is_not_loaded() -> None:
         "print([name for name in sys.modules if 'gates.sensorthings' in name])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+async def test_an_answer_has_a_largest_number_of_entities(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "ENTITIES_MAX", 4)
+    assert (await ask("/Observations")).status == 200
+    refused = await ask("/Datastreams?$expand=Observations")
+    assert (refused.status, "more than 4 entities; write $top" in refused.json["message"]) == (403, True), refused.body
 
 
 async def test_many_related_entities_are_refused_with_the_cure(at: Addresses, ask: Ask) -> None:
