@@ -321,6 +321,16 @@ def test_comparisons_of_all_values_with_all_count_as_work() -> None:
     engine.update(insert(f":a a :C ; :low 1 , 2 ; :high {highs}"))
 
 
+def test_the_graphs_that_a_value_is_looked_up_in_count_as_work() -> None:
+    looks = " , ".join(f"[ sh:path :level ; sh:maxCount {number} ]" for number in range(1, 7))
+    engine = validating(f":S sh:targetClass :Lamp ; sh:property {looks} .", Engine(evaluation_ms_max=1), data=None)
+    graphs = " ".join(f"GRAPH :g{number} {{ :o :level {number} }}" for number in range(1000))
+    engine.update(insert(graphs))
+    with pytest.raises(LimitExceededError, match="more work"):
+        engine.update(insert(" . ".join(f":l{number} a :Lamp ; :level 5" for number in range(10))))
+    engine.update(insert(":l1 a :Lamp ; :level 5"))
+
+
 def test_a_failing_step_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = validating(LAMP)
     engine.update(insert(GOOD))
