@@ -8,7 +8,7 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.gates.sensorthings.addresses import STEPS_MAX as ADDRESS_STEPS_MAX
 from lamplighter.gateway.gates.sensorthings.addresses import address
 from lamplighter.gateway.gates.sensorthings.compilation import NUMBER_CHARS_MAX
-from lamplighter.gateway.gates.sensorthings.entities import OBSERVATIONS, THINGS
+from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, OBSERVATIONS, THINGS
 from lamplighter.gateway.gates.sensorthings.expressions import (
     DEPTH_MAX,
     NODES_MAX,
@@ -42,6 +42,21 @@ def test_expansions_are_bounded_in_number_and_depth() -> None:
     options({"$expand": [paths(EXPANSION_DEPTH_MAX)]}, THINGS, many=True)
     with pytest.raises(ExpressionError, match="nested more than"):
         options({"$expand": [paths(EXPANSION_DEPTH_MAX + 1)]}, THINGS, many=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Datastreams/Observations,Datastreams($top=1;$select=name),Datastreams/Sensor",
+        "Datastreams($top=1;$select=name;$expand=Observations),Datastreams/Sensor",
+        "Datastreams/Sensor,Datastreams($select=name;$expand=Observations;$top=1)",
+    ],
+)
+def test_expansions_of_one_navigation_are_one(text: str) -> None:
+    found = options({"$expand": [text]}, THINGS, many=True).expand["Datastreams"]
+    assert (found.top, found.select, set(found.expand)) == (1, ("name",), {"Observations", "Sensor"})
+    following = {name: [text] for name, text in found.further().items()}
+    assert set(options(following, DATASTREAMS, many=True).expand) == {"Observations", "Sensor"}, "on each page"
 
 
 @pytest.mark.parametrize(
