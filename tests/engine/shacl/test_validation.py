@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
+import pyoxigraph as ox
 import pytest
 
 from lamplighter.engine import Engine
@@ -70,6 +72,16 @@ def test_the_report_names_focus_path_value_shape_and_message() -> None:
     assert result["sh:resultMessage"] == [{"@value": "from 0 to 100", "@language": "en"}]
     assert result["sh:sourceConstraintComponent"]["@id"].endswith("#MaxInclusiveConstraintComponent")
     assert "from 0 to 100" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["<sh:x>", "<gateway:1>", "'1'^^<sh:own>", "<sh://x>", "'a'@en", "<http://e/x>"])
+def test_no_term_is_mistaken_for_a_short_name_of_the_report(value: str) -> None:
+    engine = validating(":S sh:targetClass :C ; sh:property [ sh:path :p ; sh:maxCount 0 ; sh:in ( :a ) ] .")
+    with pytest.raises(ShapesViolatedError) as caught:
+        engine.update(insert(f":a a :C ; :p {value}"))
+    quads = ox.parse(json.dumps(caught.value.report), format=ox.RdfFormat.JSON_LD)
+    [found] = [str(quad.object) for quad in quads if quad.predicate.value.endswith("#value")]
+    assert found == value.replace("'", '"')
 
 
 def test_a_report_has_a_bounded_number_of_results() -> None:
