@@ -43,8 +43,8 @@ run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 3
 
 test: $(VENV)/test.stamp $(PAGE) ## all tests but those of the fleet, the fault tier and the image; TESTS=tests/engine for a part
 	@sh tests/install-components.sh
-	@sh tests/w3c/fetch.sh $(BIN)/python
-	@sh tests/shacl/fetch.sh $(BIN)/python
+	@sh tests/fetch-suite.sh $(BIN)/python rdflib build/w3c "the W3C test suite of SPARQL"
+	@sh tests/fetch-suite.sh $(BIN)/python pyshacl build/shacl "the W3C test suite of SHACL"
 	@sh tests/clients/fetch.sh $(BIN)/python
 	@sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core
 	@sh tests/fetch-npm.sh tests/wot build/wot node-wot

@@ -66,7 +66,9 @@ class Closure:
                 new.append(triple)
         for triple in lost:
             self._meter.take(CHECKED)
-            if not self.facts.has(*triple) and supported(self.facts, self.facts.property(triple[1]), triple):
+            if not self.facts.has(*triple) and supported(
+                self.facts, self.facts.property(triple[1]), triple, self._meter
+            ):
                 self._make(triple)
                 new.append(triple)
         self._derive(new)
@@ -126,7 +128,7 @@ class Closure:
                 facts.unassert(triple)
             for found in suspects:  # if a triple that supports it is removed later, it is suspected again
                 self._meter.take(CHECKED)
-                if found not in lost and not supported(asserted, asserted.property(found[1]), found):
+                if found not in lost and not supported(asserted, asserted.property(found[1]), found, self._meter):
                     lost[found] = None
                     waiting.append(found)
         return lost

@@ -66,6 +66,12 @@ class GraphFacts:
                     return True
         return False
 
+    def has_object(self, s: Term, p: Term) -> bool:
+        return any(s in table.sp for table in self._tables(p))
+
+    def has_subject(self, p: Term, o: Term) -> bool:
+        return any(table.po is not None and o in table.po for table in self._tables(p))
+
     def schema(self) -> list[Triple]:
         """The triples that say something about properties and classes."""
         found: list[Triple] = [(s, p, o) for p in VOCABULARY if p != TYPE for s, o in self.pairs(p)]

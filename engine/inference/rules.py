@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from lamplighter.engine.terms import Term
+from lamplighter.engine.work import STEP, Meter
 
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _RDFS = "http://www.w3.org/2000/01/rdf-schema#"
@@ -40,6 +41,9 @@ TRANSITIVE = f"<{_OWL}TransitiveProperty>"
 VOCABULARY = (TYPE, SUB_CLASS, SUB_PROPERTY, DOMAIN, RANGE, INVERSE, EQUIVALENT_CLASS, EQUIVALENT_PROPERTY)
 """The predicates that rules name."""
 
+LOOKED_AT = 3 * STEP
+"""Units of work of a fact that is looked at in the search for a rule."""
+
 Triple = tuple[Term, Term, Term]
 
 
@@ -55,6 +59,10 @@ class Facts(Protocol):
         ...
 
     def has(self, s: Term, p: Term, o: Term) -> bool: ...
+
+    def has_object(self, s: Term, p: Term) -> bool: ...
+
+    def has_subject(self, p: Term, o: Term) -> bool: ...
 
 
 class Property:
@@ -116,22 +124,28 @@ def classes(facts: Facts, triple: Triple) -> Iterator[Triple]:
             yield x, TYPE, o
 
 
-def supported(facts: Facts, about: Property, triple: Triple) -> bool:
-    """Whether a triple that is not among the facts follows from them in one step. about: as in `consequences`."""
+def supported(facts: Facts, about: Property, triple: Triple, meter: Meter) -> bool:
+    """Whether a triple that is not among the facts follows from them in one step. about: as in `consequences`; meter:
+    counts the facts that are looked at. Raises TooMuchWork."""
     s, p, o = triple
-    if any(facts.has(s, q, o) for q in facts.subjects(SUB_PROPERTY, p)):
+
+    def each(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+        meter.take(LOOKED_AT * len(terms))
+        return terms
+
+    if any(facts.has(s, q, o) for q in each(facts.subjects(SUB_PROPERTY, p))):
         return True
     if any(facts.has(o, q, s) for q in about.inverses):
         return True
     if about.symmetric and facts.has(o, p, s):
         return True
-    if about.transitive and any(facts.has(middle, p, o) for middle in facts.objects(s, p)):
+    if about.transitive and any(facts.has(middle, p, o) for middle in each(facts.objects(s, p))):
         return True
     if p == TYPE:
         return (
-            any(facts.has(c, SUB_CLASS, o) for c in facts.objects(s, TYPE))
-            or any(facts.objects(s, q) for q in facts.subjects(DOMAIN, o))
-            or any(facts.subjects(q, s) for q in facts.subjects(RANGE, o))
+            any(facts.has(c, SUB_CLASS, o) for c in each(facts.objects(s, TYPE)))
+            or any(facts.has_object(s, q) for q in each(facts.subjects(DOMAIN, o)))
+            or any(facts.has_subject(q, s) for q in each(facts.subjects(RANGE, o)))
         )
     mutual = _MUTUAL.get(p)
     if mutual is not None:  # scm-eqc2, scm-eqp2

@@ -83,8 +83,11 @@ class DataGraph:
 
             return one
 
+        meter = self.meter
+
         def merged(node: Term) -> Collection[Term]:
             found: dict[Term, None] = {}
+            meter.take(self._lookups(tables))
             for table in self._of(tables):
                 half = table.po if backwards else table.sp
                 assert half is not None
@@ -142,6 +145,7 @@ class DataGraph:
         tables = self._cts.tables
         self.meter.take(len(tables))
         for predicate, its in tables.items():
+            self.meter.take(self._lookups(its))
             for table in self._of(its):
                 for o in table.sp.get(node, ()):
                     yield predicate, o
@@ -161,6 +165,10 @@ class DataGraph:
         if by_object and not tables.by_object:
             tables.index_objects()
         return tables
+
+    def _lookups(self, tables: Tables) -> int:
+        """How many tables are looked into for one node."""
+        return 1 + len(tables.named) if self._graphs is None else len(self._graphs)
 
     def _of(self, tables: Tables) -> Iterator[Table]:
         if self._graphs is None:

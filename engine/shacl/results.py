@@ -177,10 +177,13 @@ def _repetition(zero: bool, repeated: bool) -> str:
 # --- the report ---
 
 
+_CONTEXT = {"sh": SH, "gateway": TARGET_NODE[1:-1].removesuffix("targetNode")}
+
+
 def report_of(violations: Sequence[tuple[Term, Violation]]) -> dict[str, Any]:
     """The sh:ValidationReport as JSON-LD, with the first `REPORTED_MAX` results."""
     return {
-        "@context": {"sh": SH, "gateway": TARGET_NODE[1:-1].removesuffix("targetNode")},
+        "@context": dict(_CONTEXT),
         "@type": "sh:ValidationReport",
         "sh:conforms": False,
         "sh:result": [_result(*one) for one in violations[:REPORTED_MAX]],
@@ -206,7 +209,14 @@ def _result(target: Term, violation: Violation) -> dict[str, Any]:
 
 
 def _json(term: Term) -> dict[str, Any]:
-    """A term as JSON-LD."""
+    """A term as JSON-LD. IRIs that look like short names of the context, such as ``sh:x``, stand where it does not
+    count."""
+    found = _members(term)
+    name = found.get("@id") or found.get("@type") or ""
+    return {"@context": dict.fromkeys(_CONTEXT), **found} if name.partition(":")[0] in _CONTEXT else found
+
+
+def _members(term: Term) -> dict[str, Any]:
     if is_iri(term):
         return {"@id": term[1:-1]}
     if is_blank(term):
@@ -225,7 +235,7 @@ def _json(term: Term) -> dict[str, Any]:
 def _json_path(path: Path) -> dict[str, Any]:
     match path:
         case PathStep(predicate):
-            return {"@id": str(predicate)[1:-1]}
+            return _json(str(predicate))
         case PathInverse(inner):
             return {"sh:inversePath": _json_path(inner)}
         case PathSequence(parts):

@@ -5,7 +5,7 @@ Nothing of SHACL is loaded where the table is off.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.gateway.settings.shacl import ShaclSettings, data_graphs, shapes_graph
 
 if TYPE_CHECKING:
+    from lamplighter.engine.shacl.model import Triple
     from lamplighter.engine.shacl.sources import ShapeSources
 
 BYTES_MAX = 16 * 1024 * 1024
@@ -34,28 +35,38 @@ def shape_sources(settings: ShaclSettings, folder: Path) -> ShapeSources | None:
     from lamplighter.engine.shacl.sources import ShapeSources
     from lamplighter.engine.updating.documents import opened, quads_of
 
-    triples = []
+    by_file = {}
     for path in _files(settings, folder):
         try:
             quads = quads_of(opened(path, None, BYTES_MAX), None, path.absolute().as_uri(), TERM_BYTES_MAX, BYTES_MAX)
-            read = [quad[:3] for quad in quads]
-            read_shapes(read)  # whose error has the name of the file
         except (RequestError, OSError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
             raise ConfigurationError(f"shacl.shapes: {place}{error}") from error
-        triples += read
-    try:
-        read_shapes(triples)
-        return ShapeSources(tuple(triples), shapes_graph(settings), data_graphs(settings), settings.mode == "reject")
-    except RequestError as error:
-        raise ConfigurationError(f"shacl.shapes: {error}, in the files together") from error
+        by_file[path] = [quad[:3] for quad in quads]
+
+    def fault(triples: Iterable[Triple]) -> str:
+        try:
+            read_shapes(triples)
+        except RequestError as error:
+            return str(error)
+        return ""
+
+    triples = [triple for read in by_file.values() for triple in read]
+    reason = fault(triples)  # files may refer to each other
+    if reason:
+        place = next((f"{path}: {reason}" for path, read in by_file.items() if fault(read) == reason), "")
+        raise ConfigurationError(f"shacl.shapes: {place or f'{reason}, in the files together'}")
+    return ShapeSources(tuple(triples), shapes_graph(settings), data_graphs(settings), settings.mode == "reject")
 
 
 def _files(settings: ShaclSettings, folder: Path) -> Iterator[Path]:
     if settings.profile:
         yield PROFILE
     for name in settings.shapes:
-        found = sorted(folder.glob(name)) if not Path(name).is_absolute() else [Path(name)]
+        try:
+            found = sorted(folder.glob(name)) if not Path(name).is_absolute() else [Path(name)]
+        except (ValueError, NotImplementedError) as error:
+            raise ConfigurationError(f"shacl.shapes: {name!r}: {error}; write the name of a file") from error
         if not found:
             raise ConfigurationError(
                 f"shacl.shapes: there is no file {folder / name}; correct the name, or remove it from the list"

@@ -24,6 +24,7 @@ from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifter
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http import negotiation
 from lamplighter.gateway.gates.http.sparql import _RELATIVE
+from lamplighter.gateway.gates.ldn.discovery import inbox_in_links
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 from lamplighter.gateway.state.resumption import depends_on_order
 from tests.support.linear import RATIO_MAX, growth
@@ -82,6 +83,11 @@ def accept(text: str) -> None:
             negotiation.request_iri(request)
 
 
+def links(text: str) -> None:
+    for end in ("", '"', "<"):
+        inbox_in_links(text + end)
+
+
 def edited(text: str) -> None:
     bound(text, {"a": TERM})
     parts(text)
@@ -112,6 +118,7 @@ ENTRANCES: dict[str, tuple[Callable[[str], object], list[str], list[str], int]] 
     "messages": (messages, ["", "{", '"'], [*TOKENS, '{"a":', "{},", '{"sparql":"a"},', "9e9"], 200_000),
     "profiles": (profiles, ["", "{", "SELECT * { "], [*TOKENS, '{"a":'], 200_000),
     "headers": (accept, [""], [*TOKENS, "a/b,", "*/*,", "q=1;", ";q=0.5,", "a/b;q=0.5,", "a.", "a:1"], 500_000),
+    "links": (links, ["", "<a>"], ["<", "<a>;b=", "<a>;b ", '<a>;b="', ";b=<a>", "<a>,", ";a", "<a>; "], 100_000),
     "times": (times, [""], [*TOKENS, "1D", "1H", "0"], 500_000),
 }
 

@@ -11,9 +11,10 @@ from lamplighter.engine.errors import InvalidShapesError
 from lamplighter.engine.shacl.sources import ShapeSources
 from lamplighter.engine.terms import Quad
 from lamplighter.engine.updating.documents import opened, quads_of
-from tests.shacl.suite import DataShapesMissingError, cases, documents
+from tests.shacl.suite import cases, documents
 from tests.support.components import missing
 from tests.support.shacl_results import RDF, SH, result_rows
+from tests.support.suites import SuiteMissingError
 
 MF = "http://www.w3.org/2001/sw/DataAccess/tests/test-manifest#"
 SHT = "http://www.w3.org/ns/shacl-test#"
@@ -29,7 +30,7 @@ SPELLINGS = {
 def test_suite_is_there() -> None:
     try:
         assert len(documents()) > 100
-    except DataShapesMissingError as error:
+    except SuiteMissingError as error:
         missing(str(error))
 
 

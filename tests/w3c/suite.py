@@ -1,22 +1,19 @@
 """The W3C test suites: those of SPARQL 1.0 and 1.1 from rdflib's source distribution, those of 1.2 from a folder.
 
-The distribution is fetched by `tests/w3c/fetch.sh` (a step of `make test`) and read in memory; its hash must be one of
-`requirements-test.lock`. No package has the suites of SPARQL 1.2 and RDF 1.2: they are read from the checkout of the
-rdf-tests repository of the W3C that the environment variable W3C_RDF_TESTS names, where it is set. `tests/rdf12` has
-cases of our own for the same features. Terms are those of `tests/support/oracle.py`, in the store's canonical form
+No package has the suites of SPARQL 1.2 and RDF 1.2: they are read from the checkout of the rdf-tests repository of the
+W3C that the environment variable W3C_RDF_TESTS names, where it is set. `tests/rdf12` has cases of our own for the same
+features. Terms are those of `tests/support/oracle.py`, in the store's canonical form
 (`1.0` is `1`), since that is what a store without the original spelling can give.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import os
 import posixpath
 import re
 import secrets
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,7 +25,7 @@ from urllib.parse import urljoin
 import pyoxigraph as ox
 
 from tests.support.oracle import Answer, Row, canonical, term_text
-from tests.support.places import ROOT
+from tests.support.suites import SuiteMissingError, suite_files
 
 MF = "http://www.w3.org/2001/sw/DataAccess/tests/test-manifest#"
 QT = "http://www.w3.org/2001/sw/DataAccess/tests/test-query#"
@@ -76,10 +73,6 @@ SEED = int(os.environ.get("W3C_SEED") or secrets.randbits(32))
 
 CLASS_COUNTS: Counter[str] = Counter()
 """How many subscriptions of this run got which spu_class; shown at its end."""
-
-
-class SuiteMissingError(Exception):
-    """The source distribution is not there or not the pinned one; the message says so."""
 
 
 @dataclass(frozen=True)
@@ -146,27 +139,11 @@ def bare(text: str) -> str:
 @cache
 def files() -> dict[str, bytes]:
     """All files of the suites by their path (`sparql11/bind/bind01.rq`). Raises SuiteMissingError."""
-    lock = (ROOT / "requirements-test.lock").read_text()
-    pin = re.search(r"^rdflib==(\S+) \\\n((?:\s+--hash=\S+(?: \\)?\n?)+)", lock, re.M)
-    assert pin, "requirements-test.lock pins rdflib"
-    place = ROOT / "build" / "w3c" / f"rdflib-{pin[1]}.tar.gz"
-    if not place.exists():
-        raise SuiteMissingError(
-            f"{place.relative_to(ROOT)} is not there; `sh tests/w3c/fetch.sh` fetches it (`make test` does that)"
-        )
-    data = place.read_bytes()
-    if f"sha256:{hashlib.sha256(data).hexdigest()}" not in pin[2]:
-        raise SuiteMissingError(
-            f"{place.relative_to(ROOT)} has not the hash that requirements-test.lock pins; remove it and fetch it again"
-        )
-    found: dict[str, bytes] = {}
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        for member in archive:
-            _, marker, path = member.name.partition("/suites/w3c/")
-            if marker and member.isfile() and path.startswith(tuple(SUITES)):
-                content = archive.extractfile(member)
-                assert content is not None
-                found[path] = content.read()
+    found = {
+        path: content
+        for path, content in suite_files("rdflib", "w3c", "suites/w3c").items()
+        if path.startswith(tuple(SUITES))
+    }
     if CHECKOUT is not None:
         folders = [Path(CHECKOUT, "sparql", "sparql12"), Path(CHECKOUT, "rdf", "rdf12")]
         for folder in folders:

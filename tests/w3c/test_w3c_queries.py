@@ -115,7 +115,7 @@ def test_what_cannot_be_kept_true_is_refused(test: QueryTest) -> None:
 def test_few_tests_are_left_out() -> None:
     followed, failed = sorted_out()
     if not followed:
-        missing("the suite is not there; tests/w3c/fetch.sh fetches it")
+        missing("the suite is not there; tests/fetch-suite.sh fetches it")
     parts = {test.name: part(test) for test in suite.query_tests()}
     print("left out, since the raw store fails them:", *(f"{name}: {why}" for name, why in failed.items()), sep="\n")
     left_out = Counter(parts[name] for name in failed)

@@ -22,7 +22,7 @@ _NUMBER = re.compile(r'"(\d+)(?:\.0)?"\^\^<[^>]*#(?:integer|decimal|double|float
 def test_answers_are_those_of_the_store() -> None:
     tests = suite.query_tests()
     if not tests:
-        missing("the suite is not there; tests/w3c/fetch.sh fetches it")
+        missing("the suite is not there; tests/fetch-suite.sh fetches it")
     tally = Counter(_compared(test) for test in tests)
     print(dict(tally))
     assert tally["answered"] >= ANSWERED_MIN, tally

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.components import missing
 from tests.support.oracle import Row
+from tests.support.suites import SuiteMissingError
 from tests.w3c import suite
 
 
@@ -15,7 +16,7 @@ def test_suite_is_there() -> None:
     """Where it is missing, all other tests of this folder have nothing to test."""
     try:
         suite.files()
-    except suite.SuiteMissingError as error:
+    except SuiteMissingError as error:
         missing(str(error))
     packaged = [test for test in suite.query_tests() if not test.name.startswith("sparql12/")]
     assert sum(not test.name.startswith("sparql12/") for test in suite.update_tests()) == 94

@@ -21,6 +21,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.gates.http.reports import refusal
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.callers import Caller
@@ -109,7 +110,7 @@ class HttpApplication:
         try:
             response = await self._answer(request)
         except GatewayError as error:
-            response = error_answer(bare(error))
+            response = refusal(request, bare(error))
         except ClientDisconnect:
             response = Response(status_code=400)  # there is no reader
         except Exception:

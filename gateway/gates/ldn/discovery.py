@@ -19,9 +19,9 @@ from lamplighter.gateway.gates.ldn.notifications import JSON_LD
 INBOX = f"{LDP}inbox"
 _ACCEPT = f"{JSON_LD}, text/turtle;q=0.9, application/n-triples;q=0.8, application/rdf+xml;q=0.7"
 _LINK = re.compile(
-    r'<([^<>"\s]*+)>((?:\s*+;\s*+[\w*-]++(?:\s*+=\s*+(?:"[^"]*+"|[^\s",;]*+))?+)*+)\s*+(?:,|$)'
-)  # possessive, so that no header takes long
-_PARAMETER = re.compile(r';\s*+([\w*-]++)(?:\s*+=\s*+(?:"([^"]*+)"|([^\s",;]*+)))?+')
+    r'<([^<>"\s]*+)>((?:\s*+;\s*+[\w*-]++(?:\s*+=\s*+(?:"[^"]*+"|[^\s",;<>]*+))?+)*+)\s*+(?:,|$)'
+)  # possessive, and no value has the beginning of a link in it, so that no header takes long
+_PARAMETER = re.compile(r';\s*+([\w*-]++)(?:\s*+=\s*+(?:"([^"]*+)"|([^\s",;<>]*+)))?+')
 
 
 class NoInboxError(RequestError):

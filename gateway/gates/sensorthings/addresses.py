@@ -13,7 +13,7 @@ from lamplighter.gateway.gates.sensorthings.ids import term_of
 from lamplighter.gateway.gates.sensorthings.patterns import single
 
 STEPS_MAX = 8
-_SEGMENT = re.compile(r"([A-Za-z]+)(?:\((?:'((?:[^']|'')*)'|([^')]*))\))?(?=/|$)")
+_SEGMENT = re.compile(r"([A-Za-z]+)(?:\((?:'((?:[^']|'')*)'|([^')]*))\))?(?=/|\Z)")
 
 
 @dataclass(frozen=True)

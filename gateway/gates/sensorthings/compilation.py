@@ -200,8 +200,7 @@ class CompiledOptions:
         if found.kind == "number":
             if len(text) > NUMBER_CHARS_MAX:
                 raise self._error(found, f"a number may have at most {NUMBER_CHARS_MAX} characters")
-            datatype = "double" if "e" in text.lower() else "decimal" if "." in text else "integer"
-            return _Compiled(literal(text, datatype=XSD + datatype), "number", atomic=True)
+            return _Compiled(literal(text, datatype=XSD + _datatype(text)), "number", atomic=True)
         if found.kind == "boolean":
             return _Compiled(text, "boolean", atomic=True)
         if found.kind == "null":
@@ -372,6 +371,14 @@ class CompiledOptions:
         if found.type not in fits:
             raise self._error(expression, f"{name} expects a {wanted}, and this is a {found.type}")
         return self._once(found).text
+
+
+def _datatype(number: str) -> str:
+    """The datatype that the store computes with: its integers have 64 bits, its decimals 18 digits behind the point."""
+    whole, point, fraction = number.partition(".")
+    if "e" in number.lower() or len(fraction) > 18 or int(whole) >= 2**63:
+        return "double"
+    return "decimal" if point else "integer"
 
 
 def _with_seconds(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -145,6 +145,7 @@ class Creation:
                     'set mqtt.model = "event" to keep several'
                 )
             await self._update(reading_update(reading, marks=True, compares=True))
+            self._targets[stream] = replace(target, live=time)
             return lexical(target.stream.observation)
         tail = f"{lexical(reading.time)}/{uuid.uuid4().hex}"
         inserted = insertion(reading, iri(f"{lexical(stream)}/{tail}"), tail)

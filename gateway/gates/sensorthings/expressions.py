@@ -106,7 +106,9 @@ class _ODataParser:
 
     def end(self) -> None:
         if self._next.kind != "end":
-            raise self.error(f"unexpected {self._next.text[:50]!r}; combine conditions with and, or")
+            offset = self._next.kind == "time" and self._tokens[self._place - 1].kind == "datetime"
+            cure = "a + in a URL is written %2B" if offset else "combine conditions with and, or"
+            raise self.error(f"unexpected {self._next.text[:50]!r}; {cure}")
 
     def order_key(self) -> SortKey:
         if self._next.kind != "name":

@@ -127,10 +127,16 @@ class _OptionsParser:
             else:
                 texts = _inner(body, place) if opened else {}
             one = self.read(texts, target, not single(kind, first), depth + 1)
-            if first in found:
-                one = replace(found[first], expand={**found[first].expand, **one.expand})
-            found[first] = one
+            found[first] = _merged(found[first], one) if first in found else one
         return found
+
+
+def _merged(one: QueryOptions, other: QueryOptions) -> QueryOptions:
+    """The options of a navigation that is expanded twice: those of the last that has any; expansions of both."""
+    own = other if other.texts.keys() - {"$expand"} else one
+    expansions = [found.texts["$expand"] for found in (one, other) if "$expand" in found.texts]
+    texts = {**own.texts, **({"$expand": ",".join(expansions)} if expansions else {})}
+    return replace(own, expand={**one.expand, **other.expand}, texts=texts)
 
 
 def _inner(body: str, offset: int) -> dict[str, tuple[str, int]]:

@@ -53,7 +53,6 @@ from lamplighter.gateway.gates.wot.things import (
     Thing,
     ThingProperty,
     described_node,
-    in_order,
     read_things,
     thing_nodes,
     thing_term,
@@ -272,8 +271,9 @@ class WebOfThings:
         return json_answer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
 
     async def _value(self, one: ThingProperty, caller: Caller) -> Any:
-        values = in_order(await _CallersDataset(self._runner, caller).rows(one.query))
-        return json_value(values[-1]) if values else None
+        newest = f"{one.query} ORDER BY DESC(?time) DESC(?value) LIMIT 1"
+        found = await _CallersDataset(self._runner, caller).rows(newest)
+        return json_value(found[0][0]) if found and found[0][0] is not None else None
 
     async def _observe(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         if request.method != "GET":  # a HEAD would begin a stream that nobody reads

@@ -19,6 +19,7 @@ from lamplighter.adapters.devices.desired import desired_pattern
 from lamplighter.adapters.devices.draft import THING, segment
 from lamplighter.adapters.devices.kinds import KINDS, Kind
 from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.matching.values import order_key
 from lamplighter.engine.terms import Term, iri, is_iri, is_literal, lexical
 from lamplighter.gateway.gates.wot.values import Schema, common_type, json_type
 from lamplighter.ontology.vocabulary import (
@@ -58,8 +59,8 @@ PROPERTIES_MAX = 1_000
 """Of one thing; further ones are left out."""
 ID_CHARS_MAX = 2_048
 """Of the id of a thing."""
-FEW = 10
-"""Things that are made in the event loop."""
+FEW, ROWS_FEW = 10, 500
+"""Things that are made, and rows that are read, in the event loop."""
 PORTION_CHARS_MAX = 40_000
 """Of a query about several things. It names them in each of its branches."""
 RULE_CHARS_MAX = 65_536
@@ -124,15 +125,21 @@ async def thing_nodes(dataset: ReadableDataset, base_iri: str) -> list[Term]:
         f"SELECT DISTINCT ?thing ?id WHERE {{ {{ ?thing <{HOSTS}> ?part }} UNION {alone} "
         f"FILTER(isIRI(?thing)) OPTIONAL {{ ?thing <{THING_ID}> ?id }} }} LIMIT {THINGS_MAX + 1}"
     )
-    found: dict[Term, set[Term]] = {}
-    for thing, identifier in await dataset.rows(query):
-        if thing is not None:
-            found.setdefault(thing, set()).update([] if identifier is None else [identifier])
+    rows = await dataset.rows(query)
+
+    def nodes() -> list[Term]:
+        found: dict[Term, set[Term]] = {}
+        for thing, identifier in rows:
+            if thing is not None:
+                found.setdefault(thing, set()).update([] if identifier is None else [identifier])
+        return sorted(found, key=lambda node: _id(node, found[node], base_iri))
+
+    found = nodes() if len(rows) <= ROWS_FEW else await asyncio.to_thread(nodes)
     if len(found) > THINGS_MAX:
         raise LimitExceededError(
             f"there are more than {THINGS_MAX} things, which a directory does not list; ask /query for some of them"
         )
-    return sorted(found, key=lambda node: _id(node, found[node], base_iri))
+    return found
 
 
 def _id(node: Term, said: Iterable[Term], base_iri: str) -> str:
@@ -153,10 +160,18 @@ def described_node(identifier: str, base_iri: str) -> Term | None:
 async def read_things(dataset: ReadableDataset, nodes: Sequence[Term], base_iri: str) -> list[Thing]:
     """What the dataset says about things, in order. One of which it says nothing is left out."""
     found: dict[Term, _Facts] = {}
-    for portion in _portions(nodes):
-        for thing, part, key, value in await dataset.rows(_facts_query(portion)):
+
+    def read(rows: Iterable[Row]) -> None:
+        for thing, part, key, value in rows:
             if thing and part and key and value and is_iri(part):
                 found.setdefault(thing, {}).setdefault(part, {}).setdefault(lexical(key), set()).add(value)
+
+    for portion in _portions(nodes):
+        rows = await dataset.rows(_facts_query(portion))
+        if len(rows) <= ROWS_FEW:
+            read(rows)
+        else:
+            await asyncio.to_thread(read, rows)
 
     def things() -> list[Thing]:
         made = (_thing(node, found[node], base_iri) for node in nodes if node in found)
@@ -238,7 +253,7 @@ def _actuators(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProper
         status = HAS_STATUS in found
         if not status and DESIRED_STATE not in found and iri(ACTUATOR) not in found.get(RDF_TYPE, ()):
             continue
-        kind = min(found.get(CONTROLS, ()), default=None)
+        kind = _iri_among(found, CONTROLS)
         name = ("status" if status else "state") if part == node else names.of(part)
         written: Schema = {"type": "string", "enum": list(STATUSES)} if status else _written(found, kind)
         schema = {"type": "string"} if status else written
@@ -254,17 +269,17 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
     for part, found in sorted(facts.items()):
         if MADE_BY_SENSOR in found:
             series[min(found[MADE_BY_SENSOR])].append(part)
-        elif OBSERVES in found:
+        elif _iri_among(found, OBSERVES) is not None:
             series[part]  # it may have reported nothing yet
     for sensor, parts in sorted(series.items()):
         name = names.of(sensor)
         if not parts and name not in taken:
-            observed = min(facts[sensor][OBSERVES])
+            observed = _iri_among(facts[sensor], OBSERVES)
             query = f"SELECT ?value WHERE {{ ?made <{MADE_BY_SENSOR}> {sensor} ; <{HAS_SIMPLE_RESULT}> ?value }}"
             yield ThingProperty(name, _text(facts[sensor], RDFS_LABEL) or name, observed, _usual(observed), query)
         for part in parts:
             found = facts[part]
-            kind = min(found.get(OBSERVED_PROPERTY, ()), default=None)
+            kind = _iri_among(found, OBSERVED_PROPERTY)
             own = name if len(parts) == 1 else f"{name}/{_local(lexical(kind), base_iri) if kind else ''}"
             if own in taken:
                 own = f"{own}/{_local(lexical(part), base_iri)}"
@@ -307,6 +322,11 @@ def _local(text: str, base_iri: str) -> str:
 def _text(found: dict[str, set[Term]], key: str) -> str:
     texts = sorted(lexical(term) for term in found.get(key, ()) if is_literal(term))
     return "".join(sign for sign in texts[0][:TEXT_CHARS_MAX] if sign.isprintable()) if texts else ""
+
+
+def _iri_among(found: dict[str, set[Term]], key: str) -> Term | None:
+    """The first IRI among the values; others are no types in a description."""
+    return min(filter(is_iri, found.get(key, ())), default=None)
 
 
 def _known(kind: Term | None) -> Kind | None:
@@ -397,7 +417,7 @@ def _value_query(series: Term, *, live: bool) -> str:
 
 def in_order(rows: Iterable[Row]) -> list[Term]:
     """The values of rows of `ThingProperty.query`, the newest last."""
-    ordered = sorted(rows, key=lambda row: (row[1] if len(row) > 1 and row[1] else "", row[0] or ""))
+    ordered = sorted(rows, key=lambda row: (order_key(row[1] if len(row) > 1 else None), order_key(row[0])))
     return [row[0] for row in ordered if row[0] is not None]
 
 

@@ -17,7 +17,10 @@ NUMBER_CHARS_MAX = 400
 """Of a number that becomes a JSON number: a double in its longest spelling."""
 STATE_CHARS_MAX = 1024
 """Of a text that becomes a state."""
-_INTEGERS = ("integer", "long", "int", "short", "byte", "nonNegativeInteger", "positiveInteger", "unsignedInt")
+_INTEGERS = (
+    *("integer", "long", "int", "short", "byte", "unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte"),
+    *("nonNegativeInteger", "positiveInteger", "nonPositiveInteger", "negativeInteger"),
+)
 _NUMBERS = (*_INTEGERS, "decimal", "double", "float")
 _ENDS = {f"^^<{XSD}{name}>": "number" for name in _NUMBERS} | {f"^^<{XSD}boolean>": "boolean"}
 _DECIMAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
@@ -90,7 +93,7 @@ def state_term(value: object, schema: Schema) -> Term:
 def _number(value: float) -> Term:
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
         value = int(value)
-    text = str(value) if isinstance(value, int) and abs(value) <= _EXACT else f"{value:.9f}".rstrip("0").rstrip(".")
+    text = str(value) if isinstance(value, int) else f"{value:.9f}".rstrip("0").rstrip(".")
     if not _DECIMAL.fullmatch(text):
         raise MalformedRequestError("the value is a number of at most 15 digits before the point, and 9 behind it")
     return literal(text, datatype=XSD + "decimal")

@@ -311,6 +311,14 @@ def test_an_update_that_needs_too_much_work_is_refused_with_the_cure() -> None:
     assert len(inferred(engine)) == 3000 * CHAIN + CHAIN * (CHAIN - 1) // 2
 
 
+def test_what_is_derived_and_was_there_counts_as_work_too() -> None:
+    engine = Engine(evaluation_ms_max=1)
+    engine.infer([None])
+    engine.update(insert(" . ".join(f":x{number} :p 1 ; :q 1" for number in range(6000))))
+    with pytest.raises(LimitExceededError, match="send it in parts"):
+        engine.update(insert(":p rdfs:subPropertyOf :q"))
+
+
 def test_an_update_that_infers_too_many_triples_is_refused_with_the_cure() -> None:
     engine = Engine(delta_quads_max=CHAIN)
     engine.infer([None])
@@ -344,3 +352,42 @@ def test_an_index_that_cannot_be_restored_breaks_the_engine(engine: Engine, monk
             engine.update(insert(":x a :C"))
     with pytest.raises(BrokenEngineError):
         engine.update(insert(":y a :E"))
+
+
+def test_the_search_for_another_reason_counts_as_work() -> None:
+    """Each of many reasons that goes has the others looked through."""
+    engine = Engine(evaluation_ms_max=1)
+    engine.infer([None])
+    engine.update(insert(":q a owl:TransitiveProperty"))
+    for edge in (":s :q :m{}", ":m{} :q :o"):
+        for start in range(0, 800, 100):
+            engine.update(insert(" . ".join(edge.format(number) for number in range(start, start + 100))))
+    with pytest.raises(LimitExceededError, match="send it in parts"):
+        engine.update(delete(" . ".join(f":m{number} :q :o" for number in range(799))))
+    engine.update(delete(":m0 :q :o . :m1 :q :o"))
+    assert inferred(engine) == {"s q o"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "edge"), [(":q rdfs:range :C", ":x{} :q :hub"), (":q rdfs:domain :C", ":hub :q :x{}")]
+)
+def test_a_node_with_many_neighbours_costs_no_more(
+    engine: Engine, schema: str, edge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether its type still follows is not decided by a list of all of them, for each that goes."""
+    engine.update(insert(" . ".join([schema, *(edge.format(number) for number in range(500))])))
+    listed = []
+    for name in ("objects", "subjects"):
+        original = getattr(facts.GraphFacts, name)
+
+        def counted(
+            self: facts.GraphFacts, *terms: Term, original: Callable[..., tuple[Term, ...]] = original
+        ) -> object:
+            found = original(self, *terms)
+            listed.append(len(found))
+            return found
+
+        monkeypatch.setattr(facts.GraphFacts, name, counted)
+    engine.update(delete(" . ".join(edge.format(number) for number in range(20))))
+    assert sum(listed) < 500
+    assert inferred(engine) == {"hub type C"}

@@ -28,6 +28,7 @@ def engine() -> Iterator[Engine]:
         )
         engine.update(f"{P} INSERT DATA {{ {hub} {lamps} GRAPH :hub {{ {graph} }} }}")
         engine.update(f"{P} INSERT DATA {{ :hub :name 'the hub' . :lamp1 :name 'one' GRAPH :g {{ :lamp1 :seen 1 }} }}")
+        engine.update(f"{P} INSERT DATA {{ :site :describes :g }}")
         yield engine
 
 
@@ -67,6 +68,7 @@ def written(answer: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples) -> by
         "SELECT ?x ?v { :lamp7 :near ?x { SELECT ?x { ?x :near ?v } } OPTIONAL { ?v :power 3.5 } }",
         "SELECT (STRLEN(STR(?n)) AS ?c) (:lamp7 AS ?x) { :lamp7 :near ?n BIND (NOW() > 0 AS ?z) } LIMIT 1",
         "SELECT ?g ?v { GRAPH ?g { :lamp1 :seen ?v } }",
+        "SELECT ?g ?x { GRAPH ?g { :lamp1 ?p ?v } ?x :describes ?g }",  # the default graph has :lamp1 too, and no name
         "SELECT ?v FROM :g { :lamp1 :seen ?v }",
         "SELECT ?v FROM NAMED :hub { GRAPH :g { :lamp1 :seen ?v } }",
         "ASK { :lamp7 :state 1 }",
@@ -181,6 +183,18 @@ def test_long_terms_are_not_answered() -> None:
         assert small.answer(f"{P} SELECT ?o {{ :b :p ?o }}", None, None, 10) is None
         columns = " ".join(f"(?o AS ?o{number})" for number in range(9))
         assert small.answer(f"{P} SELECT {columns} {{ :a :p ?o }}", None, None, 10) is None
+
+
+def test_expressions_over_long_terms_are_not_answered() -> None:
+    """Each reads the whole text, for each solution."""
+    with Engine() as engine:
+        texts = " , ".join(f"'{number}{'x' * 50_000}'" for number in range(4))
+        engine.update(f"{P} INSERT DATA {{ :a :p {texts} . :b :p 'x' }}")
+        small = SmallQueries(engine.store)
+        for subject, count, answered in ((":a", 1, True), (":b", 20, True), (":a", 20, False)):
+            condition = " && ".join(["STRLEN(STR(?o)) > 0"] * count)
+            text = f"{P} SELECT (1 AS ?found) {{ {subject} :p ?o FILTER({condition}) }}"
+            assert (small.answer(text, None, None, 10) is not None) == answered, text
 
 
 def test_a_subject_with_many_removed_quads_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
+import pyoxigraph as ox
 import pytest
 
 from lamplighter.engine import Engine
@@ -72,6 +74,16 @@ def test_the_report_names_focus_path_value_shape_and_message() -> None:
     assert "from 0 to 100" in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["<sh:x>", "<gateway:1>", "'1'^^<sh:own>", "<sh://x>", "'a'@en", "<http://e/x>"])
+def test_no_term_is_mistaken_for_a_short_name_of_the_report(value: str) -> None:
+    engine = validating(":S sh:targetClass :C ; sh:property [ sh:path :p ; sh:maxCount 0 ; sh:in ( :a ) ] .")
+    with pytest.raises(ShapesViolatedError) as caught:
+        engine.update(insert(f":a a :C ; :p {value}"))
+    quads = ox.parse(json.dumps(caught.value.report), format=ox.RdfFormat.JSON_LD)
+    [found] = [str(quad.object) for quad in quads if quad.predicate.value.endswith("#value")]
+    assert found == value.replace("'", '"')
+
+
 def test_a_report_has_a_bounded_number_of_results() -> None:
     engine = validating(LAMP)
     many = " . ".join(f":b{number} a :Lamp" for number in range(results.REPORTED_MAX + 5))
@@ -90,6 +102,38 @@ def test_old_violations_do_not_refuse_other_updates() -> None:
     engine.update(delete(":b :level 'high'") + f" ; {insert(':b :level 7')}")
     assert found(engine) == set()
     assert VIOLATIONS not in engine.store.graphs()
+
+
+def test_an_old_violation_does_not_refuse_another_value_of_its_node() -> None:
+    engine = Engine()
+    engine.update(insert(BAD))
+    validating(f"{LAMP} :Lamp sh:property [ sh:path :power ; sh:maxCount 1 ] .", engine)
+    engine.update(insert(":b :power 5"))
+    with pytest.raises(ShapesViolatedError, match="more than 1 values") as caught:
+        engine.update(insert(":b :power 6"))
+    assert caught.value.report is not None
+    assert len(caught.value.report["sh:result"]) == 1, "the old violation is not told"
+
+
+def test_languages_match_by_their_subtags() -> None:
+    engine = validating(
+        ":S sh:targetClass :Lamp ; sh:property [ sh:path :label ; sh:languageIn ( 'en' 'DE-at' ) ] .", rejects=False
+    )
+    engine.update(
+        insert(":a a :Lamp ; :label 'a'@en , 'b'@en-GB , 'c'@de-AT , 'd'@eng , 'e'@de , 'f' , 'g'@DE-AT-1996")
+    )
+    assert found(engine) == {f"a LanguageIn {text}" for text in "def"}
+
+
+@pytest.mark.parametrize(("shapes", "expected"), [((":Q", ":Q"), set()), ((":Q", ":R"), {"a QualifiedMinCount"})])
+def test_a_shape_is_not_its_own_sibling(shapes: tuple[str, str], expected: set[str]) -> None:
+    """A value that conforms to both shapes counts for neither (SHACL, 4.7.3)."""
+    disjoint = "sh:path :part ; sh:qualifiedMinCount 1 ; sh:qualifiedValueShapesDisjoint true"
+    counted = (f"[ {disjoint} ; sh:qualifiedValueShape {name} ]" for name in shapes)
+    turtle = f":S sh:targetClass :Lamp ; sh:property {' , '.join(counted)} . :Q sh:class :Spot . :R sh:class :Spot ."
+    engine = validating(turtle, rejects=False)
+    engine.update(insert(":x a :Spot . :a a :Lamp ; :part :x"))
+    assert found(engine) == expected
 
 
 def test_marks_follow_deletions() -> None:
@@ -269,6 +313,34 @@ def test_too_many_violations_refuse_the_update() -> None:
         engine.update(insert(" . ".join(f":b{number} a :Lamp" for number in range(50))))
     assert engine.quad_count == 0
     assert differences(engine) == []
+
+
+def test_too_many_violations_are_not_a_refusal() -> None:
+    """A refusal would hold all of them."""
+    many = " ; ".join(f"sh:property [ sh:path :p{number} ; sh:minCount 1 ]" for number in range(30))
+    engine = validating(f":S sh:targetClass :C ; {many} .", Engine(delta_quads_max=29))
+    with pytest.raises(LimitExceededError, match="allows to record at once"):
+        engine.update(insert(":a a :C"))
+
+
+def test_comparisons_of_all_values_with_all_count_as_work() -> None:
+    engine = validating(
+        ":S sh:targetClass :C ; sh:property [ sh:path :low ; sh:lessThan :high ] .", Engine(evaluation_ms_max=1)
+    )
+    lows, highs = (" , ".join(map(str, range(start, start + 300))) for start in (0, 1000))
+    with pytest.raises(LimitExceededError, match="more work"):
+        engine.update(insert(f":a a :C ; :low {lows} ; :high {highs}"))
+    engine.update(insert(f":a a :C ; :low 1 , 2 ; :high {highs}"))
+
+
+def test_the_graphs_that_a_value_is_looked_up_in_count_as_work() -> None:
+    looks = " , ".join(f"[ sh:path :level ; sh:maxCount {number} ]" for number in range(1, 7))
+    engine = validating(f":S sh:targetClass :Lamp ; sh:property {looks} .", Engine(evaluation_ms_max=1), data=None)
+    graphs = " ".join(f"GRAPH :g{number} {{ :o :level {number} }}" for number in range(1000))
+    engine.update(insert(graphs))
+    with pytest.raises(LimitExceededError, match="more work"):
+        engine.update(insert(" . ".join(f":l{number} a :Lamp ; :level 5" for number in range(10))))
+    engine.update(insert(":l1 a :Lamp ; :level 5"))
 
 
 def test_a_failing_step_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:

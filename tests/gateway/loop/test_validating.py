@@ -221,6 +221,13 @@ def test_wrong_settings_stop_the_start_and_are_named(tmp_path: Path, table: str,
             {"a.ttl": f"{PREFIXES} :S sh:targetClass :C ; sh:node :T .", "b.ttl": f"{PREFIXES} :T sh:node :S ."},
             "it refers to itself, which is not supported; write the levels out, in the files together",
         ),
+        (
+            {
+                "a.ttl": f"{PREFIXES} :S sh:targetClass :C ; sh:property :P .",
+                "b.ttl": f"{PREFIXES} :P sh:path :p . :T sh:targetClass :C ; sh:minCout 1 .",
+            },
+            "b.ttl: shape <http://e/T>: sh:minCout",
+        ),
     ],
 )
 def test_wrong_files_are_named(tmp_path: Path, files: dict[str, str], message: str) -> None:
@@ -231,6 +238,18 @@ def test_wrong_files_are_named(tmp_path: Path, files: dict[str, str], message: s
     with pytest.raises(ConfigurationError) as caught:
         Configuration.read(tmp_path / "lamplighter.toml", None)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "/", "a**b.ttl", "\x00"])
+def test_a_name_that_no_file_can_have_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"shacl\.shapes: "):
+        shape_sources(ShaclSettings(shapes=[name]), tmp_path)
+
+
+def test_files_may_refer_to_shapes_of_each_other(tmp_path: Path) -> None:
+    (tmp_path / "a.ttl").write_text(f"{PREFIXES} :S sh:targetClass :Lamp ; sh:property :P , _:b . _:b sh:path :x .")
+    (tmp_path / "b.ttl").write_text(f"{PREFIXES} :P sh:path :level ; sh:node _:b . _:b sh:minLength 1 .")
+    assert shape_sources(ShaclSettings(shapes=["*.ttl"]), tmp_path) is not None
 
 
 async def test_shapes_of_a_graph_change_while_the_gateway_runs(tmp_path: Path) -> None:

@@ -83,6 +83,23 @@ async def test_long_rows_end_the_answer() -> None:
     assert (await first_rows(huge.chunks(), 100)).content == {"columns": ["x"], "rows": [], "more": True}
 
 
+async def test_a_row_without_an_end_is_not_read_to_its_end() -> None:
+    beginnings = (
+        b'{"head":{"vars":["x"]},"results":{"bindings":[{"x":{"type":"literal","value":"',
+        b'<http://a> <http://p> "',
+    )
+    for read, beginning in zip((first_rows, first_triples), beginnings, strict=True):
+        parts = Parts(beginning + b"x" * BYTES_MAX * 4, range(0, BYTES_MAX * 4, BYTES_MAX // 4))
+        assert (await read(parts.chunks(), 100)).content["more"] is True
+        assert parts.closed and parts.read <= 7
+
+
+async def test_long_triples_end_the_answer() -> None:
+    line = b'<http://a> <http://p> "%b" .\n' % (b"x" * 100_000)
+    told = await first_triples(Parts(line * 5, range(0, 5 * len(line), 65536)).chunks(), 100)
+    assert (len(told.content["triples"]), told.content["more"]) == (2, True)
+
+
 async def test_terms_in_the_text_are_readable() -> None:
     text = "SELECT * { VALUES (?a ?b) { (<http://a> 'x\\ty') (<<( <http://s> <http://p> 1 )>> UNDEF) } }"
     found = ox.Store().query(text)

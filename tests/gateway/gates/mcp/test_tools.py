@@ -17,7 +17,7 @@ from lamplighter.engine.access import Access, Graphs
 from lamplighter.engine.errors import ForcedBindingError
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.sparql.lexer import tokens
-from lamplighter.gateway.gates.mcp.schemas import Schema, value_schema
+from lamplighter.gateway.gates.mcp.schemas import Schema, value_schema, values
 from lamplighter.gateway.gates.mcp.tools import AnyTool, QueryTool, UpdateTool, tools
 from lamplighter.gateway.settings import McpSettings
 from lamplighter.gateway.state.applications import Application
@@ -174,6 +174,8 @@ def test_annotations_say_what_an_update_may_do(sparql: str, destructive: bool, i
     hints = of_update(sparql).definition.annotations
     assert hints is not None and hints.read_only_hint is False
     assert (hints.destructive_hint, hints.idempotent_hint) == (destructive, idempotent)
+    later = of_update(sparql, delay="PT5S").definition.annotations
+    assert later is not None and later.idempotent_hint is False, "it would run twice"
 
 
 def test_all_schemas_are_valid() -> None:
@@ -290,3 +292,31 @@ def test_no_argument_changes_anything_but_its_own_place(
         term = forced.term(given_value, profile.expanded) if replaced else token.text
         expected += [part.text for part in tokens(term)] if replaced else [token.text]
     assert [token.text for token in tokens(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("integer", 5, 5),
+        ("integer", 5.0, 5),
+        ("integer", 5.5, None),
+        ("integer", True, None),
+        ("integer", "5", None),
+        ("number", 5, 5),
+        ("number", 5.0, 5.0),
+        ("number", False, None),
+        ("boolean", 1, None),
+        ("string", "\ud800", None),
+        (["string", "number"], "a", "a"),
+        (["string", "number"], [], None),
+    ],
+)
+def test_arguments_are_of_their_types(kind: str | list[str], value: object, expected: object) -> None:
+    schema = {"properties": {"x": {"type": kind}}}
+    if expected is None:
+        with pytest.raises(ForcedBindingError, match="tool, argument x: "):
+            values("tool", schema, {"x": value})
+        return
+    [found] = values("tool", schema, {"x": value}).values()
+    assert (found, type(found)) == (expected, type(expected))
+    assert values("tool", schema, {"x": None}) == {}

@@ -52,7 +52,7 @@ def test_wkt(text: str, kind: str, coordinates: list[Any]) -> None:
         "CIRCLE(1 2)",
         "<http://www.opengis.net/def/crs/EPSG/0/3857> POINT(1 2)",
         "(" * 5_000,
-        "POINT(" + "1 " * WKT_CHARS_MAX + ")",
+        "POINT(" + " " * WKT_CHARS_MAX + "1 2)",
     ],
 )
 def test_what_is_no_geometry_in_wgs84_is_none(text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.sensorthings.creation import ROWS_MAX
 from tests.support.running_gateway import Answer, http, update
 from tests.support.small_house import PREFIXES
 
@@ -136,3 +137,19 @@ async def test_data_arrays_create_what_they_can(ask: Ask) -> None:
     assert failed.startswith("error: phenomenonTime")
     assert [(await http(one)).json["result"] for one in (first, third)] == [1, 3]
     assert (await ask("/CreateObservations", "POST", "{}")).status == 400
+
+
+async def test_a_data_array_has_a_largest_number_of_rows(ask: Ask) -> None:
+    group = {"Datastream": {"@iot.id": "stream~2"}, "components": ["result"], "dataArray": [[1]] * (ROWS_MAX // 2)}
+    refused = await ask("/CreateObservations", "POST", json.dumps([group, group, {**group, "dataArray": [[1]]}]))
+    assert (refused.status, "send several" in refused.json["message"]) == (400, True), refused.body
+    assert (await ask("/Observations?$count=true&$top=0")).json["@iot.count"] == 3
+
+
+async def test_an_observation_of_a_data_array_that_is_older_than_the_one_before_is_told(ask: Ask) -> None:
+    """A stream with a live observation keeps the newest one, whichever request it came in."""
+    rows = [["2026-11-26T12:01:00Z", 1], [NOON, 2], ["2026-11-26T12:02:00Z", 3]]
+    body = [{"Datastream": {"@iot.id": "stream~1"}, "components": ["resultTime", "result"], "dataArray": rows}]
+    first, older, last = (await ask("/CreateObservations", "POST", json.dumps(body))).json
+    assert first == last and older.startswith("error: this Datastream keeps its newest Observation only"), older
+    assert (await http(last)).json["result"] == 3

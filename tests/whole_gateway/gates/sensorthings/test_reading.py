@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.sensorthings import reading
 from tests.support.running_gateway import Answer, http, update
 from tests.support.small_house import PREFIXES
 
@@ -108,6 +109,8 @@ async def test_properties_values_and_references(ask: Ask) -> None:
         ("resultTime sub 2026-11-26T10:00:00Z gt duration'PT59M'", ["observation~2~second"]),
         ("result div 0.5 eq 41 and 0 div 0.5 eq 0 and (10 mod 4) div 5 eq 0 and -7 div 2 eq -3", ["observation~1"]),
         ("resultTime lt now() and resultTime gt mindatetime() and resultTime lt maxdatetime()", None),
+        ("result lt 99999999999999999999 and result gt -9223372036854775809", ["observation~1"]),
+        ("result gt 0.1234567890123456789", ["observation~1"]),
     ],
 )
 async def test_filter(ask: Ask, condition: str, found: list[str] | None) -> None:
@@ -126,6 +129,9 @@ async def test_filter(ask: Ask, condition: str, found: list[str] | None) -> None
         ("/Things/name", 404, "with its id in parentheses"),
         ("/Things('platform~1')/colour", 404, "Thing has name"),
         ("/Things?$filter=name eq", 400, "$filter, position 8: expected a property"),
+        ("/Things\n", 404, "nothing at 'Things\\n'"),
+        ("/Things('platform~1')\n", 404, "there is nothing at"),
+        ("/Observations?$filter=resultTime gt 2026-11-26T10:00:00 01:00", 400, "a + in a URL is written %2B"),
         ("/Things?$filter=name gt 5", 400, "$filter, position 6: a string cannot be compared with a number"),
         ("/Things?$filter=colour eq 'x'", 400, "Thing has no property 'colour'; it has name"),
         ("/Things?$filter=geo.distance(location, geography'POINT(1 1)') lt 5", 400, "geo.distance is not supported"),
@@ -246,6 +252,13 @@ def test_a_door_that_is_off_is_not_loaded() -> None:
         "print([name for name in sys.modules if 'gates.sensorthings' in name])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+async def test_an_answer_has_a_largest_number_of_entities(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "ENTITIES_MAX", 4)
+    assert (await ask("/Observations")).status == 200
+    refused = await ask("/Datastreams?$expand=Observations")
+    assert (refused.status, "more than 4 entities; write $top" in refused.json["message"]) == (403, True), refused.body
 
 
 async def test_many_related_entities_are_refused_with_the_cure(at: Addresses, ask: Ask) -> None:

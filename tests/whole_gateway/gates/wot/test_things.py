@@ -17,7 +17,16 @@ from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.engine.terms import XSD
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.ontology.vocabulary import DESIRED_STATE, GATEWAY, HAS_STATUS, REPORTED_STATE, UNIT
+from lamplighter.ontology.vocabulary import (
+    DESIRED_STATE,
+    GATEWAY,
+    HAS_SIMPLE_RESULT,
+    HAS_STATUS,
+    LIVE_OBSERVATION,
+    REPORTED_STATE,
+    RESULT_TIME,
+    UNIT,
+)
 from tests.support.running_gateway import TIMEOUT_S, Answer, http, rows, running_gateway, update
 from tests.support.thing_descriptions import (
     ACTUATORS,
@@ -292,6 +301,15 @@ async def test_the_newest_event_is_the_value(tmp_path: Path) -> None:
         there.model = EventModel(3, 10)
         for value in (3, 1, 2):
             await there.publish(f'{{"temperature": {value}}}')
+        newer, older = "2999-01-01T10:00:00.5Z", "2999-01-01T10:00:00Z"
+        for number, time in enumerate((newer, older)):
+            await there.change(
+                f"INSERT {{ GRAPH <urn:e{number}> {{ ?s <{LIVE_OBSERVATION}> <urn:m{number}> . <urn:m{number}> "
+                f"<{HAS_SIMPLE_RESULT}> {40 - number} ; <{RESULT_TIME}> '{time}'^^<{XSD}dateTime> }} }} "
+                f"WHERE {{ GRAPH ?g {{ ?s <{LIVE_OBSERVATION}> ?o . ?o <{HAS_SIMPLE_RESULT}> 2 }} }}"
+            )
+        assert (await there.thing("properties", "temperature")).json == 40
+        await there.change("DROP GRAPH <urn:e0> ; DROP GRAPH <urn:e1>")
         assert (await there.thing()).json["properties"]["temperature"]["type"] == "number"
         assert (await there.thing("properties", "temperature")).json == 2
         async with there.observing("properties", "temperature", "observe") as events:
@@ -400,12 +418,16 @@ async def test_odd_data_of_clients_makes_no_wrong_description(tmp_path: Path) ->
         <urn:a> a sosa:Actuator ; gateway:minimum 'x' , 'NaN'^^xsd:double ; gateway:controls 'y' .
         <urn:o> sosa:madeBySensor <urn:s> ; sosa:hasSimpleResult 'INF'^^xsd:double , 'x'@en , <urn:iri> .
         <urn:o2> sosa:madeBySensor <urn:s> ; sosa:hasSimpleResult 1{"0" * 19} ; sosa:observedProperty <urn:q/r> .
+        <urn:o> sosa:observedProperty '@list' , <urn:q> . <urn:a2> a sosa:Actuator ; gateway:controls '@id' , _:c .
+        <urn:p> sosa:hosts <urn:a2> . <urn:s2> sosa:observes '@set' . <urn:p> sosa:hosts <urn:s2> .
         <urn:p> gateway:inArea 'no area' , <urn:area> . <urn:area> rdfs:label 'a\\nb' }}"""
     async with site(tmp_path) as there:
         await there.change(odd)
         listed = (await there.get("things")).json
         assert [one["id"] for one in listed] == [HALL_IRI, "urn:p"]
         assert schema_faults(listed) == [[], []]
+        types = {one.get("@type") for one in listed[1]["properties"].values()}
+        assert types == {None, "urn:q", "urn:q/r"}, "each is an IRI"
         for name in listed[1]["properties"]:
             answer = await there.thing("properties", name, identifier="urn:p")
             assert answer.status in (200, 404), answer.body
