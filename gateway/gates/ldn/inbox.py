@@ -76,19 +76,21 @@ class LdnInbox:
         found = {row["n"]["value"]: row.get("c", {}).get("value", "") for row in rows if row["n"]["type"] == "uri"}
         return [Notice(iri, creator) for iri, creator in found.items() if iri.startswith(self.iri)]
 
-    async def add(self, iri: str, quads: Sequence[Quad], creator: str, cause: Cause) -> None:
-        """Adds a notification, in one commit with the removal of the oldest where there is no room."""
+    async def add(self, iri: str, quads: Sequence[Quad], caller: Caller, cause: Cause) -> None:
+        """Adds a notification, in one commit with the removal of the oldest where there is no room. Raises
+        AccessDeniedError for a client that may not write it any more: its body may have taken long."""
         async with self._changing:
             known = await self.notices()
             removed = known[: max(0, len(known) + 1 - self._notices_max)]
             about = [
                 f"{self.graph} <{LDP}contains> <{iri}>",
                 f"<{iri}> <{_CREATED}> {literal(iso(datetime.now(UTC)), datatype=_DATE_TIME)}",
-                *([f"<{iri}> <{_CREATOR}> {literal(creator)}"] if creator else []),
+                *([f"<{iri}> <{_CREATOR}> {literal(caller.name)}"] if caller.name else []),
             ]
             triples = " . ".join(f"{quad.s} {quad.p} {quad.o}" for quad in quads)
             insert = f"INSERT DATA {{ GRAPH {self.graph} {{ {' . '.join(about)} }} GRAPH <{iri}> {{ {triples} }} }}"
             text = " ; ".join([*(self._removal(one.iri) for one in removed), insert])
+            self._runner.access(caller).write.check([self.graph], "write")
             await self._runner.update(UpdateCall(text, cause))
 
     async def content(self, iri: str, media_type: str, seen_at: str) -> bytes:
