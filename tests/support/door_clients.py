@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from random import Random
 from typing import Any
 
@@ -60,6 +61,16 @@ class DoorClient:
 
     def json(self, method: str, target: str, **members: Any) -> Answer:
         return self.send(method, target, json.dumps(members).encode(), {"Content-Type": "application/json"})
+
+    @contextmanager
+    def opened(self, target: str) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a GET request over a connection of its own, to be read."""
+        connection = http.client.HTTPSConnection(
+            "localhost", self._gateway.port, timeout=TIMEOUT_S, context=self._gateway.tls
+        )
+        with closing(connection):
+            connection.request("GET", target, headers={"Authorization": self.bearer})
+            yield connection.getresponse()
 
     def close(self) -> None:
         self._connection.close()

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
-from tests.support.receivers import HttpReceiver, Received, Reply
+from tests.support.receivers import PATIENCE_S, HttpReceiver, Received, Reply
 
 QUERY = "SELECT ?g ?s ?o { GRAPH ?g { ?s <http://e/p> ?o } }"
 Row = tuple[str, ...]
 
 
 class DeliveredRows:
-    """By the path of the receiver's URL. held: paths whose deliveries are refused for now."""
+    """By the path of the receiver's URL. told: bodies that were acknowledged."""
 
     def __init__(self, receiver: HttpReceiver) -> None:
         self.receiver = receiver
-        self.held: set[str] = set()
-        self.refused: dict[str, list[bytes]] = defaultdict(list)
         self.told: dict[str, list[bytes]] = defaultdict(list)
-        """Bodies that were acknowledged."""
+        self._waiting: dict[str, list[bytes]] = {}
+        self._refuse = threading.Event()
         self.rows: dict[str, Counter[Row]] = defaultdict(Counter)
         receiver.answer = self._take
 
     def _take(self, request: Received) -> Reply:
-        if request.path in self.held:
-            self.refused[request.path].append(request.body)
+        if request.path in self._waiting:
+            with self.receiver.changed:
+                self._waiting[request.path].append(request.body)
+                self.receiver.changed.notify_all()
+            self._refuse.wait(PATIENCE_S)
             return Reply(503)
         message = request.json
         first, added, removed = (_posted if "notification" in message else _sent)(message)
@@ -39,12 +42,31 @@ class DeliveredRows:
         self.told[request.path].append(request.body)
         return Reply()
 
+    def hold(self, paths: Collection[str]) -> None:
+        """Deliveries to these paths are not answered, until `refuse_held`."""
+        self._refuse.clear()
+        self._waiting = {path: [] for path in paths}
+
+    def holds(self, path: str, text: bytes) -> bool:
+        """Whether a delivery with this text waits for its answer."""
+        return any(text in body for body in self._waiting[path])
+
+    def refuse_held(self) -> None:
+        """Refuses what waits; later deliveries to the same paths are acknowledged."""
+        self._waiting = {}
+        self._refuse.set()
+
     def has(self, path: str) -> Counter[Row]:
         return +self.rows[path]
 
     def denied(self, path: str) -> bool:
         """Whether the gateway said that nothing follows."""
         return any(one.path == path and one.parameters.get("hub.mode") == "denied" for one in self.receiver.asked)
+
+    def wait_for_end(self, path: str, subject: str) -> None:
+        """Returns when a row with this subject was told; without one, when there was a first result."""
+        told = (lambda: any(s == subject for _, s, _ in self.has(path))) if subject else lambda: bool(self.told[path])
+        self.wait(told, f"{subject or 'a first result'} at {path}")
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         self.receiver.wait(condition, what)

@@ -19,6 +19,8 @@ from tests.support.running_gateway import Answer
 
 LIVE = "?stream gateway:liveObservation ?o . ?o sosa:hasSimpleResult ?v"
 THING = f"/things/{quote(f'{BASE}platform/', safe='')}"
+OBSERVED = f"{THING}1/properties/3/observe"
+"""The events of stream 3."""
 SENSORTHINGS, NGSI, NGSI_RESULT = "/v1.1", "/ngsi-ld/v1/entities", "http://www.w3.org/ns/sosa/hasSimpleResult"
 _JSON = {"Content-Type": "application/json"}
 Send = Callable[..., Answer]

@@ -74,19 +74,23 @@ def change(random: Random, graphs: Collection[str] = GRAPHS) -> GraphChange:
         listed = f'{box} <http://www.w3.org/ns/ldp#contains> {note} . {note} <http://purl.org/dc/terms/created> "t"'
         return GraphChange(graph, f"{random.choice(('INSERT', 'DELETE'))} DATA {{ GRAPH {box} {{ {listed} }} }}")
     if graph in EVENTS:
-        stream, clock = graph.partition("/event/")[0], f"2026-11-26T1{value}:00:00Z"
-        made = (
-            f"<{stream}> gateway:liveObservation <{graph}/o> . <{graph}/o> a sosa:Observation ; "
-            f'sosa:hasSimpleResult {random.randrange(10)} ; sosa:resultTime "{clock}"^^xsd:dateTime ; '
-            f"{_ABOUT.format(n=stream[-1])}"
-        )
-        text = f"{PREFIXES} CLEAR SILENT GRAPH <{graph}>"
-        if random.random() < 0.8:
-            text += f" ; INSERT DATA {{ GRAPH <{graph}> {{ {made} }} }}"
-        return GraphChange(graph, text)
+        if random.random() < 0.2:
+            return GraphChange(graph, f"CLEAR SILENT GRAPH <{graph}>")
+        return GraphChange(graph, event(graph, str(random.randrange(10)), value))
     triple = f"<http://e/s{random.randrange(4)}> <http://e/p> {value}"
     return GraphChange(
         graph, f"{random.choice(('INSERT', 'INSERT', 'DELETE'))} DATA {{ GRAPH <{graph}> {{ {triple} }} }}"
+    )
+
+
+def event(graph: str, value: str, hour: int) -> str:
+    """An update that replaces an event. graph: one of `EVENTS`."""
+    stream = graph.partition("/event/")[0]
+    return (
+        f"{PREFIXES} CLEAR SILENT GRAPH <{graph}> ; INSERT DATA {{ GRAPH <{graph}> {{ "
+        f"<{stream}> gateway:liveObservation <{graph}/o> . <{graph}/o> a sosa:Observation ; "
+        f'sosa:hasSimpleResult {value} ; sosa:resultTime "2026-11-26T1{hour}:00:00Z"^^xsd:dateTime ; '
+        f"{_ABOUT.format(n=stream[-1])} }} }}"
     )
 
 

@@ -8,27 +8,51 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from random import Random
 
 import pytest
 
 from tests.support.door_clients import DoorClient, change_dataset, some_graphs, whole_dataset
-from tests.support.door_probes import PROBES, body_of
-from tests.support.doors_dataset import GRAPHS, INBOX, change, description, graph_of, part
+from tests.support.door_deliveries import QUERY, DeliveredRows
+from tests.support.door_probes import OBSERVED, PROBES, body_of
+from tests.support.doors_dataset import (
+    DEFAULT,
+    EVENTS,
+    GRAPHS,
+    INBOX,
+    PLAIN,
+    change,
+    description,
+    event,
+    graph_of,
+    part,
+    rows,
+)
+from tests.support.receivers import PATIENCE_S, HttpReceiver
 from tests.support.secure_gateway import SecureGateway
 
 CASES = int(os.environ.get("ACCESS_DOOR_CASES", "3"))
 SEED = int(os.environ.get("ACCESS_DOOR_SEED") or secrets.randbelow(10**6))
+FOLLOWED = int(os.environ.get("ACCESS_DOOR_CASES", "1"))
+"""Permissions that are taken away while deliveries wait."""
 CLIENTS, CHANGES = 3, 6
+DELIVERIES = {"enabled": True, "networks": ["127.0.0.0/8"], "ports": [], "backoff_ms": 10, "timeout_s": 120}
 TABLES = {
+    "http": {"idle_s": 600},
     "wot": {"enabled": True},
     "sensorthings": {"enabled": True},
     "ngsild": {"enabled": True},
-    "ldn": {"enabled": True},
+    "ldn": DELIVERIES,
+    "webhooks": DELIVERIES,
 }
+PATTERN, END = "GRAPH ?g { ?s <http://e/p> ?o }", "http://e/end"
+KINDS = {"webhooks": "callback", "ldn": "inbox"}
+"""Doors that deliver, and the member of a registration with the receiver's URL."""
 UNIMPORTANT = ("date",)
 """Headers that differ without a reason in the dataset."""
 
@@ -49,7 +73,7 @@ class Site:
             change_dataset(self.operator, change(self.random, graphs).update)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     print(f"ACCESS_DOOR_SEED={SEED}")
     limits = {"attempts_per_min": 100_000, "requests_per_s": 100_000}
@@ -111,3 +135,126 @@ def nothing_else_is_changed(site: Site) -> Iterator[str]:
                     may.extend(attempt.graphs)
         for quad in before ^ set(whole_dataset(site.operator)):
             assert graph_of(quad).startswith(tuple(may)), (client.permitted, quad)
+
+
+# --- what follows ---
+
+
+@dataclass
+class Stream:
+    """What a client was told that observes a property. values: in their order; ended: the gateway has ended it."""
+
+    values: list[str]
+    ended: bool = False
+
+
+def observed(client: DoorClient, stack: ExitStack) -> tuple[int, Stream, threading.Thread | None]:
+    """Observes the events of stream 3: the status; what it is told, and the thread that reads it to the end."""
+    answer = stack.enter_context(client.opened(OBSERVED))
+    stream = Stream([])
+
+    def read() -> None:
+        while line := answer.readline():
+            if line.startswith(b"event: ended"):
+                stream.ended = True
+                return
+            if line.startswith(b"data: "):
+                stream.values.append(line.removeprefix(b"data: ").strip().decode())
+                if stream.values[-1] == "999":
+                    return
+
+    if answer.status != 200:
+        return answer.status, stream, None
+    thread = threading.Thread(target=read)
+    thread.start()
+    return 200, stream, thread
+
+
+def delivered(client: DoorClient, to: DeliveredRows, number: int) -> list[str]:
+    """Registers a delivery at each door: the paths of their receivers."""
+    paths = []
+    for door, member in KINDS.items():
+        path = f"/{door}/{client.name}/{number}"
+        answer = client.json("POST", f"/{door}", query=QUERY, **{member: to.receiver.url(path)})
+        assert answer.status == 201, answer.body
+        paths.append(path)
+    return paths
+
+
+def test_what_follows_has_the_permissions_of_its_client(site: Site) -> None:
+    with HttpReceiver() as receiver:
+        to = DeliveredRows(receiver)
+        paths: dict[str, list[str]] = {}
+        for client in site.clients:
+            client.permit(subscribe=some_graphs(site.random, 0.6))
+            paths[client.name] = delivered(client, to, 0)
+        for number in range(1, FOLLOWED + 1):
+            site.change(CHANGES, PLAIN)
+            loser = site.random.choice(site.clients)
+            paths[loser.name] = a_row_that_waits_is_lost(site, loser, to, paths[loser.name], number)
+        ends = " ".join(f"GRAPH <{name}> {{ <{END}> <http://e/p> 1 }}" for name in PLAIN)
+        change_dataset(site.operator, f"INSERT DATA {{ {ends} }}")
+        dataset = whole_dataset(site.operator)
+        for client in site.clients:
+            wanted = Counter(rows(part(dataset, client.subscribe), PATTERN, "g", "s", "o"))
+            for path in paths[client.name]:
+                to.wait_for_end(path, END if wanted else "")
+                assert to.has(path) == wanted, (path, client.subscribe)
+
+
+def a_row_that_waits_is_lost(
+    site: Site, client: DoorClient, to: DeliveredRows, paths: list[str], number: int
+) -> list[str]:
+    """A client loses a permission while a row that it may not have any more waits for its receivers, which never have
+    it. Returns the paths of its next deliveries."""
+    lost, secret = site.random.choice(PLAIN), f"http://e/secret{number}"
+    if not client.may("subscribe", lost):
+        client.permit(subscribe=sorted({*client.subscribe, lost}))
+        to.wait(lambda: to.denied(paths[0]), "the end of a webhook")
+        paths = delivered(client, to, 2 * number)
+    to.wait(lambda: all(to.told[path] for path in paths), "the first results")
+    to.hold(paths)
+    change_dataset(site.operator, f"INSERT DATA {{ GRAPH <{lost}> {{ <{secret}> <http://e/p> 1 }} }}")
+    to.wait(lambda: all(to.holds(path, secret.encode()) for path in paths), "deliveries that wait")
+    client.permit(subscribe=[name for name in GRAPHS if name != lost and client.may("subscribe", name)])
+    to.wait(lambda: to.denied(paths[0]), "the end of a webhook that waits")
+    assert [client.send("GET", f"/{door}").json["total"] for door in KINDS] == [0, 0]
+    to.refuse_held()
+    following = delivered(client, to, 2 * number + 1)
+    to.wait(lambda: all(to.told[path] for path in following), "the first results")
+    assert not any(secret.encode() in body for path in paths for body in to.told[path])
+    return following
+
+
+def test_what_is_observed_has_the_permissions_of_its_client(site: Site) -> None:
+    random = site.random
+    with ExitStack() as stack:
+        streams: dict[str, Stream] = {}
+        threads: dict[str, threading.Thread] = {}
+        for client in site.clients:
+            client.permit(
+                read=some_graphs(random, 0.6), subscribe=sorted({*some_graphs(random, 0.6), random.choice(EVENTS[:2])})
+            )
+            status, streams[client.name], thread = observed(client, stack)
+            right = 404 if not client.may("read", DEFAULT) else 403 if not client.may("subscribe", DEFAULT) else 200
+            assert status == right, (client.read, client.subscribe)
+            if thread is not None:
+                threads[client.name] = thread
+        told: list[tuple[str, str]] = []
+        for number in range(CHANGES):
+            told.append((random.choice(EVENTS), str(100 + number)))
+            change_dataset(site.operator, event(*told[-1], number))
+        loser = next((one for one in site.clients if one.name in threads), None)
+        if loser is not None:
+            loser.permit(subscribe=["http://e/other"])
+            threads[loser.name].join(PATIENCE_S)
+            assert streams[loser.name].ended
+        for graph in EVENTS[:2]:
+            change_dataset(site.operator, event(graph, "999", 9))
+        for client in site.clients:
+            if client is loser or client.name not in threads:
+                continue
+            threads[client.name].join(PATIENCE_S)
+            wanted = [value for graph, value in told if graph in EVENTS[:2] and client.may("subscribe", graph)]
+            shown = [value for value in streams[client.name].values if int(value) >= 100]
+            assert shown == [*wanted, "999"], client.subscribe
