@@ -512,6 +512,9 @@ class Runner:
     def deliveries(self, kind: str) -> list[Followed]:
         return self._delivered.of_kind(kind)
 
+    def has_delivery(self, name: str) -> bool:
+        return self._delivered.has(name)
+
     def acknowledge(self, spuid: str, sequence: int) -> None:
         self._delivered.acknowledge(spuid, sequence)
 

@@ -411,11 +411,11 @@ class Subscribers:
     def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
         """Ends one and tells its sink why, which is returned if there is one."""
         sink: Sink | None
-        if spuid in self.resumables:
+        if spuid in self.sinks:
+            sink = self._drop(spuid)
+        else:
             sink = self.resumables.sink(spuid)
             self._give_up(spuid)
-        else:
-            sink = self._drop(spuid)
         self._counters.ended += 1
         if sink is not None:
             self._queue.release(partial(sink.ended, spuid, error))
