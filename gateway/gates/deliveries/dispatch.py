@@ -226,6 +226,8 @@ class Dispatch:
         except GatewayError as error:
             self._stale = True
             return f"the subscription could not go on: {error}"
+        if self.ended:  # meanwhile; what has begun anew must not outlive it
+            await self._owner.end(self, self.ended)
         return ""
 
     async def _attempt(self, message: WaitingNotification) -> str:

@@ -208,21 +208,24 @@ def a_row_that_waits_is_lost(
     """A client loses a permission while a row that it may not have any more waits for its receivers, which never have
     it. Returns the paths of its next deliveries."""
     lost, secret = site.random.choice(PLAIN), f"http://e/secret{number}"
+    row = f'"{secret}"'.encode()
     if not client.may("subscribe", lost):
         client.permit(subscribe=sorted({*client.subscribe, lost}))
         to.wait(lambda: to.denied(paths[0]), "the end of a webhook")
         paths = delivered(client, to, 2 * number)
-    to.wait(lambda: all(to.told[path] for path in paths), "the first results")
+    change_dataset(site.operator, f"INSERT DATA {{ GRAPH <{lost}> {{ <{secret}/before> <http://e/p> 1 }} }}")
+    for path in paths:
+        to.wait_for_end(path, f"{secret}/before")  # so that nothing else waits
     to.hold(paths)
     change_dataset(site.operator, f"INSERT DATA {{ GRAPH <{lost}> {{ <{secret}> <http://e/p> 1 }} }}")
-    to.wait(lambda: all(to.holds(path, secret.encode()) for path in paths), "deliveries that wait")
+    to.wait(lambda: all(to.holds(path, row) for path in paths), "deliveries that wait")
     client.permit(subscribe=[name for name in GRAPHS if name != lost and client.may("subscribe", name)])
     to.wait(lambda: to.denied(paths[0]), "the end of a webhook that waits")
     assert [client.send("GET", f"/{door}").json["total"] for door in KINDS] == [0, 0]
     to.refuse_held()
     following = delivered(client, to, 2 * number + 1)
     to.wait(lambda: all(to.told[path] for path in following), "the first results")
-    assert not any(secret.encode() in body for path in paths for body in to.told[path])
+    assert not any(row in body for path in paths for body in to.told[path])
     return following
 
 
