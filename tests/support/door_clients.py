@@ -23,6 +23,11 @@ def some_graphs(random: Random, share: float) -> list[str]:
     return ["*"] if random.random() < 0.1 else [name for name in GRAPHS if random.random() < share]
 
 
+def others(graphs: Collection[str]) -> list[str]:
+    """The graphs that are not among these: so one of two clients lacks each."""
+    return [name for name in GRAPHS if "*" not in graphs and name not in graphs]
+
+
 class DoorClient:
     """read, write, subscribe: the graphs of its permissions. Its requests go over one connection."""
 

@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from tests.support.door_clients import DoorClient, change_dataset, some_graphs, whole_dataset
+from tests.support.door_clients import DoorClient, change_dataset, others, some_graphs, whole_dataset
 from tests.support.door_deliveries import QUERY, DeliveredRows
 from tests.support.door_probes import OBSERVED, PROBES, body_of
 from tests.support.doors_dataset import (
@@ -36,10 +36,9 @@ from tests.support.doors_dataset import (
 from tests.support.receivers import PATIENCE_S, HttpReceiver
 from tests.support.secure_gateway import SecureGateway
 
-CASES = int(os.environ.get("ACCESS_DOOR_CASES", "3"))
+CASES = int(os.environ.get("ACCESS_DOOR_CASES", "1"))
+"""Permissions of all clients, and permissions that are taken away while deliveries wait."""
 SEED = int(os.environ.get("ACCESS_DOOR_SEED") or secrets.randbelow(10**6))
-FOLLOWED = int(os.environ.get("ACCESS_DOOR_CASES", "1"))
-"""Permissions that are taken away while deliveries wait."""
 CLIENTS, CHANGES = 3, 6
 DELIVERIES = {"enabled": True, "networks": ["127.0.0.0/8"], "ports": [], "backoff_ms": 10, "timeout_s": 120}
 TABLES = {
@@ -53,6 +52,7 @@ TABLES = {
 PATTERN, END = "GRAPH ?g { ?s <http://e/p> ?o }", "http://e/end"
 KINDS = {"webhooks": "callback", "ldn": "inbox"}
 """Doors that deliver, and the member of a registration with the receiver's URL."""
+LAST = "999"
 UNIMPORTANT = ("date",)
 """Headers that differ without a reason in the dataset."""
 
@@ -84,8 +84,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_each_door_has_the_permissions_of_its_caller(site: Site) -> None:
     random, tally = site.random, Counter[str]()
     for _ in range(CASES):
-        for client in site.clients:
-            client.permit(read=some_graphs(random, 0.6), write=some_graphs(random, 0.5))
+        first, second, *more = site.clients
+        first.permit(read=some_graphs(random, 0.6), write=some_graphs(random, 0.5))
+        second.permit(read=others(first.read), write=others(first.write))
+        for client in more:
+            client.permit(read=some_graphs(random, 0.7), write=some_graphs(random, 0.7))
         site.change(CHANGES)
         dataset = whole_dataset(site.operator)
         for client in site.clients:
@@ -111,15 +114,14 @@ def what_others_change_is_not_seen(site: Site) -> Iterator[str]:
         return found
 
     targets = [target for probe in PROBES for target in probe.targets]
-    client = site.random.choice(site.clients)
-    hidden = [graph for graph in GRAPHS if not client.may("read", graph)]
-    if hidden:
-        before = answers(client)
-        site.change(2 * CHANGES, hidden)
-        after = answers(client)
-        for target in targets:
-            assert after[target] == before[target], (client.read, target)
-        yield "hidden"
+    unseen = {client: others(client.read) for client in site.clients}
+    client = site.random.choice([client for client, graphs in unseen.items() if graphs])
+    before = answers(client)
+    site.change(2 * CHANGES, unseen[client])
+    after = answers(client)
+    for target in targets:
+        assert after[target] == before[target], (client.read, target)
+    yield "hidden"
 
 
 def nothing_else_is_changed(site: Site) -> Iterator[str]:
@@ -148,26 +150,22 @@ class Stream:
     ended: bool = False
 
 
-def observed(client: DoorClient, stack: ExitStack) -> tuple[int, Stream, threading.Thread | None]:
-    """Observes the events of stream 3: the status; what it is told, and the thread that reads it to the end."""
+def observed(client: DoorClient, stack: ExitStack) -> tuple[Stream, threading.Thread]:
+    """Observes the events of stream 3. The thread reads until the value `LAST`, or until the gateway ends it."""
     answer = stack.enter_context(client.opened(OBSERVED))
+    assert answer.status == 200, answer.read()
     stream = Stream([])
 
     def read() -> None:
-        while line := answer.readline():
+        while not stream.ended and LAST not in stream.values and (line := answer.readline()):
             if line.startswith(b"event: ended"):
                 stream.ended = True
-                return
-            if line.startswith(b"data: "):
+            elif line.startswith(b"data: "):
                 stream.values.append(line.removeprefix(b"data: ").strip().decode())
-                if stream.values[-1] == "999":
-                    return
 
-    if answer.status != 200:
-        return answer.status, stream, None
     thread = threading.Thread(target=read)
     thread.start()
-    return 200, stream, thread
+    return stream, thread
 
 
 def delivered(client: DoorClient, to: DeliveredRows, number: int) -> list[str]:
@@ -185,10 +183,13 @@ def test_what_follows_has_the_permissions_of_its_client(site: Site) -> None:
     with HttpReceiver() as receiver:
         to = DeliveredRows(receiver)
         paths: dict[str, list[str]] = {}
-        for client in site.clients:
+        first, second, *more = site.clients
+        for client in (first, *more):
             client.permit(subscribe=some_graphs(site.random, 0.6))
+        second.permit(subscribe=others(first.subscribe))
+        for client in site.clients:
             paths[client.name] = delivered(client, to, 0)
-        for number in range(1, FOLLOWED + 1):
+        for number in range(1, CASES + 1):
             site.change(CHANGES, PLAIN)
             loser = site.random.choice(site.clients)
             paths[loser.name] = a_row_that_waits_is_lost(site, loser, to, paths[loser.name], number)
@@ -231,33 +232,26 @@ def a_row_that_waits_is_lost(
 
 def test_what_is_observed_has_the_permissions_of_its_client(site: Site) -> None:
     random = site.random
+    own, loser, *more = site.clients
+    shown = random.choice(EVENTS[:2])
+    own.permit(read=[DEFAULT], subscribe=[DEFAULT, shown])
+    loser.permit(read=[DEFAULT], subscribe=[DEFAULT, *EVENTS])
     with ExitStack() as stack:
-        streams: dict[str, Stream] = {}
-        threads: dict[str, threading.Thread] = {}
-        for client in site.clients:
-            client.permit(
-                read=some_graphs(random, 0.6), subscribe=sorted({*some_graphs(random, 0.6), random.choice(EVENTS[:2])})
-            )
-            status, streams[client.name], thread = observed(client, stack)
+        for client in more:
+            client.permit(read=some_graphs(random, 0.6), subscribe=some_graphs(random, 0.6))
+            status = stack.enter_context(client.opened(OBSERVED)).status
             right = 404 if not client.may("read", DEFAULT) else 403 if not client.may("subscribe", DEFAULT) else 200
             assert status == right, (client.read, client.subscribe)
-            if thread is not None:
-                threads[client.name] = thread
-        told: list[tuple[str, str]] = []
-        for number in range(CHANGES):
-            told.append((random.choice(EVENTS), str(100 + number)))
-            change_dataset(site.operator, event(*told[-1], number))
-        loser = next((one for one in site.clients if one.name in threads), None)
-        if loser is not None:
-            loser.permit(subscribe=["http://e/other"])
-            threads[loser.name].join(PATIENCE_S)
-            assert streams[loser.name].ended
-        for graph in EVENTS[:2]:
-            change_dataset(site.operator, event(graph, "999", 9))
-        for client in site.clients:
-            if client is loser or client.name not in threads:
-                continue
-            threads[client.name].join(PATIENCE_S)
-            wanted = [value for graph, value in told if graph in EVENTS[:2] and client.may("subscribe", graph)]
-            shown = [value for value in streams[client.name].values if int(value) >= 100]
-            assert shown == [*wanted, "999"], client.subscribe
+        stream, thread = observed(own, stack)
+        lost, losing = observed(loser, stack)
+        told = [(random.choice(EVENTS), str(100 + number)) for number in range(CHANGES)]
+        for number, (graph, value) in enumerate(told):
+            change_dataset(site.operator, event(graph, value, number))
+        loser.permit(subscribe=["http://e/other"])
+        losing.join(PATIENCE_S)
+        assert lost.ended
+        change_dataset(site.operator, event(shown, LAST, 9))
+        thread.join(PATIENCE_S)
+        values = [value for value in stream.values if int(value) >= 100]
+        assert values == [*(value for graph, value in told if graph == shown), LAST]
+        assert LAST not in lost.values
