@@ -79,10 +79,11 @@ def test_nothing_is_written_without_a_permission_at_its_turn(site: Site, door: s
     assert set(whole_dataset(site.operator)) == before
 
 
-def test_nothing_is_read_without_a_permission_at_its_turn(site: Site) -> None:
-    site.slow.permit(read=["*"])
-    query = "SELECT * { ?s ?p ?o }"
-    with site.halted("POST", "/query", "application/sparql-query", query) as answers:
-        site.slow.permit(read=["http://e/other"])
+@pytest.mark.parametrize(("came", "turn"), [("*", "http://e/other"), ("http://e/other", "*")])
+def test_nothing_is_read_without_a_permission_when_it_comes_and_at_its_turn(site: Site, came: str, turn: str) -> None:
+    """Another client may have come under its name meanwhile, which may do more."""
+    site.slow.permit(read=[came])
+    with site.halted("POST", "/query", "application/sparql-query", "SELECT * { ?s ?p ?o }") as answers:
+        site.slow.permit(read=[turn])
     [answer] = answers
     assert (answer.status, json.loads(answer.body)["results"]["bindings"]) == (200, [])
