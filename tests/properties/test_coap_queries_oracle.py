@@ -13,6 +13,7 @@ import os
 import secrets
 from collections import Counter
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -94,11 +95,12 @@ async def test_queries_over_coap_have_their_graphs_and_permissions(tmp_path: Pat
     store = ox.Store()
     store.update(text)
     allowed: set[str] = set()
+    clock = count(0.0, 0.1)  # seconds; the rate of requests is not what is tested
     async with (
         running_gateway(tmp_path) as addresses,
         EngineClient(addresses.subscribe) as client,
         beside((queries := QueryResources(client, lambda caller: frozenset(allowed))).run()),
-        coap_site(queries) as (_, peer),
+        coap_site(queries, monotonic=clock.__next__) as (_, peer),
     ):
         assert (await update(addresses, text)).status == 200
         queries.change_profiles({"some": jsap.parse(document)})
