@@ -42,6 +42,13 @@ class Graphs:
             return False
         return self.names is None or graph in self.names
 
+    def __and__(self, other: Graphs) -> Graphs:
+        """The graphs that are in both sets."""
+        names = other.names if self.names is None else self.names
+        if self.names is not None and other.names is not None:
+            names = self.names & other.names
+        return Graphs(names, self.asserted or other.asserted)
+
     def check(self, wanted: Iterable[Term | None], verb: str) -> None:
         """Raises AccessDeniedError for a graph that is not in the set, whether it exists or not.
 
@@ -78,6 +85,10 @@ class Access:
     read: Graphs = EVERY
     write: Graphs = EVERY
     subscribe: Graphs = EVERY
+
+    def __and__(self, other: Access) -> Access:
+        """What both permit."""
+        return Access(self.read & other.read, self.write & other.write, self.subscribe & other.subscribe)
 
     @property
     def full(self) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from aiocoap.numbers.codes import Code
@@ -55,21 +55,9 @@ logger = EventLogger(__name__)
 
 
 class QueriesClient(Protocol):
-    async def query(
-        self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
-    ) -> Bag: ...
+    async def query(self, sparql: str) -> Bag: ...
 
-    def subscribe(
-        self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
-    ) -> AsyncGenerator[Notification, None]: ...
-
-
-class BoundQuery(NamedTuple):
-    """A query with its forced bindings, and its dataset."""
-
-    sparql: str
-    default_graphs: tuple[str, ...]
-    named_graphs: tuple[str, ...]
+    def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]: ...
 
 
 @dataclass(eq=False)
@@ -120,8 +108,8 @@ class QueryResources:
         self._client = client
         self._allowed = allowed
         self._profiles: Mapping[str, Jsap] = {}
-        self._followed: dict[BoundQuery, _FollowedQuery] = {}
-        self._too_long: OrderedDict[BoundQuery, float] = OrderedDict()  # until when
+        self._followed: dict[str, _FollowedQuery] = {}
+        self._too_long: OrderedDict[str, float] = OrderedDict()  # until when
         self._warned: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -177,7 +165,7 @@ class QueryResources:
     def _cost(self, request: SiteRequest) -> int:
         return 0 if self._known(self._bound(request)) is not None else COST
 
-    def _known(self, bound: BoundQuery) -> _FollowedQuery | None:
+    def _known(self, bound: str) -> _FollowedQuery | None:
         """The subscription that has the result of a query."""
         found = self._followed.get(bound)
         return None if found is None or found.result is None or found.failure is not None else found
@@ -191,9 +179,7 @@ class QueryResources:
             raise _too_long()
         try:
             async with asyncio.timeout(ANSWER_S):
-                result = await self._client.query(
-                    bound.sparql, default_graphs=bound.default_graphs, named_graphs=bound.named_graphs
-                )
+                result = await self._client.query(bound)
         except TimeoutError as error:
             raise SiteRefusal(Code.SERVICE_UNAVAILABLE, max_age=RETRY_AFTER_S) from error
         except GatewayError as error:
@@ -235,8 +221,8 @@ class QueryResources:
             if not followed.observers:
                 asyncio.get_running_loop().call_later(LINGER_S, self._end_if_unused, bound, followed)
 
-    def _bound(self, request: SiteRequest) -> BoundQuery:
-        """Raises SiteRefusal."""
+    def _bound(self, request: SiteRequest) -> str:
+        """The text of a query with its forced bindings and the graphs of its profile. Raises SiteRefusal."""
         found = self._named(request.path)
         if found is None:
             raise SiteRefusal(Code.NOT_FOUND)
@@ -248,15 +234,13 @@ class QueryResources:
                 raise SiteRefusal(Code.BAD_REQUEST, "write name=value, each name once")
             values[name] = value
         try:
-            sparql = jsap.query_text(found[1], {}, values)
+            return jsap.whole_query_text(found[1], {}, values)
         except ForcedBindingError as error:
             raise SiteRefusal(Code.BAD_REQUEST, str(error)) from error
-        graphs = jsap.graphs_of(jsap.query(found[1]))
-        return BoundQuery(sparql, tuple(graphs.default), tuple(graphs.named))
 
     # --- subscriptions ---
 
-    def _follow(self, bound: BoundQuery) -> _FollowedQuery | None:
+    def _follow(self, bound: str) -> _FollowedQuery | None:
         """The subscription of a query; None if there are too many."""
         found = self._followed.get(bound)
         if found is not None and found.failure is None:
@@ -271,20 +255,17 @@ class QueryResources:
         followed.task = self._tasks.create_task(self._subscribe(bound, followed), name="coap query")
         return followed
 
-    def _end_if_unused(self, bound: BoundQuery, followed: _FollowedQuery) -> None:
+    def _end_if_unused(self, bound: str, followed: _FollowedQuery) -> None:
         if not followed.observers and self._followed.get(bound) is followed:
             del self._followed[bound]
             if followed.task is not None:
                 followed.task.cancel()
 
-    async def _subscribe(self, bound: BoundQuery, followed: _FollowedQuery) -> None:
+    async def _subscribe(self, bound: str, followed: _FollowedQuery) -> None:
         failures = 0
         while True:
             try:
-                subscribed = self._client.subscribe(
-                    bound.sparql, default_graphs=bound.default_graphs, named_graphs=bound.named_graphs
-                )
-                async with aclosing(subscribed) as notifications:
+                async with aclosing(self._client.subscribe(bound)) as notifications:
                     async for one in notifications:
                         if one.sequence == 0 or followed.result is None:
                             followed.result = one.added

@@ -44,18 +44,9 @@ class ServerClient(AdapterClient, Protocol):
     @property
     def connected(self) -> bool: ...
 
-    async def query(
-        self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
-    ) -> Bag: ...
+    async def query(self, sparql: str) -> Bag: ...
 
-    def subscribe(
-        self,
-        sparql: str,
-        *,
-        tell_commit: bool = False,
-        default_graphs: Sequence[str] = (),
-        named_graphs: Sequence[str] = (),
-    ) -> AsyncGenerator[Notification, None]: ...
+    def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]: ...
 
 
 class _Place(NamedTuple):

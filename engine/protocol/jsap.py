@@ -24,7 +24,7 @@ from lamplighter.engine.change_log import Missed
 from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, normal
 from lamplighter.engine.protocol.priorities import PriorityName
-from lamplighter.engine.sparql.clauses import listed, with_rows
+from lamplighter.engine.sparql.clauses import listed, with_dataset, with_rows
 from lamplighter.engine.sparql.forced_bindings import ForcedBinding, Value, bound
 from lamplighter.engine.terms import XSD, Term, iri
 
@@ -204,6 +204,22 @@ class Jsap(msgspec.Struct, frozen=True):
     def query_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
         """The SPARQL text of a query, as `update_text`."""
         return self._text(self.query(name), name, row, values or {})
+
+    def whole_update_text(
+        self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None
+    ) -> str:
+        """As `update_text`, with the graphs of the profile in the text. A part that names graphs itself keeps them."""
+        graphs = self.graphs_of(self.update(name))
+        text = self.update_text(name, row, values)
+        return with_dataset(text, list(map(iri, graphs.using)), list(map(iri, graphs.using_named)))
+
+    def whole_query_text(
+        self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None
+    ) -> str:
+        """As `query_text`, in the same way."""
+        graphs = self.graphs_of(self.query(name))
+        text = self.query_text(name, row, values)
+        return with_dataset(text, list(map(iri, graphs.default)), list(map(iri, graphs.named)))
 
     def update(self, name: str) -> Update:
         """The update of that name. Raises JsapError, which lists the known names."""

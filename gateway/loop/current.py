@@ -6,10 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lamplighter.engine.access import Access
+from lamplighter.gateway.loop.failures import not_registered
+from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import QuotaSettings, Settings
 
 AccessOf = Callable[[str], Access | None]
 """What a client may do now, None for one that is not registered (any more)."""
+
+
+def current_access(caller: Caller, access_of: AccessOf) -> Access:
+    """What a caller may do now and might do when its request came: it may take long to send the body, and another
+    client may have come under its name. Raises AccessDeniedError for a client that was removed."""
+    access = access_of(caller.name) if caller.registered else caller.access
+    if access is None:
+        raise not_registered(caller.name)
+    return access if access is caller.access else access & caller.access
 
 
 @dataclass

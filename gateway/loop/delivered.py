@@ -27,6 +27,10 @@ class DeliveredSubscriptions:
         """As the log has them, also those that a start could not continue."""
         return self._resuming.resumables.deliveries(kind)
 
+    def has(self, name: str) -> bool:
+        """Whether the log has a delivery with that id."""
+        return self._resuming.resumables.of_delivery(name) is not None
+
     def acknowledge(self, spuid: str, sequence: int) -> None:
         """The receiver has the notifications up to that one, and a restart knows it."""
         self._resuming.resumables.acknowledge(spuid, sequence)

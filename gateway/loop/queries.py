@@ -20,7 +20,7 @@ from lamplighter.engine.sparql.clock_function import query_at
 from lamplighter.engine.sparql.requests import QueryOutline, query_outline
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
@@ -40,6 +40,7 @@ class Queries:
     _clock: Clock
     _timings: Timings
     _counters: Counters
+    _access_of: AccessOf
     _small: SmallQueries = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,8 +80,9 @@ class Queries:
         """The outcome is the answer, of what the caller may read of the dataset as it was in the query's turn."""
 
         def start() -> Answer | ReadyAnswer:
+            access = current_access(caller, self._access_of)
             self._counters.queries += 1
-            graphs = self._engine.readable(query.text, default_graphs, named_graphs, caller.access)
+            graphs = self._engine.readable(query.text, default_graphs, named_graphs, access)
             text = query_at(query.text, self._clock.wall())
             begun = perf_counter()
             found = self._small.answer(text, *graphs, self._current.settings.query.rows_max)
@@ -96,7 +98,7 @@ class Queries:
         """The outcome is an Answer with all triples of a graph, None for the default one, or UnknownGraphError."""
 
         def start() -> Answer:
-            caller.access.read.check([graph], "read")
+            current_access(caller, self._access_of).read.check([graph], "read")
             if graph is not None and not self._engine.store.has_graph(graph):
                 raise UnknownGraphError(f"there is no graph {graph}")
             self._counters.queries += 1
@@ -108,7 +110,8 @@ class Queries:
         """The outcome is an Answer with the description of a resource, whose iteration raises UnknownResourceError."""
 
         def start() -> Answer:
+            readable = current_access(caller, self._access_of).read
             self._counters.queries += 1
-            return self._reader.read(partial(request.write, self._engine.store.native, caller.access.read))
+            return self._reader.read(partial(request.write, self._engine.store.native, readable))
 
         return self._queue.submit(start, in_loop=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lamplighter.engine.access import FULL
+from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.log_events import EventLogger
@@ -35,7 +35,7 @@ from lamplighter.gateway.log.keeper import LogKeeper, Taken
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.commits import Commits
-from lamplighter.gateway.loop.current import AccessOf, Current
+from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.delivered import DeliveredSubscriptions
@@ -210,7 +210,7 @@ class Runner:
         )
         self.messages = MessageSources()
         self.past = Past(self._reader, log, clock, current, applications)
-        self._queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters)
+        self._queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters, access_of)
         self._restore = Restore(
             engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock
         )
@@ -410,6 +410,10 @@ class Runner:
         """Raises QueueFullError unless the queue has room for so many requests of a class. lane: theirs."""
         self._queue.check_room(count, priority, lane)
 
+    def access(self, caller: Caller) -> Access:
+        """What a caller may do now (`current_access`). Raises AccessDeniedError for a client that was removed."""
+        return current_access(caller, self.access_of)
+
     def queue_free(self, lane: Lane) -> int:
         """How many more requests may wait of the class that the newest one of a lane has."""
         return self._queue.free(lane.priority)
@@ -507,6 +511,9 @@ class Runner:
 
     def deliveries(self, kind: str) -> list[Followed]:
         return self._delivered.of_kind(kind)
+
+    def has_delivery(self, name: str) -> bool:
+        return self._delivered.has(name)
 
     def acknowledge(self, spuid: str, sequence: int) -> None:
         self._delivered.acknowledge(spuid, sequence)

@@ -36,8 +36,7 @@ from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log import entries
-from lamplighter.gateway.loop.current import AccessOf, Current
-from lamplighter.gateway.loop.failures import not_registered
+from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
@@ -197,20 +196,19 @@ class Subscribers:
 
     def trial(self, asked: Asked) -> Trial | None:
         """What has to pass before it begins, None where nothing has to."""
-        call, access = asked.call, self._access(asked.call.caller)
-        sequence = None if call.resume is None else call.resume.sequence
-        if access is None or (
-            sequence is not None and not isinstance(self.resumables.resumable(asked.followed(access), sequence), Reset)
-        ):
+        call, sequence = asked.call, None if asked.call.resume is None else asked.call.resume.sequence
+        try:
+            access = current_access(call.caller, self._access_of)
+        except AccessDeniedError:
+            return None  # its requester is told when its turn comes
+        if sequence is not None and not isinstance(self.resumables.resumable(asked.followed(access), sequence), Reset):
             return None
         return self._trials.of_subscription(call.sparql, call.default_graphs, call.named_graphs, access)
 
     def begin(self, asked: Asked, owed: Owed) -> str:
         """The spuid; the sink is going to have the first result, or what it missed. Raises GatewayError."""
         call, sink, caller = asked.call, asked.call.sink, asked.call.caller
-        access = self._access(caller)
-        if access is None:
-            raise not_registered(caller.name)
+        access = current_access(caller, self._access_of)
         followed, reset = asked.followed(access), None
         if call.resume is not None and call.resume.sequence is not None:
             reset = self._resume(followed, call.resume.sequence, sink, owed)
@@ -261,10 +259,6 @@ class Subscribers:
     def most(self) -> int:
         """How many plain ones the client has that has most."""
         return self._usage.most()
-
-    def _access(self, caller: Caller) -> Access | None:
-        """What a caller may do now, which may be something else than when it was put into the queue."""
-        return self._access_of(caller.name) if caller.registered else caller.access
 
     def _resume(self, asked: Followed, sequence: int, sink: Sink, owed: Owed) -> str | None:
         """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
@@ -417,11 +411,11 @@ class Subscribers:
     def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
         """Ends one and tells its sink why, which is returned if there is one."""
         sink: Sink | None
-        if spuid in self.resumables:
+        if spuid in self.sinks:
+            sink = self._drop(spuid)
+        else:
             sink = self.resumables.sink(spuid)
             self._give_up(spuid)
-        else:
-            sink = self._drop(spuid)
         self._counters.ended += 1
         if sink is not None:
             self._queue.release(partial(sink.ended, spuid, error))

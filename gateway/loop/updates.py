@@ -17,9 +17,9 @@ from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.engine.updating.graph_store import GraphWrite
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.loop.commits import Commits
+from lamplighter.gateway.loop.current import current_access
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.evaluations import Evaluations
-from lamplighter.gateway.loop.failures import not_registered
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
@@ -122,9 +122,7 @@ class UpdateRequests:
     def _accepted(self, call: UpdateCall, request: Request) -> Accepted:
         if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
             raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
-        caller, client = call.caller, call.caller.name or None
-        if caller.registered and self._commits.access(caller.name) is None:
-            raise not_registered(caller.name)
+        client, access = call.caller.name or None, current_access(call.caller, self._commits.access)
         known = self._journal.knowledge.request_ids.get(call.request_key)
         if known is not None:
             return known
@@ -136,15 +134,15 @@ class UpdateRequests:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
             when = (call.delay, call.at, call.missed)
-            return self._delays.add(request, *when, call.cause, call.request_id, client, caller.access)
-        delta = self._evaluations.prepare(request, caller.access)
+            return self._delays.add(request, *when, call.cause, call.request_id, client, access)
+        delta = self._evaluations.prepare(request, access)
         # The next number tells that there was something to delete: where that is not to be seen each has one.
-        if not (delta.changes or delta.kept or call.request_id or caller.access.blind):
+        if not (delta.changes or delta.kept or call.request_id or access.blind):
             self._timings.store_update.took(self._evaluations.evaluated_s)
             sequence = self._journal.log.sequence  # nothing to tell, not even later
         else:
             sequence = self._commits.commit(delta, call.cause, call.request_id, client).sequence
-        return Accepted(sequence, delta=told(delta, caller.access) if call.tells_delta else None)
+        return Accepted(sequence, delta=told(delta, access) if call.tells_delta else None)
 
     def write_graph(
         self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY, priority: Priority = Priority.NORMAL
@@ -153,18 +151,19 @@ class UpdateRequests:
         is not told to those who may not read it."""
 
         def run() -> bool:
+            access = current_access(caller, self._commits.access)
             self._reactions.settle()
             self._reactions.new_request()
             try:
-                delta = self._engine.prepare_write(write, access=caller.access)
+                delta = self._engine.prepare_write(write, access=access)
             except UnknownGraphError:
-                if write.graph in caller.access.read:
+                if write.graph in access.read:
                     raise
                 delta = QuadDelta()
             # No number may tell what is in a graph that the client may not read.
-            if delta.changes or delta.kept or caller.access.blind:
+            if delta.changes or delta.kept or access.blind:
                 self._commits.commit(delta, cause, client=caller.name or None)
-            return write.graph in delta.created and write.graph in caller.access.read
+            return write.graph in delta.created and write.graph in access.read
 
         outcome = self._queue.submit(run, priority=priority)
         self._counters.updates += 1

@@ -25,7 +25,6 @@ from lamplighter.engine.errors import (
     RequestSyntaxError,
 )
 from lamplighter.engine.protocol.jsap import Jsap, Query, Update, profile
-from lamplighter.engine.sparql.clauses import with_dataset
 from lamplighter.engine.sparql.requests import parse_query, parse_update, subscribable
 from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.state.delayed import at_moment, delay_us
@@ -55,17 +54,12 @@ class Application:
         return Cause(KIND, f"{self.name}@{self.digest}")
 
     def query_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
-        """The text of a query as `Jsap.query_text`, with the graphs of the profile. A text that names graphs itself
-        keeps them. Raises JsapError, ForcedBindingError."""
-        graphs = self.profile.graphs_of(self.profile.query(name))
-        text = self.profile.query_text(name, row, values)
-        return with_dataset(text, list(map(iri, graphs.default)), list(map(iri, graphs.named)))
+        """The text of a query with the graphs of the profile (`Jsap.whole_query_text`)."""
+        return self.profile.whole_query_text(name, row, values)
 
     def update_text(self, name: str, row: Mapping[str, Term | None], values: Mapping[str, Any] | None = None) -> str:
         """The text of an update, in the same way."""
-        graphs = self.profile.graphs_of(self.profile.update(name))
-        text = self.profile.update_text(name, row, values)
-        return with_dataset(text, list(map(iri, graphs.using)), list(map(iri, graphs.using_named)))
+        return self.profile.whole_update_text(name, row, values)
 
 
 @dataclass(frozen=True)

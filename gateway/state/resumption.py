@@ -342,12 +342,15 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def of_client(self, identity: str, visible: Graphs | None) -> list[str]:
         """The spuids of a client's subscriptions that see other graphs than these. visible: None if the client was
-        removed."""
-        return [
+        removed; then also of its deliveries that a start could not continue, which would be those of the next client of
+        that name. They begin anew with what their client may see then, so they see no other graphs."""
+        found = [
             spuid
             for spuid, kept in self._kept.items()
             if kept.followed.identity == identity and (visible is None or seen(kept.followed) != visible)
         ]
+        interrupted = [] if visible is not None else [followed for followed, _ in self._interrupted.values()]
+        return found + [followed.spuid for followed in interrupted if followed.identity == identity]
 
     def attachments(self) -> list[tuple[str, Sink | None]]:
         """The handle of each, and its attached client."""

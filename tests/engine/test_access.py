@@ -34,6 +34,24 @@ def engine() -> Engine:
     return found
 
 
+def test_a_graph_is_in_both_sets_or_in_none() -> None:
+    names = (None, A, B, "<urn:lamplighter:inferred:x>")
+    sets = [
+        Graphs(),
+        Graphs(asserted=True),
+        graphs(),
+        graphs(A),
+        graphs(A, None),
+        graphs(B),
+        Graphs(graphs(A).names, asserted=True),
+    ]
+    for one in sets:
+        for other in sets:
+            assert [name in one & other for name in names] == [name in one and name in other for name in names]
+            both = Access(one, other, one) & Access(other, one, EVERY)
+            assert both == Access(one & other, other & one, one)
+
+
 def objects(engine: Engine, text: str, access: Access, **dataset: tuple[str, ...]) -> set[str]:
     rows = engine.query(text, access=access, **dataset).to_json()["results"]["bindings"]  # type: ignore[arg-type,index]
     return {row["o"]["value"] for row in rows}

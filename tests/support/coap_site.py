@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -100,10 +101,11 @@ async def coap_site(
     echo_writes: bool = False,
     devices: Mapping[str, CoapDeviceSettings] | None = None,
     contexts: Contexts | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[tuple[Site, RawPeer]]:
-    """The site, and a peer whose datagrams go to it."""
+    """The site, and a peer whose datagrams go to it. monotonic: seconds, by which it bounds the rate of requests."""
     callers = Callers(contexts or Contexts(), devices or {}, Networks(plain, "coap.plain"))
-    site = Site(callers, resources, echo_writes=echo_writes)
+    site = Site(callers, resources, echo_writes=echo_writes, monotonic=monotonic)
     endpoint = await Endpoint.server(SitePlace(), site, EndpointCounters(), admits=site.admits)
     try:
         with raw_peer(endpoint.port) as peer:

@@ -45,6 +45,7 @@ _NEVER_GONE = Resume("PT0S")
 """The gateway itself is the client, and it does not go away."""
 UNSEEN = "the gateway was restarted before the first result was acknowledged"
 TOO_MUCH = "more notifications waited for the receiver than are retained"
+ENDED = "the gateway has ended the subscription; register it again"
 DROPPED = "what waited for the receiver was dropped on request"
 
 Decision = Literal["resend", "drop"]
@@ -193,7 +194,14 @@ class Dispatch:
                 await self._pause(failed)
 
     async def _attach(self) -> str:
-        """Has the subscription go on behind the last acknowledged notification, or begin anew. Why it could not."""
+        """Has the subscription go on behind the last acknowledged notification, or begin anew. Why it could not.
+
+        One that the log does not have any more has ended, although no sink was told: its client was removed, or the
+        last attempt to attach failed. It must not begin anew for another client of that name.
+        """
+        if not self._owner.runner.has_delivery(self.id):
+            self.end(ENDED)
+            return ""
         followed = self.followed
         resume = _NEVER_GONE
         if self.position >= 0 and self._reason is None:
@@ -218,6 +226,8 @@ class Dispatch:
         except GatewayError as error:
             self._stale = True
             return f"the subscription could not go on: {error}"
+        if self.ended:  # meanwhile; what has begun anew must not outlive it
+            await self._owner.end(self, self.ended)
         return ""
 
     async def _attempt(self, message: WaitingNotification) -> str:

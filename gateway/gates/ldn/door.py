@@ -135,7 +135,7 @@ class LinkedDataNotifications(DeliveryDoor):
                 raise too_large(bytes_max) from error
             iri = self._inbox.new()
             quads = await parsed(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri)
-            await self._inbox.add(iri, quads, caller.name, cause(request, caller))
+            await self._inbox.add(iri, quads, caller, cause(request, caller))
         except RequestError as error:
             return error_answer(error)
         return Response(status_code=201, headers={"Location": _inbox_url(request) + iri.removeprefix(self._inbox.iri)})

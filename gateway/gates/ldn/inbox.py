@@ -54,19 +54,16 @@ class LdnInbox:
     def named(self, name: str) -> str:
         """The IRI of the notification of that name, which its client sees at the end of its URL. Raises
         UnknownResourceError for what is no name."""
-        try:
-            if str(uuid.UUID(name)) == name:
-                return self.iri + name
-        except ValueError:
-            pass
-        raise UnknownResourceError("there is no such notification in the inbox")
+        if not _is_name(name):
+            raise UnknownResourceError("there is no such notification in the inbox")
+        return self.iri + name
 
     def new(self) -> str:
         """The IRI of a new notification."""
         return f"{self.iri}{uuid.uuid4()}"
 
     async def notices(self) -> list[Notice]:
-        """The oldest first."""
+        """The oldest first. What clients have listed that is no notification is left out: its graph is theirs."""
         text = (
             f"SELECT ?n ?c {{ GRAPH {self.graph} {{ {self.graph} <{LDP}contains> ?n . ?n <{_CREATED}> ?t "
             f"OPTIONAL {{ ?n <{_CREATOR}> ?c }} }} }} ORDER BY ?t ?n"
@@ -74,21 +71,27 @@ class LdnInbox:
         answer = await self._runner.query(self._runner.outline(text), _RESULTS, None, None)
         rows: list[Mapping[str, Any]] = msgspec.json.decode(await _content(answer))["results"]["bindings"]
         found = {row["n"]["value"]: row.get("c", {}).get("value", "") for row in rows if row["n"]["type"] == "uri"}
-        return [Notice(iri, creator) for iri, creator in found.items() if iri.startswith(self.iri)]
+        return [
+            Notice(iri, creator)
+            for iri, creator in found.items()
+            if iri.startswith(self.iri) and _is_name(iri.removeprefix(self.iri))
+        ]
 
-    async def add(self, iri: str, quads: Sequence[Quad], creator: str, cause: Cause) -> None:
-        """Adds a notification, in one commit with the removal of the oldest where there is no room."""
+    async def add(self, iri: str, quads: Sequence[Quad], caller: Caller, cause: Cause) -> None:
+        """Adds a notification, in one commit with the removal of the oldest where there is no room. Raises
+        AccessDeniedError for a client that may not write it any more: its body may have taken long."""
         async with self._changing:
             known = await self.notices()
             removed = known[: max(0, len(known) + 1 - self._notices_max)]
             about = [
                 f"{self.graph} <{LDP}contains> <{iri}>",
                 f"<{iri}> <{_CREATED}> {literal(iso(datetime.now(UTC)), datatype=_DATE_TIME)}",
-                *([f"<{iri}> <{_CREATOR}> {literal(creator)}"] if creator else []),
+                *([f"<{iri}> <{_CREATOR}> {literal(caller.name)}"] if caller.name else []),
             ]
             triples = " . ".join(f"{quad.s} {quad.p} {quad.o}" for quad in quads)
             insert = f"INSERT DATA {{ GRAPH {self.graph} {{ {' . '.join(about)} }} GRAPH <{iri}> {{ {triples} }} }}"
             text = " ; ".join([*(self._removal(one.iri) for one in removed), insert])
+            self._runner.access(caller).write.check([self.graph], "write")
             await self._runner.update(UpdateCall(text, cause))
 
     async def content(self, iri: str, media_type: str, seen_at: str) -> bytes:
@@ -105,10 +108,14 @@ class LdnInbox:
         """Raises AccessDeniedError, UnknownResourceError."""
         async with self._changing:
             creator = next((one.creator for one in await self.notices() if one.iri == iri), None)
-            if not caller.operator and (creator is None or creator != caller.name):
-                caller.access.read.check([self.graph], "read")  # else it does not learn what there is
-                if creator is not None:
-                    raise AccessDeniedError("only its sender and an operator may delete a notification")
+            if not caller.operator:
+                access = self._runner.access(caller)
+                if creator is None or creator != caller.name:
+                    access.read.check([self.graph], "read")  # else it does not learn what there is
+                    if creator is not None:
+                        raise AccessDeniedError("only its sender and an operator may delete a notification")
+                else:
+                    access.write.check([self.graph], "write")
             if creator is None:
                 raise UnknownResourceError("there is no such notification in the inbox")
             await self._runner.update(UpdateCall(self._removal(iri), cause))
@@ -126,6 +133,14 @@ class LdnInbox:
             return term
 
         return ox.Triple(seen(triple.subject), triple.predicate, seen(triple.object))
+
+
+def _is_name(name: str) -> bool:
+    """Whether it is one of a notification."""
+    try:
+        return str(uuid.UUID(name)) == name
+    except ValueError:
+        return False
 
 
 def written(triples: Any, media_type: str) -> bytes:

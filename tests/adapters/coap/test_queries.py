@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -53,15 +53,13 @@ class FakeClient:
     queues: list[asyncio.Queue[Notification | Exception]] = field(default_factory=list)
     ended: int = 0
 
-    async def query(self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()) -> Bag:
+    async def query(self, sparql: str) -> Bag:
         self.asked.append(sparql)
         if isinstance(self.result, Exception):
             raise self.result
         return self.result
 
-    async def subscribe(
-        self, sparql: str, *, default_graphs: Sequence[str] = (), named_graphs: Sequence[str] = ()
-    ) -> AsyncGenerator[Notification, None]:
+    async def subscribe(self, sparql: str) -> AsyncGenerator[Notification, None]:
         self.asked.append(sparql)
         queue: asyncio.Queue[Notification | Exception] = asyncio.Queue()
         self.queues.append(queue)

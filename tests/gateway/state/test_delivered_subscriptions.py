@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import UnknownSpuidError
 from lamplighter.engine.protocol import Resume
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from tests.gateway.state.test_resumption import Client, change, resumables, settings
@@ -37,11 +39,15 @@ FOREVER = Resume("PT0S")
 
 
 async def deliver(
-    runner: Runner, resume: Resume = FOREVER, receiver: Receiver = RECEIVER, query: str = QUERY
+    runner: Runner,
+    resume: Resume = FOREVER,
+    receiver: Receiver = RECEIVER,
+    query: str = QUERY,
+    caller: Caller = ANYBODY,
 ) -> tuple[str, RecordingSink]:
     """As a door does: a new one, or one that goes on."""
     sink = RecordingSink()
-    return await runner.subscribe(query, sink, None, None, resume=resume, delivery=receiver), sink
+    return await runner.subscribe(query, sink, None, None, resume=resume, caller=caller, delivery=receiver), sink
 
 
 def only(runner: Runner) -> Followed:
@@ -234,3 +240,21 @@ async def test_one_that_begins_anew_takes_no_further_room(tmp_path: Path) -> Non
         assert again != spuid
         found: Any = runner.figures.status()["resumable"]
         assert found["subscriptions"] == 1
+
+
+async def test_it_ends_with_its_client_also_while_it_is_interrupted(tmp_path: Path) -> None:
+    """Otherwise the next client of that name would have it, and its receiver the rows of that client."""
+    clock = FakeClock()
+    anna, berta = (Caller(name, FULL, operator=False, registered=True) for name in ("anna", "berta"))
+    two = msgspec.structs.replace(RECEIVER, id="two")
+    async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
+        await deliver(runner, caller=anna)
+        await deliver(runner, receiver=two, caller=berta)
+    clock.reboot("boot-2")
+    async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
+        assert len(runner.deliveries("webhook")) == 2
+        runner.access_of = {"berta": FULL}.get
+        await runner.permissions_changed("anna")
+        assert (only(runner).delivery, runner.has_delivery("one"), runner.has_delivery("two")) == (two, False, True)
+    async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
+        assert only(runner).delivery == two

@@ -9,13 +9,16 @@ import hmac
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import msgspec
 import pytest
 
+from lamplighter.engine.change_log import Followed, Receiver
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.deliveries.attempts import Slots, pause_s
+from lamplighter.gateway.gates.deliveries.dispatch import ENDED, Dispatch
 from lamplighter.gateway.gates.deliveries.keys import SecretKeys
 from lamplighter.gateway.gates.deliveries.positions import Positions
 from lamplighter.gateway.gates.deliveries.targets import address_refusal, checked_url
@@ -201,3 +204,28 @@ def test_secrets_follow_from_a_key_that_only_the_gateway_can_read(tmp_path: Path
     path.write_bytes(b"short")
     with pytest.raises(ConfigurationError, match="damaged"):
         SecretKeys(Disk(), path).secret("one")
+
+
+def dispatch(*, known: bool) -> tuple[Dispatch, mock.Mock]:
+    """One that has to attach, and its owner. known: whether the log has it."""
+    owner = mock.Mock(end=mock.AsyncMock())
+    owner.runner.has_delivery.return_value = known
+    owner.runner.subscribe = mock.AsyncMock()
+    followed = Followed("one", "ASK {}", 0, identity="anna", delivery=Receiver("webhook", "id", "http://e/", "", None))
+    return Dispatch(owner, followed, 3, None), owner
+
+
+async def test_one_that_the_log_does_not_have_any_more_does_not_begin_anew() -> None:
+    """Its client was removed while no sink was attached; another client may have come under that name."""
+    found, owner = dispatch(known=False)
+    await found.run()
+    assert found.ended == ENDED
+    owner.over.assert_called_once_with(found)
+    owner.runner.subscribe.assert_not_called()
+
+
+async def test_one_that_ends_while_it_attaches_leaves_no_subscription() -> None:
+    found, owner = dispatch(known=True)
+    owner.runner.subscribe.side_effect = lambda *_, **__: found.end("unsubscribed")
+    await found.run()
+    owner.end.assert_awaited_once_with(found, "unsubscribed")

@@ -16,7 +16,7 @@ NOTE = json.dumps({"@id": "", "http://e/p": 1})
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureGateway]:
-    with SecureGateway(tmp_path_factory.mktemp("ldn"), {"ldn": {"enabled": True}}) as running:
+    with SecureGateway(tmp_path_factory.mktemp("ldn"), {"ldn": {"enabled": True, "inbox_max": 2}}) as running:
         yield running
 
 
@@ -43,3 +43,38 @@ def test_permissions_of_the_inbox_hold(gateway: SecureGateway) -> None:
     assert ask(gateway, sender, "DELETE", f"/inbox/{path}").status == 204
     again = ask(gateway, sender, "POST", "/inbox/").headers["location"].partition("/inbox/")[2]
     assert gateway.local("DELETE", f"/inbox/{again}").status == 204
+
+
+def permit(gateway: SecureGateway, name: str, **graphs: list[str]) -> None:
+    permissions = {"read": [], "write": [], "subscribe": [], **graphs}
+    assert gateway.local("PUT", f"/clients/{name}", json.dumps(permissions)).status == 200
+
+
+def test_a_sender_that_may_not_write_any_more_deletes_nothing(gateway: SecureGateway) -> None:
+    token = gateway.bearer("former", gateway.client("former", write=[GRAPH]))
+    path = ask(gateway, token, "POST", "/inbox/").headers["location"].partition("/inbox/")[2]
+    permit(gateway, "former")
+    assert ask(gateway, token, "DELETE", f"/inbox/{path}").status == 403
+    permit(gateway, "former", write=[GRAPH])
+    assert ask(gateway, token, "DELETE", f"/inbox/{path}").status == 204
+
+
+def test_no_graph_but_those_of_notifications_is_dropped_for_a_new_one(gateway: SecureGateway) -> None:
+    """Who may write the inbox can list any graph below it as the oldest notification."""
+    token = gateway.bearer("lister", gateway.client("lister", write=[GRAPH]))
+    other = f"{GRAPH}of-another-client"
+
+    def update(client: str, text: str) -> None:
+        headers = {"Authorization": client, "Content-Type": "application/sparql-update"}
+        assert gateway.https("POST", "/update", text, headers).status == 200
+
+    owner = gateway.bearer("owner", gateway.client("owner", read=[other], write=[other]))
+    update(owner, f"INSERT DATA {{ GRAPH <{other}> {{ <http://e/s> <http://e/p> 1 }} }}")
+    listed = (
+        f'<{GRAPH}> <http://www.w3.org/ns/ldp#contains> <{other}> . <{other}> <http://purl.org/dc/terms/created> "0"'
+    )
+    update(token, f"INSERT DATA {{ GRAPH <{GRAPH}> {{ {listed} }} }}")
+    for _ in range(3):
+        assert ask(gateway, token, "POST", "/inbox/").status == 201
+    target = f"/query?query=ASK%7BGRAPH%20%3C{other.replace('/', '%2F').replace(':', '%3A')}%3E%7B%3Fs%20%3Fp%201%7D%7D"
+    assert gateway.https("GET", target, headers={"Authorization": owner}).json["boolean"] is True
