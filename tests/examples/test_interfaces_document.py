@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import sys
 import time
 import tomllib
@@ -26,7 +27,7 @@ from tests.support.brokers import Mosquitto, free_port, mosquitto
 from tests.support.coap_peers import free_udp_port
 from tests.support.commands import command_line
 from tests.support.components import require_command, require_module
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, wait_for
 from tests.support.places import ROOT
 
 DOCUMENT = (ROOT / "docs" / "interfaces.md").read_text()
@@ -162,18 +163,24 @@ def kitchen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kitchen]:
                 "127.0.0.1:8088": f"127.0.0.1:{free_port()}",
                 "coap://127.0.0.1/": f"coap://127.0.0.1:{coap_port}/",
             }
+            wait_for(
+                lambda: any("porch/temperature" in line for line in list(broker.log)), what="the adapter's request"
+            )
             yield Kitchen(gateway, broker, here)
 
 
 @pytest.fixture
 async def first(kitchen: Kitchen) -> None:
-    """The row with which each recipe begins. The first reading may come before the adapter is connected."""
+    """The row with which each recipe begins."""
     query = json.loads(blocks(SECTIONS[EXAMPLE], "json")[0])["queries"]["READINGS"]["sparql"]
     text = f"PREFIX sosa: <http://www.w3.org/ns/sosa/> {query}"
-    end = time.monotonic() + LIMIT_S
-    while [row["value"] for row in await asyncio.to_thread(kitchen.gateway.rows, text)] != ["20.5"]:
-        assert time.monotonic() < end
+
+    def there() -> bool:
+        return [row["value"] for row in kitchen.gateway.rows(text)] == ["20.5"]
+
+    if not await asyncio.to_thread(there):
         await asyncio.to_thread(kitchen.broker.publish, ("porch/temperature", "20.5"))
+        await asyncio.to_thread(wait_for, there, what="the first reading")
 
 
 @pytest.mark.usefixtures("first")
@@ -189,12 +196,20 @@ async def test_the_recipe_gives_what_is_shown(kitchen: Kitchen, name: str) -> No
         await followed(kitchen, todo)
         return
     async with kitchen.started(sys.executable, "-c", program(kitchen, programs[0])) as out:
+        if "HTTPServer" in programs[0]:
+            await asyncio.to_thread(wait_for, lambda: listens(kitchen.here("127.0.0.1:8088")), what="the receiver")
         for command, shown in todo:
             if command.startswith(PUBLISH):
                 await kitchen.check(out, printed[:1])  # until it has the first result
                 printed = printed[1:]
             assert kitchen.same(shown, await kitchen.output(command))
         await kitchen.check(out, printed)
+
+
+def listens(address: str) -> bool:
+    host, _, port = address.partition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def program(kitchen: Kitchen, text: str) -> str:
