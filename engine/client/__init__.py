@@ -4,8 +4,9 @@ connection: `EngineClient`, one WebSocket to a gateway or another SEPA broker; m
 `SparqlEndpoint`, the SPARQL 1.1 Protocol; changes: the change feed; patterns: `Producer`, `Consumer`, `Aggregator` and
 `GenericClient` on a JSAP file; profile: reads JSAP files; oauth: registration and tokens; addresses: URLs, Unix sockets
 and trust; results: answers as values; rdflib: a live graph of RDFLib; sending: whole messages; outward: HTTP requests
-to URLs that others choose. The only package of `engine` that does I/O, but for a file that `Engine.load` reads. It
-loads no store; an HTTP client is imported at first use.
+to URLs that others choose; inbox_reader: `InboxReader`, a consumer of Linked Data Notifications; inboxes: what inboxes
+say; contexts: JSON-LD contexts that are known without the network. The only package of `engine` that does I/O, but for
+a file that `Engine.load` reads. It loads no store; an HTTP client, and the parser of RDF, are imported at first use.
 """
 
 from importlib import import_module
@@ -19,6 +20,7 @@ from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace
 if TYPE_CHECKING:
     from lamplighter.engine.client.changes import DatasetChange
     from lamplighter.engine.client.http import SparqlEndpoint
+    from lamplighter.engine.client.inbox_reader import InboxReader
     from lamplighter.engine.client.oauth import Credentials, OAuth
     from lamplighter.engine.client.patterns import Aggregator, Consumer, GenericClient, Producer
     from lamplighter.engine.client.profile import load_profile
@@ -33,6 +35,7 @@ __all__ = [
     "EngineClient",
     "GatewayError",
     "GenericClient",
+    "InboxReader",
     "Jsap",
     "KeptMessage",
     "MessagePlace",
@@ -55,6 +58,7 @@ _HOMES = {
     "Credentials": "lamplighter.engine.client.oauth",
     "DatasetChange": "lamplighter.engine.client.changes",
     "GenericClient": "lamplighter.engine.client.patterns",
+    "InboxReader": "lamplighter.engine.client.inbox_reader",
     "Jsap": "lamplighter.engine.protocol.jsap",
     "OAuth": "lamplighter.engine.client.oauth",
     "Producer": "lamplighter.engine.client.patterns",

@@ -103,6 +103,12 @@ def _mcp(command: Adder, commands: Any) -> None:
     add_mcp_command(command)
 
 
+def _notifications(command: Adder, commands: Any) -> None:
+    from lamplighter.gateway.cli.notifications_command import add_notifications_command
+
+    add_notifications_command(command)
+
+
 def _sync(command: Adder, commands: Any) -> None:
     from functools import partial
 
@@ -146,6 +152,7 @@ GROUPS: tuple[tuple[tuple[str, ...], Callable[[Adder, Any], None]], ...] = (
     (("clients", "keys"), _security),
     (("mapping",), _mapping),
     (("mcp",), _mcp),
+    (("notifications",), _notifications),
     (("sync",), _sync),
     (("init",), _init),
     (("install", "uninstall"), _install),

@@ -32,14 +32,19 @@ class EndpointAddresses:
 
 def add_reach_options(parser: argparse.ArgumentParser, url: str = "default: the gateway of this machine") -> None:
     """Declares `--url` and the credentials for it. They may stand before a subcommand, too."""
-    for option, metavar, text in (
-        ("--url", "URL", f"http(s)://HOST:PORT or ws(s)://HOST:PORT ({url})"),
-        ("--client", "FILE", "credentials file of `lamplighter register`"),
-        ("--token", "FILE", "file with a bearer token"),
-        ("--ca", "FILE", "trusted certificates (default: the system's)"),
+    text = f"http(s)://HOST:PORT or ws(s)://HOST:PORT ({url})"
+    parser.add_argument("--url", metavar="URL", default=argparse.SUPPRESS, help=text)
+    add_credentials(parser)
+
+
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    """Declares the options of `tokens`, and `--ca`."""
+    for option, text in (
+        ("--client", "credentials file of `lamplighter register`"),
+        ("--token", "file with a bearer token"),
+        ("--ca", "trusted certificates (default: the system's)"),
     ):
-        kind = str if option == "--url" else Path
-        parser.add_argument(option, metavar=metavar, type=kind, default=argparse.SUPPRESS, help=text)
+        parser.add_argument(option, metavar="FILE", type=Path, default=argparse.SUPPRESS, help=text)
 
 
 def url_option(options: argparse.Namespace) -> str | None:

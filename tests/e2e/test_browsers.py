@@ -330,14 +330,14 @@ def test_a_browser_goes_on_with_its_stream_by_itself(browser: Browser, gateway: 
 def test_the_script_of_the_document_is_told_of_rows(browser: Browser, gateway: Watched) -> None:
     [script] = re.findall(r"^```js\n(.*?)^```$", (ROOT / "docs" / "interfaces.md").read_text(), re.M | re.S)
     browser.show(gateway.at("/"))
-    browser.run(f"window.told = []; console.log = (...rows) => told.push(rows); {script}; window.lamps = lamps")
+    browser.run(f"window.told = []; console.log = (...rows) => told.push(rows); {script}; window.readings = readings")
     browser.until("return told.length == 1")
-    insert = "INSERT DATA { <http://example.org/lamp> <http://example.org/state> 'ON' }"
+    insert = "INSERT DATA { <http://example.org/reading> <http://www.w3.org/ns/sosa/hasSimpleResult> 21.5 }"
     gateway.post(gateway.update, insert, "application/sparql-update")
     browser.until("return told.length == 2")
-    [[first, _], [added, removed]] = browser.run("lamps.close(); return told")
+    [[first, _], [added, removed]] = browser.run("readings.close(); return told")
     assert (first, removed) == ([], [])
-    assert [row["state"]["value"] for row in added] == ["ON"]
+    assert [row["value"]["value"] for row in added] == ["21.5"]
 
 
 def test_clients_that_are_no_browsers_are_served_as_before(gateway: Watched) -> None:

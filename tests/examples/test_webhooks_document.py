@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ async def run(command: str, addresses: Addresses, folder: Path, **ports: str) ->
     command = command.replace("http://127.0.0.1:8000/", addresses.page)
     words = shlex.split(command)
     if words[0] == "lamplighter":
-        url = ["--url", addresses.page]
+        url = [] if words[1] == "notifications" else ["--url", addresses.page]
         return (await asyncio.to_thread(lamplighter, *words[1:], *url, check=True, cwd=folder)).stdout
     words = [require_command(words[0]), "-sS", *words[1:]]
     done = await asyncio.to_thread(
@@ -71,12 +72,26 @@ async def test_receiver_of_webhooks_prints_what_is_said(tmp_path: Path) -> None:
         await receiver.wait()
 
 
-async def test_commands_of_ldn_do_what_is_said(tmp_path: Path) -> None:
-    post, listing, query, register, update, shown = commands(LDN)
+def columns(table: str) -> list[list[str]]:
+    """The cells of a table without the first column, which has ids."""
+    return [line.split()[1:] for line in table.strip().splitlines()]
+
+
+async def test_commands_of_ldn_do_what_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    post, listing, query, notifications, register, update, shown = commands(LDN)
+    [program] = re.findall(r"```python\n(.*?)```", LDN, re.S)
+    [printed] = re.findall(r"```text\n(.*?)```", LDN, re.S)
     async with running_gateway(tmp_path, **settings(LDN)) as addresses:
         assert "201 Created" in await run(post, addresses, tmp_path)
         assert "contains" in await run(listing, addresses, tmp_path)
         assert "http://example.org/anna" in await run(query, addresses, tmp_path)
+        found = await run(notifications, addresses, tmp_path)
+        assert columns(found) == columns(LDN.partition(notifications)[2].partition("```")[0])
+        names: dict[str, Callable[[str], Awaitable[None]]] = {}
+        exec(compile(program, "ldn.md", "exec"), names)
+        await names["main"](addresses.page)
+        expected = printed.replace("http://127.0.0.1:8000/", addresses.page)
+        assert sorted(capsys.readouterr().out.splitlines()) == sorted(expected.splitlines())
         one = json.loads(await run(register, addresses, tmp_path))
         assert one["receiver"] == f"{addresses.page}inbox/"
         await run(update, addresses, tmp_path)

@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 from starlette.requests import Request
 
+from lamplighter.engine.client.inboxes import inbox_in_links
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import requests
 from lamplighter.engine.protocol.jsap import parse
@@ -24,7 +25,6 @@ from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifter
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http import negotiation
 from lamplighter.gateway.gates.http.sparql import _RELATIVE
-from lamplighter.gateway.gates.ldn.discovery import inbox_in_links
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 from lamplighter.gateway.state.resumption import depends_on_order
 from tests.support.linear import RATIO_MAX, growth

@@ -5,7 +5,7 @@
     POST /inbox/ ─▶ notifications: constraints, contexts ─▶ inbox: a graph each ─▶ GET /inbox/ID
     POST /ldn ─▶ discovery: the inbox of a target ─▶ gates.deliveries ─▶ activities ─▶ the inbox
 
-door: the paths; contexts: JSON-LD contexts that are known without the network.
+door: the paths. What inboxes of others say, and the JSON-LD contexts, are in `engine.client`.
 """
 
 from lamplighter.gateway.gates.ldn.door import LinkedDataNotifications

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from lamplighter.engine.client.contexts import ACTIVITY_STREAMS
 from lamplighter.gateway.gates.deliveries.dispatch import WaitingNotification
-from lamplighter.gateway.gates.ldn.contexts import ACTIVITY_STREAMS
 from lamplighter.ontology.vocabulary import GATEWAY
 
 RS = "http://www.w3.org/2001/sw/DataAccess/tests/result-set#"

@@ -11,6 +11,7 @@ import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lamplighter.engine.client.inboxes import INBOX, JSON_LD, LDP
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
 from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
@@ -21,10 +22,9 @@ from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.ldn.activities import activity
-from lamplighter.gateway.gates.ldn.discovery import INBOX, inbox_of
-from lamplighter.gateway.gates.ldn.inbox import LDP, LdnInbox, written
+from lamplighter.gateway.gates.ldn.discovery import inbox_of
+from lamplighter.gateway.gates.ldn.inbox import LdnInbox, written
 from lamplighter.gateway.gates.ldn.notifications import (
-    JSON_LD,
     MEDIA_TYPES,
     TURTLE,
     check_media_type,

@@ -16,6 +16,7 @@ import msgspec
 import pyoxigraph as ox
 
 from lamplighter.engine.change_log import Cause
+from lamplighter.engine.client.inboxes import LDP
 from lamplighter.engine.errors import AccessDeniedError, UnknownGraphError, UnknownResourceError
 from lamplighter.engine.terms import Quad, Term, literal
 from lamplighter.gateway.clock import iso
@@ -24,7 +25,6 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Answer, ReadyAnswer
 
-LDP = "http://www.w3.org/ns/ldp#"
 _CREATED, _CREATOR = "http://purl.org/dc/terms/created", "http://purl.org/dc/terms/creator"
 _DATE_TIME = "http://www.w3.org/2001/XMLSchema#dateTime"
 _RESULTS = "application/sparql-results+json"

@@ -6,13 +6,13 @@ from typing import Final
 
 import msgspec
 
+from lamplighter.engine.client.contexts import with_contexts
+from lamplighter.engine.client.inboxes import JSON_LD
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.gates.http.graph_store import UnsupportedMediaTypeError
-from lamplighter.gateway.gates.ldn.contexts import with_contexts
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 
-JSON_LD: Final = "application/ld+json"
 TURTLE: Final = "text/turtle"
 MEDIA_TYPES: Final = (JSON_LD, TURTLE)
 TRIPLES_MAX = 1000
@@ -31,7 +31,7 @@ def constraints(bytes_max: int) -> dict[str, str]:
         "media-type": f"A notification is {JSON_LD} or {TURTLE}.",
         "size": f"It has at most {bytes_max} bytes.",
         "triples": f"It stands for 1 to {TRIPLES_MAX} triples, in no named graph.",
-        "context": "Its JSON-LD contexts are in it, or those of Activity Streams and LDP; none is fetched.",
+        "context": "Its JSON-LD contexts are in it, or those of Activity Streams, LDP and schema.org; none is fetched.",
         "triple-terms": "It has no triple terms, which JSON-LD cannot express.",
     }
 

@@ -182,9 +182,9 @@ async def test_it_goes_on_after_a_restart_beside_webhooks(tmp_path: Path) -> Non
 
 
 def test_the_activity_is_json_ld_without_the_network() -> None:
+    from lamplighter.engine.client.contexts import with_contexts
     from lamplighter.gateway.gates.deliveries.dispatch import WaitingNotification
     from lamplighter.gateway.gates.ldn.activities import activity
-    from lamplighter.gateway.gates.ldn.contexts import with_contexts
 
     triple = (
         b'{"type":"triple","value":{"subject":{"type":"uri","value":"http://a"},'

@@ -1,7 +1,8 @@
 """JSON-LD contexts that are known here, so that none is fetched: a document that names another one is refused.
 
 They are those that notifications usually have. Activity Streams is written from the terms of its Recommendation
-(Activity Vocabulary, W3C 2017): its names are those of the vocabulary, and some have a type.
+(Activity Vocabulary, W3C 2017), and schema.org from those of its version 30.0: the names are those of the vocabularies,
+and some have a type.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from lamplighter.engine.errors import LimitExceededError, UnsupportedRequestErro
 
 ACTIVITY_STREAMS: Final = "https://www.w3.org/ns/activitystreams"
 LDP: Final = "http://www.w3.org/ns/ldp"
+SCHEMA_ORG: Final = "https://schema.org"
 REFERENCES_MAX = 16
 """Known contexts that one document may name."""
 
 _AS = f"{ACTIVITY_STREAMS}#"
 _LDP = f"{LDP}#"
+_SCHEMA = "http://schema.org/"
 _XSD = "http://www.w3.org/2001/XMLSchema#"
 _LINKS = (
     *("actor", "attachment", "attributedTo", "audience", "bcc", "bto", "cc", "context", "current", "describes"),
@@ -38,6 +41,63 @@ _TYPED = {
     "width": "nonNegativeInteger",
 }
 _LANGUAGES = ("content", "name", "summary")
+
+_SCHEMA_LINKS = """
+    acquireLicensePage actionableFeedbackPolicy afterMedia archivedAt associatedDisease beforeMedia
+    benefitsSummaryUrl codeRepository colleague colorSwatch constraintProperty contentUrl correctionsPolicy
+    discussionUrl diseasePreventionInfo diseaseSpreadStatistics diversityPolicy diversityStaffingReport
+    documentation downloadUrl duringMedia embedUrl ethicsPolicy gameLocation gettingTestedInfo hasGS1DigitalLink
+    hasMap hasMolecularFunction healthPlanMarketingUrl image inCodeSet inDefinedTermSet installUrl isBasedOn
+    isBasedOnUrl isInvolvedInBiologicalProcess isLocatedInSubcellularLocation isPartOf labelDetails layoutImage
+    license logo mainEntityOfPage map maps masthead merchantReturnLink missionCoveragePrioritiesPolicy
+    newsUpdatesAndGuidelines noBylinesPolicy originalMediaLink paymentUrl prescribingInfo productReturnLink
+    publicTransportClosuresInfo publishingPrinciples quarantineGuidelines relatedLink replyToUrl sameAs
+    schoolClosuresInfo screenshot sdLicense season serviceUrl shippingSettingsLink significantLink significantLinks
+    speakable target targetUrl thumbnailUrl tourBookingPage trackingUrl travelBans unnamedSourcesPolicy url
+    usageInfo verificationFactCheckingPolicy webFeed
+"""
+_SCHEMA_DATES = """
+    applicationStartDate auditDate availabilityEnds availabilityStarts birthDate commentTime dateCreated dateDeleted
+    dateIssued dateModified datePosted datePublished dateRead dateVehicleFirstRegistered deathDate dissolutionDate
+    endDate exceptDate expectedArrivalFrom expectedArrivalUntil expires foundingDate guidelineDate lastReviewed
+    legislationDate legislationDateOfApplicability legislationDateVersion merchantReturnDays modelDate
+    observationDate orderDate paymentDueDate previousStartDate priceValidUntil productionDate purchaseDate
+    releaseDate scheduledPaymentDate scheduledTime sdDatePublished startDate uploadDate validFrom validThrough
+    validUntil vehicleModelDate
+"""
+_SCHEMA_PREFIXES = {
+    "csvw": "http://www.w3.org/ns/csvw#",
+    "dc": "http://purl.org/dc/elements/1.1/",
+    "dcat": "http://www.w3.org/ns/dcat#",
+    "dcmitype": "http://purl.org/dc/dcmitype/",
+    "dcterms": "http://purl.org/dc/terms/",
+    "doap": "http://usefulinc.com/ns/doap#",
+    "foaf": "http://xmlns.com/foaf/0.1/",
+    "odrl": "http://www.w3.org/ns/odrl/2/",
+    "org": "http://www.w3.org/ns/org#",
+    "owl": "http://www.w3.org/2002/07/owl#",
+    "prof": "http://www.w3.org/ns/dx/prof/",
+    "prov": "http://www.w3.org/ns/prov#",
+    "qb": "http://purl.org/linked-data/cube#",
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "schema": "http://schema.org/",
+    "sh": "http://www.w3.org/ns/shacl#",
+    "skos": "http://www.w3.org/2004/02/skos/core#",
+    "sosa": "http://www.w3.org/ns/sosa/",
+    "ssn": "http://www.w3.org/ns/ssn/",
+    "time": "http://www.w3.org/2006/time#",
+    "vann": "http://purl.org/vocab/vann/",
+    "void": "http://rdfs.org/ns/void#",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+    "dct": "http://purl.org/dc/terms/",
+    "dctype": "http://purl.org/dc/dcmitype/",
+    "gs1": "https://ref.gs1.org/voc/",
+    "vcard": "http://www.w3.org/2006/vcard/ns#",
+    "bibo": "http://purl.org/ontology/bibo/",
+    "eli": "http://data.europa.eu/eli/ontology#",
+    "hydra": "http://www.w3.org/ns/hydra/core#",
+}
 
 _KNOWN: dict[str, dict[str, Any]] = {
     ACTIVITY_STREAMS: {
@@ -63,7 +123,18 @@ _KNOWN: dict[str, dict[str, Any]] = {
         "inbox": {"@id": f"{_LDP}inbox", "@type": "@id"},
         "constrainedBy": {"@id": f"{_LDP}constrainedBy", "@type": "@id"},
     },
+    SCHEMA_ORG: {
+        "@vocab": _SCHEMA,
+        **_SCHEMA_PREFIXES,
+        "id": "@id",
+        "type": "@type",
+        **{name: {"@id": _SCHEMA + name, "@type": "@id"} for name in _SCHEMA_LINKS.split()},
+        **{name: {"@id": _SCHEMA + name, "@type": f"{_SCHEMA}Date"} for name in _SCHEMA_DATES.split()},
+    },
 }
+_BY_NAME = {name.partition("://")[2]: terms for name, terms in _KNOWN.items()}
+_BY_NAME["schema.org/docs/jsonldcontext"] = _KNOWN[SCHEMA_ORG]
+"""Names of http and https without their ends -> terms."""
 
 
 def with_contexts(document: Any) -> Any:
@@ -80,8 +151,8 @@ def with_contexts(document: Any) -> Any:
         if not isinstance(context, str):
             _check_inline(context)
             return context
-        name = context.removesuffix(".jsonld").rstrip("#/")
-        found = _KNOWN.get(name) or _KNOWN.get(name.replace("http:", "https:", 1)) or _KNOWN.get(f"http{name[5:]}")
+        scheme, _, name = context.removesuffix(".jsonld").rstrip("#/").partition("://")
+        found = _BY_NAME.get(name) if scheme in ("http", "https") else None
         if found is None:
             raise UnsupportedRequestError(
                 f"the context {context[:200]!r} is not known here, and contexts are not fetched; put it into the "

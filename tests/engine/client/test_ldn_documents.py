@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamplighter.engine.client.contexts import ACTIVITY_STREAMS, LDP, with_contexts
+from lamplighter.engine.client.inboxes import INBOX, inbox_in_body, inbox_in_links
 from lamplighter.engine.errors import LimitExceededError, RequestError, UnsupportedRequestError
-from lamplighter.gateway.gates.ldn.contexts import ACTIVITY_STREAMS, LDP, with_contexts
-from lamplighter.gateway.gates.ldn.discovery import INBOX, NoInboxError, inbox_in_body, inbox_in_links
 
 AS = f"{ACTIVITY_STREAMS}#"
 
@@ -47,9 +47,29 @@ def test_activity_streams_has_the_terms_of_its_vocabulary() -> None:
     assert (INBOX, "<http://e/in>") in found
 
 
+def test_schema_org_has_the_types_of_its_terms() -> None:
+    document = {"@context": "https://schema.org", "url": "x", "name": "x", "datePublished": "2026-11-21", "foaf:a": 1}
+    assert triples(document) == {
+        ("http://schema.org/url", "<http://e/x>"),
+        ("http://schema.org/name", '"x"'),
+        ("http://schema.org/datePublished", '"2026-11-21"^^<http://schema.org/Date>'),
+        ("http://xmlns.com/foaf/0.1/a", '"1"^^<http://www.w3.org/2001/XMLSchema#integer>'),
+    }
+
+
 @pytest.mark.parametrize(
     "name",
-    [ACTIVITY_STREAMS, f"{AS}", "http://www.w3.org/ns/activitystreams", f"{ACTIVITY_STREAMS}.jsonld", LDP, f"{LDP}#"],
+    [
+        *("https://schema.org/", "http://schema.org", "http://schema.org/docs/jsonldcontext.jsonld"),
+        *(
+            ACTIVITY_STREAMS,
+            f"{AS}",
+            "http://www.w3.org/ns/activitystreams",
+            f"{ACTIVITY_STREAMS}.jsonld",
+            LDP,
+            f"{LDP}#",
+        ),
+    ],
 )
 def test_spellings_of_known_contexts(name: str) -> None:
     document = {"@context": [name, {"x": "http://e/x"}], "x": 1}
@@ -61,7 +81,8 @@ def test_spellings_of_known_contexts(name: str) -> None:
     "document",
     [
         {"@context": "http://e/c"},
-        {"@context": ["https://schema.org"]},
+        {"@context": ["https://schema.example"]},
+        {"@context": "ftp://schema.org"},
         {"a": [{"@context": "//e/c"}]},
         {"@context": {"@import": "http://e/c"}},
         {"@context": [{"a": {"@context": ["x", "http://e/c"]}}], "@version": 1.1},
@@ -144,6 +165,6 @@ def test_inbox_in_a_body(body: str, media_type: str, inbox: str | None) -> None:
     ("body", "media_type"),
     [(b"<", "text/turtle"), (b"\xff", "application/ld+json"), (b'{"@context": "http://e/"}', "application/ld+json")],
 )
-def test_a_body_that_cannot_be_read_is_said(body: bytes, media_type: str) -> None:
-    with pytest.raises(NoInboxError, match="cannot be read"):
+def test_a_body_that_cannot_be_read_is_an_error(body: bytes, media_type: str) -> None:
+    with pytest.raises(RequestError):
         inbox_in_body(body, media_type, "http://e/target")
