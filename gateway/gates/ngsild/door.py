@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
 import msgspec
@@ -21,13 +20,13 @@ from lamplighter.engine.errors import (
     UnknownResourceError,
 )
 from lamplighter.engine.terms import Term, iri, lexical
-from lamplighter.gateway.gates.http.calls import content_type, fields
+from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
-from lamplighter.gateway.gates.ngsild.contexts import CORE, PLAIN, ContextNames, KnownContexts, is_absolute
+from lamplighter.gateway.gates.http.turns import RequestTurns
+from lamplighter.gateway.gates.ngsild.contexts import KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import RDF_TYPE, EntityGraphs
-from lamplighter.gateway.gates.ngsild.information import NULL, attributes, decoded, fragment, is_null, types
+from lamplighter.gateway.gates.ngsild.information import NULL, attributes, fragment, is_null, types
 from lamplighter.gateway.gates.ngsild.parameters import attribute_terms, checked, entity_query, form
 from lamplighter.gateway.gates.ngsild.problems import (
     AlreadyExistsError,
@@ -50,10 +49,6 @@ WAITING_MAX: Final = 64
 """Requests that wait until others are answered."""
 TYPES_MAX: Final = 1_000
 _LOCKS = 64
-_JSON, _JSON_LD = "application/json", "application/ld+json"
-_BODIES = (_JSON, _JSON_LD, "application/merge-patch+json")
-_RELATION = "http://www.w3.org/ns/json-ld#context"
-_LINK = re.compile(r"\s*<([^<>]*)>\s*((?:;[^,<>]*)*)(?:,|$)")
 
 
 class NgsiLd:
@@ -104,10 +99,10 @@ class _NgsiRequest:
     ) -> None:
         self._runner = runner
         self._graphs = graphs
-        self._contexts = contexts
         self._locks = locks
         self._request = request
         self._caller = caller
+        self._message = NgsiMessage(request, contexts)
         self._reading = NgsiReading(runner, graphs, caller)
         self._asked = fields(request.scope["query_string"])
 
@@ -150,7 +145,7 @@ class _NgsiRequest:
     # --- reading ---
 
     async def _query(self) -> Response:
-        names = self._names()
+        names = self._message.names()
         asked = entity_query(self._asked, names)
         found: list[Term] = []
         if asked.limit:
@@ -167,10 +162,10 @@ class _NgsiRequest:
             target = [(name, value[0]) for name, value in self._asked.items() if name not in ("offset", "limit")]
             target += [("limit", str(asked.limit)), ("offset", str(asked.offset + asked.limit))]
             links.append(f'<{ROOT}/entities?{urlencode(target, quote_via=quote)}>; rel="next"')
-        return self._told(listed, names, headers, links)
+        return self._message.told(listed, names, headers, links)
 
     async def _retrieve(self, entity: Term) -> Response:
-        names = self._names()
+        names = self._message.names()
         found = checked(self._asked, ("attrs", "options", "format", "local"))
         wanted, shape = attribute_terms(found, names), form(found)
         read = (await self._reading.entities([entity])).get(entity)
@@ -178,10 +173,10 @@ class _NgsiRequest:
             raise _no_entity(entity)
         if wanted and not any(one in read.attributes for one in wanted):
             raise UnknownResourceError(f"the entity {lexical(entity)[:200]!r} has none of the attributes of attrs")
-        return self._told(entity_json(entity, read, wanted, shape, names), names)
+        return self._message.told(entity_json(entity, read, wanted, shape, names), names)
 
     async def _types(self) -> Response:
-        names = self._names()
+        names = self._message.names()
         if "details" in self._asked:
             raise OperationNotSupportedError("details is not supported; leave it out")
         checked(self._asked, ("local",))
@@ -190,13 +185,13 @@ class _NgsiRequest:
             raise TooManyResultsError(f"entities have more than {TYPES_MAX} types")
         listed = [names.compact(lexical(row["type"])) for row in found]
         answer = {"id": "urn:ngsi-ld:EntityTypeList:all", "type": "EntityTypeList", "typeList": sorted(listed)}
-        return self._told(answer, names)
+        return self._message.told(answer, names)
 
     # --- changes ---
 
     async def _create(self) -> Response:
         checked(self._asked, ("local",))
-        members, names = await self._body()
+        members, names = await self._message.body()
         identifier = members.get("id", members.get("@id"))
         if not isinstance(identifier, str) or not is_absolute(identifier):
             raise MalformedRequestError("id is missing; write a URI such as urn:ngsi-ld:Building:store1")
@@ -225,7 +220,7 @@ class _NgsiRequest:
         asked = checked(self._asked, ("local", "options", "type"))
         if asked.get("options", "") not in (("", "noOverwrite") if append else ("",)):
             raise MalformedRequestError("options: noOverwrite is the only one, of POST")
-        members, names = await self._body()
+        members, names = await self._message.body()
         found = attributes(members, names)
         more = types(members, names) if "type" in members or "@type" in members else []
         if append and None in found.values():
@@ -243,12 +238,12 @@ class _NgsiRequest:
             return Response(status_code=204)
         not_updated = [{"attributeName": names.compact(name), "reason": reason} for name, reason in refused.items()]
         result = {"updated": [names.compact(name) for name in found], "notUpdated": not_updated}
-        return Response(msgspec.json.encode(result), 207, media_type=_JSON)
+        return Response(msgspec.json.encode(result), 207, media_type=JSON)
 
     async def _merge(self, entity: Term, name: str) -> Response:
         """Partial Attribute Update (5.6.4)."""
         checked(self._asked, ("local", "type"))
-        members, names = await self._body()
+        members, names = await self._message.body()
         term = iri(names.expand(name, "the path"))
         if is_null(members):
             raise MalformedRequestError(f"{name[:100]}: to delete an attribute send DELETE")
@@ -271,7 +266,7 @@ class _NgsiRequest:
         asked = checked(self._asked, ("local", "type", "deleteAll", "datasetId"))
         if "datasetId" in asked:
             raise OperationNotSupportedError("datasetId: an attribute has one value here; leave it out")
-        term = iri(self._names().expand(name, "the path"))
+        term = iri(self._message.names().expand(name, "the path"))
         async with self._changing(entity):
             self._attribute(await self._known(entity), term, name)
             await self._update(EntityUpdates(self._graphs, entity).put({lexical(term): None}))
@@ -306,67 +301,6 @@ class _NgsiRequest:
         call = UpdateCall(sparql, cause(self._request, self._caller), caller=self._caller, tells_delta=True)
         delta = (await self._runner.update(call)).delta
         return delta is None or bool(len(delta.added) + len(delta.removed))
-
-    # --- contexts ---
-
-    def _linked(self) -> str | None:
-        """The context that the header Link names. Raises MalformedRequestError."""
-        found = []
-        for text in self._request.headers.getlist("link"):
-            at = 0
-            while at < len(text):
-                link = _LINK.match(text, at)
-                if link is None:
-                    raise MalformedRequestError(f'Link: write <URL>; rel="{_RELATION}"; type="{_JSON_LD}"')
-                if _RELATION in link[2]:
-                    found.append(link[1])
-                at = link.end()
-        if len(found) > 1:
-            raise MalformedRequestError("Link: name one context")
-        return found[0] if found else None
-
-    def _names(self) -> ContextNames:
-        """The names of a request without a body."""
-        linked = self._linked()
-        return PLAIN if linked is None else self._contexts.names(linked)
-
-    async def _body(self) -> tuple[dict[str, Any], ContextNames]:
-        """The members of a body and its names (6.3.5). Raises RequestError."""
-        media_type = content_type(self._request)
-        if media_type not in _BODIES:
-            raise MalformedRequestError(f"Content-Type is {media_type[:100] or 'missing'}; send {_JSON} or {_JSON_LD}")
-        members = decoded(self._request.scope[BODY])
-        linked = self._linked()
-        if media_type == _JSON_LD:
-            if linked is not None:
-                raise MalformedRequestError(f"Link: a body of {_JSON_LD} has its @context; leave the header out")
-            if "@context" not in members:
-                raise MalformedRequestError(f"@context is missing; {_JSON_LD} needs it, or send {_JSON}")
-            return members, self._contexts.names(members["@context"])
-        if "@context" in members:
-            raise MalformedRequestError(f"@context: send it with Content-Type {_JSON_LD}, or in a Link header")
-        return members, PLAIN if linked is None else self._contexts.names(linked)
-
-    def _told(
-        self, value: Any, names: ContextNames, headers: Mapping[str, str] | None = None, links: list[str] | None = None
-    ) -> Response:
-        """An answer with its context, in the body or in a Link header (6.3.6)."""
-        links = links or []
-        urls = [one for one in names.given if isinstance(one, str)]
-        media_type = _JSON
-        if _JSON_LD in self._request.headers.get("accept", ""):
-            media_type = _JSON_LD
-            context = [*(one for one in names.given if one != CORE), CORE]
-            context_member = context[0] if len(context) == 1 else context
-            several = value if isinstance(value, list) else [value]
-            for one in several:
-                one["@context"] = context_member
-        else:
-            links.append(f'<{urls[0] if urls else CORE}>; rel="{_RELATION}"; type="{_JSON_LD}"')
-        found = {**(headers or {}), "Vary": "Accept"}
-        if links:
-            found["Link"] = ", ".join(links)
-        return Response(msgspec.json.encode(value), 200, found, media_type)
 
 
 def _segments(request: Request) -> list[str]:

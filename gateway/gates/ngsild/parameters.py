@@ -20,7 +20,7 @@ LIMIT, LIMIT_MAX = 20, 1_000
 OFFSET_MAX: Final = 1_000_000
 NAMES_MAX: Final = 100
 """Of one list."""
-_FORMS: Final[Mapping[str, Form]] = {
+FORMS: Final[Mapping[str, Form]] = {
     "normalized": "normalized",
     "concise": "concise",
     "keyValues": "keyValues",
@@ -134,9 +134,9 @@ def form(found: Mapping[str, str]) -> Form:
     for one in named:
         if one == "sysAttrs":
             raise OperationNotSupportedError("options: createdAt and modifiedAt are not kept; leave sysAttrs out")
-        if one not in _FORMS:
-            raise MalformedRequestError(f"options: {one[:100]!r} is none of {', '.join(_FORMS)}")
-        chosen = _FORMS[one]
+        if one not in FORMS:
+            raise MalformedRequestError(f"options: {one[:100]!r} is none of {', '.join(FORMS)}")
+        chosen = FORMS[one]
     return chosen
 
 
