@@ -254,6 +254,8 @@ class Dispatch:
             self._stale = True
             self._changed.set()
             raise
+        if self.ended:  # meanwhile, and what has begun has not
+            await self._owner.end(self, self.ended)
 
     async def _attempt(self, message: WaitingNotification) -> str:
         """Sends a notification, or a part of it. Why the receiver has it not; empty if it has."""

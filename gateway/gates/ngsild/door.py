@@ -27,6 +27,8 @@ from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.gates.ngsild.contexts import KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import RDF_TYPE, EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL, attributes, fragment, is_null, types
+from lamplighter.gateway.gates.ngsild.messages import JSON, NgsiMessage
+from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications
 from lamplighter.gateway.gates.ngsild.parameters import attribute_terms, checked, entity_query, form
 from lamplighter.gateway.gates.ngsild.problems import (
     AlreadyExistsError,
@@ -37,6 +39,7 @@ from lamplighter.gateway.gates.ngsild.problems import (
     problem,
 )
 from lamplighter.gateway.gates.ngsild.reading import NgsiReading, entity_json
+from lamplighter.gateway.gates.ngsild.subscribing import NgsiSubscriptions
 from lamplighter.gateway.gates.ngsild.writing import EntityUpdates
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -54,11 +57,16 @@ _LOCKS = 64
 class NgsiLd:
     """The door. Settings: the table `[ngsild]`."""
 
-    def __init__(self, runner: Runner, settings: Settings, folder: Path) -> None:
-        """folder: of the configuration file. Raises ConfigurationError."""
+    def __init__(self, runner: Runner, settings: Settings, folder: Path, data: Path) -> None:
+        """folder: of the configuration file; data: the data folder. Raises ConfigurationError."""
         self._runner = runner
         self._contexts = KnownContexts(settings.ngsild.contexts, folder)
         self._graphs = EntityGraphs(settings.gateway.base_iri)
+        self._subscribed = settings.ngsild.subscriptions.enabled
+        self._notifications = EntityNotifications(runner, settings, data, self._graphs, self._contexts)
+        self._subscriptions = NgsiSubscriptions(
+            self._notifications, settings.ngsild.subscriptions, self._graphs, self._contexts, ROOT
+        )
         turns = RequestTurns(max(1, settings.query.concurrent_max // 2), WAITING_MAX)
         self._bounded = turns.of(self._in_turn, BODY_BYTES_MAX)
         # Of two requests that change one entity, the second sees what the first has done.
@@ -69,8 +77,12 @@ class NgsiLd:
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield f"{ROOT}/entities", "NGSI-LD entities: ?type, ?q, ?attrs; /ngsi-ld/v1/entities/<id>, /ngsi-ld/v1/types"
+        if self._subscribed:
+            yield f"{ROOT}/subscriptions", "NGSI-LD subscriptions: POST {entities, notification} to make one"
 
     async def run(self) -> None:
+        if self._subscribed:
+            await self._notifications.deliveries.run()
         await asyncio.get_running_loop().create_future()
 
     async def answer(self, request: Request, caller: Caller) -> Response:
@@ -82,6 +94,11 @@ class NgsiLd:
             return problem(error)
 
     async def _in_turn(self, request: Request, caller: Caller) -> Response:
+        match _segments(request):
+            case ["subscriptions", *below]:
+                _check_tenant(request)
+                method = "GET" if request.method == "HEAD" else request.method
+                return await self._subscriptions.answer(method, below, request, caller)
         return await _NgsiRequest(self._runner, self._graphs, self._contexts, self._locks, request, caller).answer()
 
 
@@ -107,8 +124,7 @@ class _NgsiRequest:
         self._asked = fields(request.scope["query_string"])
 
     async def answer(self) -> Response:
-        if "ngsild-tenant" in self._request.headers:
-            raise NoTenantsError("NGSILD-Tenant: there are no tenants here; leave the header out")
+        _check_tenant(self._request)
         method = "GET" if self._request.method == "HEAD" else self._request.method
         match method, _segments(self._request):
             case "GET", ["entities"]:
@@ -139,7 +155,7 @@ class _NgsiRequest:
                 return not_allowed(method, "GET, HEAD")
         raise UnknownResourceError(
             f"there is nothing at {self._request.scope['path'][:200]}; there are {ROOT}/entities, entities/<id>, "
-            "entities/<id>/attrs, entities/<id>/attrs/<name> and types"
+            "entities/<id>/attrs, entities/<id>/attrs/<name>, types, subscriptions and subscriptions/<id>"
         )
 
     # --- reading ---
@@ -301,6 +317,12 @@ class _NgsiRequest:
         call = UpdateCall(sparql, cause(self._request, self._caller), caller=self._caller, tells_delta=True)
         delta = (await self._runner.update(call)).delta
         return delta is None or bool(len(delta.added) + len(delta.removed))
+
+
+def _check_tenant(request: Request) -> None:
+    """Raises NoTenantsError."""
+    if "ngsild-tenant" in request.headers:
+        raise NoTenantsError("NGSILD-Tenant: there are no tenants here; leave the header out")
 
 
 def _segments(request: Request) -> list[str]:

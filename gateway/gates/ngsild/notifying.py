@@ -12,7 +12,7 @@ others as they are when the part is made.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL, Attribute, attribute_json
 from lamplighter.gateway.gates.ngsild.messages import JSON, JSON_LD, context_link, context_member
 from lamplighter.gateway.gates.ngsild.reading import NgsiEntity, NgsiReading, entity_json
-from lamplighter.gateway.gates.ngsild.subscriptions import EntitySubscription, checked_subscription
+from lamplighter.gateway.gates.ngsild.subscriptions import EntitySubscription, subscription
 from lamplighter.gateway.gates.ngsild.watching import EntityChange, Watching, changed_rows
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -118,7 +118,7 @@ class EntityNotifications:
         if found is None or text != receiver.document:
             members, document = self.members(receiver)
             q_names = self._contexts.names(document.q_context) if document.q_context else PLAIN
-            wanted = checked_subscription(members, PLAIN, q_names)
+            wanted = subscription(members, q_names)
             context = members.get("jsonldContext", document.context)
             names = self._contexts.names(context) if context else PLAIN
             found = KnownSubscription(wanted, names, Watching(wanted, self._graphs))
@@ -208,14 +208,15 @@ class EntityNotifications:
             if change.deleted:
                 members["deletedAt"] = _now()
             for name, (before, after) in change.attributes.items():
-                if after is None and before is not None and (not wanted.attributes or name in wanted.attributes):
+                if after is None and before is not None and self._is_shown_deleted(wanted, name):
                     members[known.names.compact(lexical(name))] = attribute_json(_deleted(before), wanted.form)
             found.append(members)
         return found
 
-    async def _read(
-        self, reading: NgsiReading, entities: Sequence[Term], dispatch: Dispatch
-    ) -> Mapping[Term, NgsiEntity]:
+    def _is_shown_deleted(self, wanted: EntitySubscription, name: Term) -> bool:
+        return "attributeDeleted" in wanted.triggers and (not wanted.attributes or name in wanted.attributes)
+
+    async def _read(self, reading: NgsiReading, entities: Sequence[Term], dispatch: Dispatch) -> dict[Term, NgsiEntity]:
         """Waits while the gateway has too many queries to answer. An entity that is too large is left out."""
         while not dispatch.ended:
             try:
@@ -227,7 +228,7 @@ class EntityNotifications:
                     logger.warning("entity not notified", delivery=dispatch.id, entity=entities[0], reason=error)
                     return {}
                 half = len(entities) // 2
-                found = dict(await self._read(reading, entities[:half], dispatch))
+                found = await self._read(reading, entities[:half], dispatch)
                 return found | await self._read(reading, entities[half:], dispatch)
         return {}
 

@@ -85,15 +85,7 @@ def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQ
     )
     if not any(found.get(name) for name in ("type", "attrs", "q")) and found.get("local") != "true":
         raise MalformedRequestError("write type, attrs or q, or local=true for all entities")
-    count = _flag(found, "count")
-    limit = _number(found, "limit", LIMIT)
-    if limit > LIMIT_MAX:
-        raise TooManyResultsError(f"limit: {LIMIT_MAX} entities are the most of one answer; go on with offset")
-    if limit == 0 and not count:
-        raise MalformedRequestError("limit: 0 needs count=true")
-    offset = _number(found, "offset", 0)
-    if offset > OFFSET_MAX:
-        raise TooManyResultsError(f"offset: {OFFSET_MAX} is the most; select with type or q")
+    limit, offset, count = page(found)
     ids = _listed(found, "id")
     if not all(map(is_absolute, ids)):
         raise MalformedRequestError("id: write URIs, with commas between them")
@@ -108,6 +100,20 @@ def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQ
         offset,
         count,
     )
+
+
+def page(found: Mapping[str, str]) -> tuple[int, int, bool]:
+    """limit, offset and count (6.3.10, 6.3.13). Raises MalformedRequestError, TooManyResultsError."""
+    count = _flag(found, "count")
+    limit = _number(found, "limit", LIMIT)
+    if limit > LIMIT_MAX:
+        raise TooManyResultsError(f"limit: {LIMIT_MAX} entities are the most of one answer; go on with offset")
+    if limit == 0 and not count:
+        raise MalformedRequestError("limit: 0 needs count=true")
+    offset = _number(found, "offset", 0)
+    if offset > OFFSET_MAX:
+        raise TooManyResultsError(f"offset: {OFFSET_MAX} is the most; select with type or q")
+    return limit, offset, count
 
 
 def checked(asked: Mapping[str, list[str]], known: Collection[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ _TYPES: Final = "https://uri.etsi.org/ngsi-ld/errors/"
 _TITLES: Final = {
     "InvalidRequest": "The request is not one of NGSI-LD",
     "BadRequestData": "The data of the request is wrong",
-    "AlreadyExists": "The entity exists",
+    "AlreadyExists": "It exists",
     "OperationNotSupported": "Not supported by this gateway",
     "ResourceNotFound": "Not found",
     "TooComplexQuery": "The query takes too much",

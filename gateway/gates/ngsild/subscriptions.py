@@ -85,8 +85,8 @@ class EntitySubscription:
     kept: Mapping[str, Any]
 
 
-def checked_subscription(members: Mapping[str, Any], names: ContextNames, q_names: ContextNames) -> EntitySubscription:
-    """A subscription. names, q_names: of its members, and of ``q``. Raises MalformedRequestError,
+def kept_members(members: Mapping[str, Any], names: ContextNames) -> dict[str, Any]:
+    """The members of a subscription, or of a change of one, with IRIs as names. Raises MalformedRequestError,
     OperationNotSupportedError, LimitExceededError."""
     kept: dict[str, Any] = {}
     for name, value in members.items():
@@ -127,10 +127,11 @@ def checked_subscription(members: Mapping[str, Any], names: ContextNames, q_name
                 kept[name] = _notification(value, names)
             case _:
                 raise OperationNotSupportedError(f"{name[:100]} is not a member of a Subscription that is known here")
-    return _subscription(kept, q_names)
+    return kept
 
 
-def _subscription(kept: dict[str, Any], q_names: ContextNames) -> EntitySubscription:
+def subscription(kept: dict[str, Any], q_names: ContextNames) -> EntitySubscription:
+    """A whole subscription from its `kept_members`. q_names: of ``q``. Raises RequestError."""
     if "notification" not in kept:
         raise MalformedRequestError("notification is missing; write its endpoint with the uri of your receiver")
     if "entities" not in kept and "watchedAttributes" not in kept:
@@ -336,4 +337,3 @@ def _headers(value: Any) -> list[dict[str, str]]:
 def is_past(expires_at: str, now: datetime) -> bool:
     """Whether a time as in a lease has come."""
     return bool(expires_at) and expires_at <= iso(now)
-
