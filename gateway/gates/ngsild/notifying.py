@@ -85,6 +85,8 @@ class EntityNotifications:
         self._graphs = graphs
         self._contexts = contexts
         self._known: dict[str, tuple[str, KnownSubscription]] = {}  # id -> document, and what it says
+        # By the id of the delivery: the notification that has further parts, and what it tells.
+        self._parted: dict[str, tuple[WaitingNotification, list[tuple[Term, EntityChange]]]] = {}
 
     @cached_property
     def deliveries(self) -> Deliveries:
@@ -103,7 +105,7 @@ class EntityNotifications:
 
     def members(self, receiver: Receiver) -> tuple[dict[str, Any], SubscriptionDocument]:
         """The JSON of a subscription, with IRIs as names and the values of the headers. Raises ConfigurationError."""
-        document = msgspec.json.decode(receiver.document, type=SubscriptionDocument)
+        document = written(receiver)
         members = document.subscription
         if document.sealed:
             headers = msgspec.json.decode(self.deliveries.keys.opened(receiver.id, document.sealed))
@@ -129,17 +131,24 @@ class EntityNotifications:
 
     async def ended(self, dispatch: Dispatch) -> None:
         self._known.pop(dispatch.id, None)
+        self._parted.pop(dispatch.id, None)
 
     async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest | None:
         if message.sequence == 0 and message.reset is None:
             return None  # what there is when a subscription begins is not told
         known = self.known(dispatch.receiver)
-        if not known.wanted.active or (part == 0 and self._is_throttled(known.wanted, dispatch)):
+        again = part > 0 or message.reset is not None
+        if not known.wanted.active or (not again and self._is_throttled(known.wanted, dispatch)):
             return None
-        if len(message.members) > _LONG_BYTES:
+        parted = self._parted.pop(dispatch.id, None)
+        if parted is not None and parted[0] is message:
+            changes = parted[1]
+        elif len(message.members) > _LONG_BYTES:
             changes = await asyncio.to_thread(_told, known, message)
         else:
             changes = _told(known, message)
+        if len(changes) > ENTITIES_MAX:
+            self._parted[dispatch.id] = message, changes
         while part * ENTITIES_MAX < len(changes):
             some = changes[part * ENTITIES_MAX : (part + 1) * ENTITIES_MAX]
             part += 1
@@ -242,6 +251,11 @@ class EntityNotifications:
         if access is None:
             raise AccessDeniedError("the client that subscribed is not registered any more")
         return Caller(client, FULL if access.full else Access(read=access.subscribe), operator=False, registered=True)
+
+
+def written(receiver: Receiver) -> SubscriptionDocument:
+    """What is kept of a subscription."""
+    return msgspec.json.decode(receiver.document, type=SubscriptionDocument)
 
 
 def _told(known: KnownSubscription, message: WaitingNotification) -> list[tuple[Term, EntityChange]]:

@@ -24,7 +24,7 @@ from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, Known
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL
 from lamplighter.gateway.gates.ngsild.messages import NgsiMessage
-from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications
+from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications, written
 from lamplighter.gateway.gates.ngsild.parameters import checked, page
 from lamplighter.gateway.gates.ngsild.problems import AlreadyExistsError, OperationNotSupportedError, not_allowed
 from lamplighter.gateway.gates.ngsild.subscriptions import (
@@ -79,12 +79,9 @@ class NgsiSubscriptions:
             return not_allowed(method, "GET, HEAD, POST")
         if len(below) > 1 or method not in ("GET", "PATCH", "DELETE"):
             return not_allowed(method, "DELETE, GET, HEAD, PATCH")
-        try:
-            dispatch = deliveries.one(below[0], caller)
-            if method == "PATCH":
-                return await self._update(dispatch, message, request, caller)
-        except UnknownDeliveryError as error:
-            raise UnknownResourceError(f"this client has no subscription {below[0][:200]!r}") from error
+        dispatch = self._one(below[0], caller)
+        if method == "PATCH":
+            return await self._update(dispatch, message, request, caller)
         asked = checked(fields(request.scope["query_string"]), ("options", "local"))
         if method == "DELETE":
             async with self._changing:
@@ -94,6 +91,13 @@ class NgsiSubscriptions:
             raise OperationNotSupportedError("options: createdAt and modifiedAt are not kept; leave it out")
         names = message.names()
         return message.told(self._shown(dispatch, names), names)
+
+    def _one(self, identifier: str, caller: Caller) -> Dispatch:
+        """Raises UnknownResourceError, also for those of others."""
+        try:
+            return self._notifications.deliveries.one(identifier, caller)
+        except UnknownDeliveryError as error:
+            raise UnknownResourceError(f"this client has no subscription {identifier[:200]!r}") from error
 
     async def _create(self, message: NgsiMessage, request: Request, caller: Caller) -> Response:
         checked(fields(request.scope["query_string"]), ("local",))
@@ -126,7 +130,7 @@ class NgsiSubscriptions:
         removed = [name for name, value in changed.items() if value in (NULL, None)]
         fragment = kept_members({name: one for name, one in changed.items() if name not in removed}, names)
         async with self._changing:
-            self._notifications.deliveries.one(dispatch.id, caller)  # it may have ended meanwhile
+            self._one(dispatch.id, caller)  # it may have ended meanwhile
             members, document = self._notifications.members(dispatch.receiver)
             members = {name: one for name, one in members.items() if name not in removed} | fragment
             q_context = names.given if "q" in fragment else document.q_context
@@ -173,8 +177,7 @@ class NgsiSubscriptions:
 
     def _shown(self, dispatch: Dispatch, names: ContextNames) -> dict[str, Any]:
         """5.2.12, with what is only read."""
-        _, document = self._notifications.members(dispatch.receiver)
-        found = subscription_json(dispatch.id, document.subscription, names)
+        found = subscription_json(dispatch.id, written(dispatch.receiver).subscription, names)
         found["status"] = "active" if found["isActive"] else "paused"
         told: dict[str, Any] = found["notification"]
         told["timesSent"] = dispatch.sent

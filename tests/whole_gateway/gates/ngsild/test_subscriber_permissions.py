@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.receivers import HttpReceiver
+from tests.support.receivers import HttpReceiver, Received
 from tests.support.running_gateway import Answer
 from tests.support.secure_gateway import JSON, SecureGateway
+from tests.support.small_house import PREFIXES
 from tests.whole_gateway.gates.ngsild.conftest import SUBSCRIBED
 
 GRAPH = "http://lamplighter.local/ngsi-ld"
@@ -46,6 +47,9 @@ def test_a_client_is_told_of_permitted_graphs_only(tmp_path: Path) -> None:
         def told(name: str) -> list[int]:
             return [one.json["data"][0]["a"]["value"] for one in receiver.posted if one.path == f"/{name}"]
 
+        def two(one: Received) -> bool:
+            return bool(one.json["data"][0]["a"]["value"] == 2)
+
         writer = bearer("writer", write=["*"], read=["*"])
         mine, other = bearer("mine", subscribe=[GRAPH]), bearer("other", subscribe=["default"], read=["*"])
         assert ask("Bearer x", "POST", "/subscriptions", {}).status == 401
@@ -54,7 +58,14 @@ def test_a_client_is_told_of_permitted_graphs_only(tmp_path: Path) -> None:
         assert subscribe(other, "mine").status == 409, "ids are the gateway's"
         assert subscribe(mine, "mine2").status == 201 and subscribe(mine, "mine3").status == 403, "quota"
         assert ask(writer, "POST", "/entities", {"id": "urn:x:1", "type": "T", "a": 1}).status == 201
-        receiver.wait(lambda: told("mine") == [1])
+        sparql = {"Authorization": writer, "Content-Type": "application/sparql-update"}
+        stream = f"{PREFIXES} INSERT DATA {{ <urn:x:1> a gateway:Stream ; gateway:liveObservation <urn:x:o> . "
+        stream += "<urn:x:o> sosa:hasSimpleResult 5 }"  # in the default graph
+        assert gateway.https("POST", "/secure/update", stream.encode(), sparql).status == 200
+        assert ask(writer, "PATCH", "/entities/urn:x:1/attrs", {"a": 2}).status == 204
+        receiver.wait(lambda: told("mine") == [1, 2])
+        [seen] = [one.json["data"] for one in receiver.posted if one.path == "/mine" and two(one)]
+        assert seen == [{"id": "urn:x:1", "type": "T", "a": {"type": "Property", "value": 2}}]
         assert [one["id"] for one in ask(other, "GET", "/subscriptions").json] == ["urn:x:other"]
         for method in ("GET", "DELETE", "PATCH"):
             body = {"isActive": False} if method == "PATCH" else None
@@ -63,11 +74,11 @@ def test_a_client_is_told_of_permitted_graphs_only(tmp_path: Path) -> None:
         assert gateway.local("PUT", "/clients/mine", permissions).status == 200
         listed = lambda: gateway.local("GET", "/ngsi-ld/v1/subscriptions").json  # noqa: E731
         wait(lambda: [one["id"] for one in listed()] == ["urn:x:other"])
-        assert ask(writer, "PATCH", "/entities/urn:x:1/attrs", {"a": 2}).status == 204
+        assert ask(writer, "PATCH", "/entities/urn:x:1/attrs", {"a": 7}).status == 204
         permissions = json.dumps({"read": ["*"], "write": [], "subscribe": ["*"]})
         assert gateway.local("PUT", "/clients/other", permissions).status == 200
         wait(lambda: listed() == [])
         assert subscribe(other, "again").status == 201
         assert ask(writer, "PATCH", "/entities/urn:x:1/attrs", {"a": 3}).status == 204
         receiver.wait(lambda: told("again") == [3])
-        assert told("mine") == [1] and told("other") == [], "neither was told more"
+        assert told("mine") == [1, 2] and told("other") == [], "neither was told more"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from lamplighter.gateway.addresses import Addresses
-from tests.support.receivers import HttpReceiver, Reply
+from tests.support.receivers import HttpReceiver, Received, Reply
 from tests.support.running_gateway import Answer, health, http, running_gateway, until, update
 from tests.support.small_house import PREFIXES
 from tests.whole_gateway.gates.ngsild.conftest import BUILDING, SUBSCRIBED, WEATHER
@@ -291,6 +292,52 @@ async def test_private_addresses_and_too_many_are_refused(tmp_path: Path) -> Non
             return all("ngsild.subscriptions.networks" in one or "metadata" in one for one in told)
 
         await until(refused)
+
+
+async def test_nothing_is_left_out_silently(tmp_path: Path) -> None:
+    """More waits than is retained: all that matches is told, with the reason."""
+    with HttpReceiver() as receiver:
+        down = True
+        taken: list[Received] = []
+
+        def answer(request: Received) -> Reply:
+            if down:
+                return Reply(503)
+            taken.append(request)
+            return Reply()
+
+        receiver.answer = answer
+        subscriptions = SUBSCRIBED | {"attempts_max": 100_000, "backoff_s_max": 1}
+        tables: dict[str, Any] = {
+            "ngsild": {"enabled": True, "subscriptions": subscriptions},
+            "resume": {"outbox_bytes_max": 4_000},
+        }
+        async with running_gateway(tmp_path, **tables) as at:
+            root, sent = at.query.removesuffix("/query") + "/ngsi-ld/v1", {"Content-Type": "application/json"}
+            wanted = subscribed(receiver, q="a>5")
+            assert (await http(f"{root}/subscriptions", "POST", json.dumps(wanted), sent)).status == 201
+            for number in range(3):
+                entity = {"id": f"urn:x:{number}", "type": "Building", "a": 5 * number}
+                assert (await http(f"{root}/entities", "POST", json.dumps(entity), sent)).status == 201
+            for value in range(10, 40):
+                url = f"{root}/entities/urn:x:1/attrs/a"
+                assert (await http(url, "PATCH", json.dumps({"value": value}), sent)).status == 204
+            down = False
+
+            def told(request: Received) -> dict[str, int]:
+                return {one["id"]: one["a"]["value"] for one in request.json["data"]}
+
+            await asyncio.to_thread(receiver.wait, lambda: any(told(one).get("urn:x:1") == 39 for one in taken), "39")
+            assert told(taken[0]).keys() == {"urn:x:1", "urn:x:2"} and told(taken[0])["urn:x:2"] == 10
+            assert "retained" in taken[0].headers["webhook-reset"]
+            url = f"{root}/subscriptions/urn:x:s"
+            soon = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+            assert (await http(url, "PATCH", json.dumps({"expiresAt": soon}), sent)).status == 204
+
+            async def gone() -> bool:
+                return (await http(url)).status == 404
+
+            await until(gone, "its end")
 
 
 async def test_they_are_off_by_default(tmp_path: Path) -> None:
