@@ -60,9 +60,10 @@ def test_a_client_is_told_of_permitted_graphs_only(tmp_path: Path) -> None:
         assert ask(writer, "POST", "/entities", {"id": "urn:x:1", "type": "T", "a": 1}).status == 201
         sparql = {"Authorization": writer, "Content-Type": "application/sparql-update"}
         stream = f"{PREFIXES} INSERT DATA {{ <urn:x:1> a gateway:Stream ; gateway:liveObservation <urn:x:o> . "
-        stream += "<urn:x:o> sosa:hasSimpleResult 5 }"  # in the default graph
-        assert gateway.https("POST", "/secure/update", stream.encode(), sparql).status == 200
-        assert ask(writer, "PATCH", "/entities/urn:x:1/attrs", {"a": 2}).status == 204
+        stream += "<urn:x:o> sosa:hasSimpleResult 5 } ;"  # in the default graph
+        value = "<https://uri.etsi.org/ngsi-ld/hasValue>"
+        change = f"WITH <{GRAPH}> DELETE {{ ?n {value} ?v }} INSERT {{ ?n {value} 2 }} WHERE {{ ?n {value} ?v }}"
+        assert gateway.https("POST", "/secure/update", (stream + change).encode(), sparql).status == 200
         receiver.wait(lambda: told("mine") == [1, 2])
         [seen] = [one.json["data"] for one in receiver.posted if one.path == "/mine" and two(one)]
         assert seen == [{"id": "urn:x:1", "type": "T", "a": {"type": "Property", "value": 2}}]
@@ -70,6 +71,7 @@ def test_a_client_is_told_of_permitted_graphs_only(tmp_path: Path) -> None:
         for method in ("GET", "DELETE", "PATCH"):
             body = {"isActive": False} if method == "PATCH" else None
             assert ask(other, method, "/subscriptions/urn:x:mine", body).status == 404
+        assert gateway.https("POST", "/secure/update", b"DELETE WHERE { <urn:x:1> ?p ?o }", sparql).status == 200
         permissions = json.dumps({"read": [], "write": [], "subscribe": ["default"]})
         assert gateway.local("PUT", "/clients/mine", permissions).status == 200
         listed = lambda: gateway.local("GET", "/ngsi-ld/v1/subscriptions").json  # noqa: E731
