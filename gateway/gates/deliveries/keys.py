@@ -51,7 +51,8 @@ class SecretKeys:
             found = AESGCM(self._sealing()).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], name.encode())
         except InvalidTag as error:
             raise ConfigurationError(
-                f"{self._path} is not the key with which the headers for the receiver were encrypted; register it again"
+                "the headers for the receiver were encrypted with another key than that in the data folder; write them "
+                "again"
             ) from error
         return found.decode()
 

@@ -103,22 +103,22 @@ class EntityNotifications:
         kept = SubscriptionDocument(dict(wanted.kept), list(context), list(q), sealed)
         return msgspec.json.encode(kept).decode()
 
-    def members(self, receiver: Receiver) -> tuple[dict[str, Any], SubscriptionDocument]:
+    def members(self, receiver: Receiver, document: SubscriptionDocument) -> dict[str, Any]:
         """The JSON of a subscription, with IRIs as names and the values of the headers. Raises ConfigurationError."""
-        document = written(receiver)
         members = document.subscription
         if document.sealed:
             headers = msgspec.json.decode(self.deliveries.keys.opened(receiver.id, document.sealed))
             notification = members["notification"]
             endpoint = notification["endpoint"] | {"receiverInfo": headers}
             members = members | {"notification": notification | {"endpoint": endpoint}}
-        return members, document
+        return members
 
     def known(self, receiver: Receiver) -> KnownSubscription:
         """Raises GatewayError where a context is not known any more, or the headers cannot be read."""
         text, found = self._known.get(receiver.id, ("", None))
         if found is None or text != receiver.document:
-            members, document = self.members(receiver)
+            document = written(receiver)
+            members = self.members(receiver, document)
             q_names = self._contexts.names(document.q_context) if document.q_context else PLAIN
             wanted = subscription(members, q_names)
             context = members.get("jsonldContext", document.context)

@@ -131,7 +131,10 @@ class NgsiSubscriptions:
         fragment = kept_members({name: one for name, one in changed.items() if name not in removed}, names)
         async with self._changing:
             self._one(dispatch.id, caller)  # it may have ended meanwhile
-            members, document = self._notifications.members(dispatch.receiver)
+            document = written(dispatch.receiver)
+            members = document.subscription
+            if "notification" not in fragment:  # else its headers are replaced, and need not be read
+                members = self._notifications.members(dispatch.receiver, document)
             members = {name: one for name, one in members.items() if name not in removed} | fragment
             q_context = names.given if "q" in fragment else document.q_context
             wanted = subscription(members, self._contexts.names(list(q_context)) if q_context else PLAIN)
