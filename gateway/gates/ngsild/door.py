@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes, urlencode
 
 import msgspec
@@ -17,6 +17,7 @@ from lamplighter.engine.errors import (
     AccessDeniedError,
     GatewayError,
     MalformedRequestError,
+    RequestError,
     UnknownResourceError,
 )
 from lamplighter.engine.terms import Term, iri, lexical
@@ -24,9 +25,9 @@ from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
-from lamplighter.gateway.gates.ngsild.contexts import KnownContexts, is_absolute
+from lamplighter.gateway.gates.ngsild.contexts import ContextNames, KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import RDF_TYPE, EntityGraphs
-from lamplighter.gateway.gates.ngsild.information import NULL, attributes, fragment, is_null, types
+from lamplighter.gateway.gates.ngsild.information import NULL, Attribute, attributes, fragment, is_null, types
 from lamplighter.gateway.gates.ngsild.messages import JSON, NgsiMessage
 from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications
 from lamplighter.gateway.gates.ngsild.parameters import attribute_terms, checked, entity_query, form
@@ -35,6 +36,7 @@ from lamplighter.gateway.gates.ngsild.problems import (
     NoTenantsError,
     OperationNotSupportedError,
     TooManyResultsError,
+    details,
     not_allowed,
     problem,
 )
@@ -51,6 +53,8 @@ BODY_BYTES_MAX: Final = 128 * 1024
 WAITING_MAX: Final = 64
 """Requests that wait until others are answered."""
 TYPES_MAX: Final = 1_000
+BATCH_MAX: Final = 100
+"""Entities of one batch."""
 _LOCKS = 64
 
 
@@ -141,6 +145,8 @@ class _NgsiRequest:
                 return await self._merge(_entity(entity), name)
             case "DELETE", ["entities", entity, "attrs", name]:
                 return await self._remove(_entity(entity), name)
+            case "POST", ["entityOperations", "upsert"]:
+                return await self._upsert()
             case "GET", ["types"]:
                 return await self._types()
             case _, ["entities"]:
@@ -151,11 +157,14 @@ class _NgsiRequest:
                 return not_allowed(method, "PATCH, POST")
             case _, ["entities", _, "attrs", _]:
                 return not_allowed(method, "DELETE, PATCH")
+            case _, ["entityOperations", "upsert"]:
+                return not_allowed(method, "POST")
             case _, ["types"]:
                 return not_allowed(method, "GET, HEAD")
         raise UnknownResourceError(
             f"there is nothing at {self._request.scope['path'][:200]}; there are {ROOT}/entities, entities/<id>, "
-            "entities/<id>/attrs, entities/<id>/attrs/<name>, types, subscriptions and subscriptions/<id>"
+            "entities/<id>/attrs, entities/<id>/attrs/<name>, types, entityOperations/upsert, subscriptions "
+            "and subscriptions/<id>"
         )
 
     # --- reading ---
@@ -207,15 +216,8 @@ class _NgsiRequest:
 
     async def _create(self) -> Response:
         checked(self._asked, ("local",))
-        members, names = await self._message.body()
-        identifier = members.get("id", members.get("@id"))
-        if not isinstance(identifier, str) or not is_absolute(identifier):
-            raise MalformedRequestError("id is missing; write a URI such as urn:ngsi-ld:Building:store1")
-        entity = iri(identifier)
-        kinds, found = types(members, names), attributes(members, names)
-        kept = {name: one for name, one in found.items() if one is not None}
-        if len(kept) < len(found):
-            raise MalformedRequestError(f"{NULL} deletes an attribute, and a new entity has none")
+        entity, kinds, kept = _whole(*await self._message.body())
+        identifier = lexical(entity)
         async with self._changing(entity):
             _, stream = await self._reading.known(entity)
             if stream or not await self._update(EntityUpdates(self._graphs, entity).create(kinds, kept)):
@@ -223,6 +225,46 @@ class _NgsiRequest:
                     f"there is an entity {identifier[:200]!r}; change it with PATCH or POST at /attrs, or delete it"
                 )
         return Response(status_code=201, headers={"Location": f"{ROOT}/entities/{quote(identifier, safe=':')}"})
+
+    async def _upsert(self) -> Response:
+        """Batch Entity Create or Update (5.6.8): each entity in a commit of its own."""
+        asked = checked(self._asked, ("options", "local"))
+        if asked.get("options", "replace") not in ("replace", "update"):
+            raise MalformedRequestError("options: write replace or update")
+        created: list[str] = []
+        updated: list[str] = []
+        errors = []
+        for members, names in await self._message.entities(BATCH_MAX):
+            try:
+                if isinstance(names, RequestError):
+                    raise names
+                entity, kinds, kept = _whole(members, names)
+                new = await self._put(entity, kinds, kept, replaces=asked.get("options") != "update")
+                (created if new else updated).append(lexical(entity))
+            except AccessDeniedError:
+                raise
+            except GatewayError as error:
+                errors.append({"entityId": str(members.get("id"))[:500], "error": details(error)})
+        if errors:
+            result = {"success": created + updated, "errors": errors}
+            return Response(msgspec.json.encode(result), 207, media_type=JSON)
+        if created:
+            return Response(msgspec.json.encode(created), 201, media_type=JSON)
+        return Response(status_code=204)
+
+    async def _put(self, entity: Term, kinds: list[str], kept: Mapping[str, Attribute], *, replaces: bool) -> bool:
+        """Whether the entity is new."""
+        updates = EntityUpdates(self._graphs, entity)
+        async with self._changing(entity):
+            known, stream = await self._reading.known(entity)
+            if known and not stream:
+                text = f"{updates.delete()} ;\n{updates.create(kinds, kept)}" if replaces else updates.put(kept, kinds)
+                await self._update(text)
+                return False
+            if stream:
+                raise _read_only(entity)
+            await self._update(updates.create(kinds, kept))
+        return True
 
     async def _delete(self, entity: Term) -> Response:
         checked(self._asked, ("local", "type"))
@@ -297,9 +339,7 @@ class _NgsiRequest:
         """The attributes of a kept entity. Raises UnknownResourceError, OperationNotSupportedError."""
         known, stream = await self._reading.known(entity)
         if stream:
-            raise OperationNotSupportedError(
-                f"{lexical(entity)[:200]!r} is a stream of a sensor, which readings change; make an entity of your own"
-            )
+            raise _read_only(entity)
         if not known:
             raise _no_entity(entity)
         return known
@@ -340,6 +380,24 @@ def _entity(identifier: str) -> Term:
     if not is_absolute(identifier):
         raise MalformedRequestError(f"{identifier[:100]!r} is no id of an entity; write its URI, percent-encoded")
     return iri(identifier)
+
+
+def _whole(members: Mapping[str, Any], names: ContextNames) -> tuple[Term, list[str], dict[str, Attribute]]:
+    """A whole entity: its id, the IRIs of its types, and its attributes. Raises RequestError."""
+    identifier = members.get("id", members.get("@id"))
+    if not isinstance(identifier, str) or not is_absolute(identifier):
+        raise MalformedRequestError("id is missing; write a URI such as urn:ngsi-ld:Building:store1")
+    kinds, found = types(members, names), attributes(members, names)
+    kept = {name: one for name, one in found.items() if one is not None}
+    if len(kept) < len(found):
+        raise MalformedRequestError(f"{NULL} deletes an attribute, and a new entity has none")
+    return iri(identifier), kinds, kept
+
+
+def _read_only(entity: Term) -> OperationNotSupportedError:
+    return OperationNotSupportedError(
+        f"{lexical(entity)[:200]!r} is a stream of a sensor, which readings change; make an entity of your own"
+    )
 
 
 def _no_entity(entity: Term) -> UnknownResourceError:

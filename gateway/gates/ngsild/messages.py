@@ -11,11 +11,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import MalformedRequestError
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.turns import BODY
 from lamplighter.gateway.gates.ngsild.contexts import CORE, PLAIN, ContextNames, KnownContexts
-from lamplighter.gateway.gates.ngsild.information import decoded
+from lamplighter.gateway.gates.ngsild.information import decoded, decoded_json
 
 JSON, JSON_LD = "application/json", "application/ld+json"
 _BODIES = (JSON, JSON_LD, "application/merge-patch+json")
@@ -53,20 +53,43 @@ class NgsiMessage:
 
     async def body(self) -> tuple[dict[str, Any], ContextNames]:
         """The members of a body and its names (6.3.5). Raises RequestError."""
+        media_type = self._media_type()
+        members = decoded(self._request.scope[BODY])
+        return members, self._names_of(members, media_type)
+
+    async def entities(self, most: int) -> list[tuple[dict[str, Any], ContextNames | RequestError]]:
+        """The members of the entities of a batch, and their names or why they have none. Raises RequestError."""
+        media_type = self._media_type()
+        listed = decoded_json(self._request.scope[BODY])
+        if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
+            raise MalformedRequestError("the body is no array of entities with one in it")
+        if len(listed) > most:
+            raise LimitExceededError(f"a batch may have {most} entities; send more in further ones")
+        found: list[tuple[dict[str, Any], ContextNames | RequestError]] = []
+        for members in listed:
+            try:
+                found.append((members, self._names_of(members, media_type)))
+            except RequestError as error:
+                found.append((members, error))
+        return found
+
+    def _media_type(self) -> str:
         media_type = content_type(self._request)
         if media_type not in _BODIES:
             raise MalformedRequestError(f"Content-Type is {media_type[:100] or 'missing'}; send {JSON} or {JSON_LD}")
-        members = decoded(self._request.scope[BODY])
+        return media_type
+
+    def _names_of(self, members: dict[str, Any], media_type: str) -> ContextNames:
         linked = self._linked()
         if media_type == JSON_LD:
             if linked is not None:
                 raise MalformedRequestError(f"Link: a body of {JSON_LD} has its @context; leave the header out")
             if "@context" not in members:
                 raise MalformedRequestError(f"@context is missing; {JSON_LD} needs it, or send {JSON}")
-            return members, self._contexts.names(members["@context"])
+            return self._contexts.names(members["@context"])
         if "@context" in members:
             raise MalformedRequestError(f"@context: send it with Content-Type {JSON_LD}, or in a Link header")
-        return members, PLAIN if linked is None else self._contexts.names(linked)
+        return PLAIN if linked is None else self._contexts.names(linked)
 
     def told(
         self, value: Any, names: ContextNames, headers: Mapping[str, str] | None = None, links: list[str] | None = None
