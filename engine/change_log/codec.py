@@ -89,8 +89,9 @@ class Gap(msgspec.Struct, frozen=True, omit_defaults=True):
 class Receiver(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where the gateway delivers the notifications of a subscription, instead of to a client that connects.
 
-    kind: ``webhook`` or ``ldn``; id: of the delivery, which stays when its subscription begins anew; url: of the
-    receiver; until: when the lease ends, empty if it does not; alias: what the notifications carry.
+    kind: ``webhook``, ``ldn`` or ``ngsild``; id: of the delivery, which stays when its subscription begins anew; url:
+    of the receiver; until: when the lease ends, empty if it does not; alias: what the notifications carry; document:
+    what else its door knows of it, as JSON.
     """
 
     kind: str
@@ -98,6 +99,7 @@ class Receiver(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
     until: str = ""
     alias: str | None = None
+    document: str = ""
 
 
 class Followed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -90,7 +90,7 @@ def doors(around: Surroundings) -> list[Door]:
     if around.settings.ngsild.enabled:
         from lamplighter.gateway.gates.ngsild import NgsiLd
 
-        opened.append(NgsiLd(around.runner, around.settings, around.folder))
+        opened.append(NgsiLd(around.runner, around.settings, around.folder, around.data))
     return opened
 
 

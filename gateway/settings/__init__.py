@@ -23,7 +23,7 @@ from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
-from lamplighter.gateway.settings.deliveries import LdnSettings, WebhookSettings
+from lamplighter.gateway.settings.deliveries import EntitySubscriptionSettings, LdnSettings, WebhookSettings
 from lamplighter.gateway.settings.inference import InferenceSettings, graph_terms
 from lamplighter.gateway.settings.refusals import located, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
@@ -227,10 +227,11 @@ class WotSettings(_Table, frozen=True):
 
 class NgsiLdSettings(_Table, frozen=True):
     """``[ngsild]``: entities by NGSI-LD. contexts: URL of a JSON-LD context -> the file that has it, beside the file of
-    the settings."""
+    the settings. subscriptions: notifications of entities, by HTTP."""
 
     enabled: bool = False
     contexts: dict[str, str] = {}
+    subscriptions: EntitySubscriptionSettings = EntitySubscriptionSettings()
 
 
 class Settings(_Table, frozen=True):

@@ -1,4 +1,5 @@
-"""``[webhooks]`` and ``[ldn]``: notifications that the gateway delivers itself, and its inbox."""
+"""``[webhooks]``, ``[ldn]`` and ``[ngsild.subscriptions]``: notifications that the gateway delivers itself, and its
+inbox."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class DeliverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What both tables have.
+    """What all tables have.
 
     networks: that may be called besides public addresses: ``private`` for those of the machine, or such as
     ``192.168.7.0/24``; ports: that may be called, empty for all; deliveries_max: registered ones; concurrent_max:
-    requests at the same time; timeout_s: of one request; lease_s_max: the longest lease; attempts_max: failures in a
-    row after which a delivery waits for a decision; backoff_ms, backoff_s_max: the pause after the first failure,
-    which doubles with each, and the longest.
+    requests at the same time; timeout_s: of one request; attempts_max: failures in a row after which a delivery waits
+    for a decision; backoff_ms, backoff_s_max: the pause after the first failure, which doubles with each, and the
+    longest.
     """
 
     enabled: bool = False
@@ -29,7 +30,6 @@ class DeliverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     deliveries_max: Positive = 100
     concurrent_max: Annotated[int, msgspec.Meta(ge=2)] = 8
     timeout_s: Positive = 10
-    lease_s_max: Positive = 2_592_000
     attempts_max: Positive = 20
     backoff_ms: Positive = 1000
     backoff_s_max: Positive = 3600
@@ -38,11 +38,21 @@ class DeliverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         parsed(self.networks)
 
 
-class WebhookSettings(DeliverySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LeasedDeliverySettings(DeliverySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Those of deliveries that have to be renewed. lease_s_max: the longest lease."""
+
+    lease_s_max: Positive = 2_592_000
+
+
+class WebhookSettings(LeasedDeliverySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[webhooks]``."""
 
 
-class LdnSettings(DeliverySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class EntitySubscriptionSettings(DeliverySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``[ngsild.subscriptions]``."""
+
+
+class LdnSettings(LeasedDeliverySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``[ldn]``. inbox_max: notifications in the inbox, of which the oldest is removed for a further one;
     notification_bytes_max: of one."""
 

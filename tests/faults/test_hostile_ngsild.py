@@ -1,5 +1,6 @@
-"""Hostile requests to the NGSI-LD door: each is answered or refused with Problem Details, none is a fault, nothing of
-the dataset outside the entities' graph changes, and the gateway does not grow.
+"""Hostile requests to the NGSI-LD door, and subscriptions that follow what they change: each is answered or refused
+with Problem Details, none is a fault, nothing of the dataset outside the entities' graph changes, and the gateway does
+not grow.
 
 2,000 of them; `HOSTILE_NGSILD=20000` in the environment sends more.
 """
@@ -52,6 +53,18 @@ WORDS = (
 )
 IDS = ("urn:x:1", "urn:x:2", "http://lamplighter.local/stream/1", "urn:x:%22", "x", "urn:x:> } #")
 NAMES = ("a", "b", "location", "name:x", "http://h/a", "urn:a:b", "a b", "@id", "scope", "\x00")
+SUBSCRIPTIONS = ("urn:s:1", "urn:s:2", "urn:s:%22", "urn:x:1", "s", "")
+URLS = (
+    *("http://127.0.0.1/", "http://localhost:80/", "http://[::1]/", "http://0x7f.1/", "http://169.254.169.254/x"),
+    *(
+        "mqtt://h/",
+        "file:///etc/passwd",
+        "http://a@h/",
+        "http://h:99999/",
+        "http://h/\r\nX: y",
+        "http://" + "h" * 3_000,
+    ),
+)
 QUADS = "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }"
 
 
@@ -107,8 +120,51 @@ class Hostile:
         text = json.dumps(members).encode()
         return random.choice((text, text, text, text[: len(text) // 2], b"", b"\xff", b"[" * 20_000))
 
+    def subscription(self) -> bytes:
+        random = self._random
+        selectors = [
+            {"type": random.choice(("T", "*", "T,U", "a b", 5)), "id": "urn:x:1"},
+            {"type": "T", "idPattern": random.choice(WORDS)},
+            {"type": random.choice(WORDS)},
+        ]
+        pair = {"key": random.choice(("A", "Host", "a\nb", "é")), "value": random.choice(("x", "x\r\nB: y", "", 5))}
+        endpoint = {"uri": random.choice(URLS), "accept": random.choice(("application/json", "text/plain"))}
+        if random.random() < 0.4:
+            endpoint["receiverInfo"] = [pair] * random.choice((1, 1, 2, 50))
+        members = {
+            "entities": random.sample(selectors, random.randrange(1, 4)) * random.choice((1, 1, 30)),
+            "watchedAttributes": random.choices(NAMES[:6], k=random.choice((1, 3, 60, 200))),
+            "notificationTrigger": random.sample(("entityCreated", "entityUpdated", "entityDeleted", "x"), 2),
+            "q": random.choice((self.text(), "a>1", "a>1;b<2|location")),
+            "throttling": random.choice((1, -1, 10**30, "x")),
+            "expiresAt": random.choice(("2127-01-01T00:00:00Z", "9999-12-31T23:59:59-14:00", "x", 5)),
+            "isActive": random.choice((True, False, "x")),
+            "description": random.choice((self.value(), "d")),
+            "geoQ": {},
+            "jsonldContext": random.choice(("http://h/c", "x")),
+        }
+        found = {name: members[name] for name in random.sample(list(members), random.choice((0, 1, 1, 2, 4)))}
+        if random.random() < 0.9:
+            found |= {"type": "Subscription", "notification": {"endpoint": endpoint}}
+            found.setdefault("entities", [{"type": "*"}])
+        if random.random() < 0.7:
+            found["id"] = random.choice(SUBSCRIPTIONS)
+        text = json.dumps(found).encode()
+        return random.choice((text, text, text, text, text[: len(text) // 2]))
+
+    def subscribing(self) -> tuple[str, str, bytes | None, dict[str, str]]:
+        random = self._random
+        one = f"/subscriptions/{quote(random.choice(SUBSCRIPTIONS), safe='')}"
+        method = random.choice(("POST", "POST", "POST", "PATCH", "PATCH", "DELETE", "GET", "PUT"))
+        path = "/subscriptions" if method == "POST" else random.choice((one, one, one, f"{one}/x", "/subscriptions"))
+        if method in ("GET", "DELETE"):
+            return method, f"{path}?limit={random.choice(('1', '-1', '99999', 'x'))}", None, {}
+        return method, path, self.subscription(), {"Content-Type": "application/json"}
+
     def request(self) -> tuple[str, str, bytes | None, dict[str, str]]:
         random = self._random
+        if random.random() < 0.25:
+            return self.subscribing()
         headers = {}
         if random.random() < 0.1:
             headers["Link"] = random.choice(
@@ -159,7 +215,8 @@ async def send(at: Addresses, hostile: Hostile, count: int, seen: Counter[int]) 
 
 async def test_no_request_is_a_fault(tmp_path: Path) -> None:
     seen: Counter[int] = Counter()
-    async with running_gateway(tmp_path, ngsild={"enabled": True}) as at:
+    subscriptions = {"enabled": True, "deliveries_max": 5, "backoff_ms": 10, "attempts_max": 5}
+    async with running_gateway(tmp_path, ngsild={"enabled": True, "subscriptions": subscriptions}) as at:
         assert (await update(at, SMALL_HOUSE)).status == 200
         before = (await http(at.query, query=QUADS)).json["results"]
         resident = 0

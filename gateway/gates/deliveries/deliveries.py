@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,7 +26,7 @@ from lamplighter.engine.protocol import Resume
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.gates.deliveries.attempts import Slots
-from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
 from lamplighter.gateway.gates.deliveries.keys import SecretKeys
 from lamplighter.gateway.gates.deliveries.positions import Positions
 from lamplighter.gateway.gates.deliveries.targets import address_refusal
@@ -55,14 +55,26 @@ class UnknownDeliveryError(RequestError):
     status = 404
 
 
+class DeliveryExistsError(RequestError):
+    """There is a delivery with this id."""
+
+    code = "already_exists"
+    status = 409
+
+
 class DeliveryKind(Protocol):
-    """What differs between the doors. name: of the table in the settings, and of the component; kind: in the log."""
+    """What differs between the doors. name: of the table in the settings, and of the component; kind: in the log;
+    manual: the document for people."""
 
     name: str
     kind: str
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification) -> tuple[Mapping[str, str], bytes]:
-        """The headers and the body that deliver a notification."""
+    @property
+    def manual(self) -> str: ...
+
+    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest | None:
+        """A request that delivers a notification, or a part of it, from 0; None if nothing of it is to be sent. Raises
+        GatewayError where it cannot be made now."""
         ...
 
     async def ended(self, dispatch: Dispatch) -> None:
@@ -151,7 +163,7 @@ class Deliveries:
         """Returns when those of the log are known. The HTTP gate is open before."""
         await self._found.wait()
 
-    def lease(self, asked: str | None) -> tuple[str, int | None]:
+    def lease(self, asked: str | None, lease_s_max: int) -> tuple[str, int | None]:
         """When a lease ends that begins now, and for how many seconds it is granted; without an end while the clock is
         not trusted. Raises MalformedRequestError."""
         try:
@@ -160,7 +172,7 @@ class Deliveries:
             raise MalformedRequestError(f"lease: {str(error).removeprefix('delay: ')}") from error
         if not self._clock.trusted():
             return "", None
-        seconds = max(1, min(lasts_us // 1_000_000, self.settings.lease_s_max))
+        seconds = max(1, min(lasts_us // 1_000_000, lease_s_max))
         return iso(self._clock.wall() + timedelta(seconds=seconds)), seconds
 
     @contextmanager
@@ -186,6 +198,8 @@ class Deliveries:
         caller: Caller,
     ) -> Dispatch:
         """A new delivery, when its record is durable. Raises GatewayError."""
+        if receiver.id in self._dispatches:
+            raise DeliveryExistsError(f"there is a delivery with the id {receiver.id[:200]!r}")
         followed = Followed("", sparql, 0, default_graphs, named_graphs, caller.name or None, delivery=receiver)
         dispatch = Dispatch(self, followed, -1, None)
         self._dispatches[dispatch.id] = dispatch
@@ -265,7 +279,7 @@ class Deliveries:
         worst = max(failing, key=lambda one: (one.dead, one.failures))
         count = f"{len(failing)} of {len(self._dispatches)} fail"
         reason = f"{count}: {worst.id} after {worst.failures} attempts: {worst.error}"
-        cure = f"check the receiver; docs/{self.kind.name}.md says how to list them, and to resend or drop what waits"
+        cure = f"check the receiver; {self.kind.manual} says how to list them, and to resend or drop what waits"
         return [not_ok(self.kind.name, "degraded", reason, cure)]
 
 

@@ -58,6 +58,15 @@ class NothingFailedError(RequestError):
     status = 409
 
 
+class DeliveryRequest(NamedTuple):
+    """A request to a receiver. following: the next part of the notification that is to be sent, None behind the
+    last."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    following: int | None = None
+
+
 class WaitingNotification(NamedTuple):
     """A notification that waits. members: the text of its results, shared with what the subscription retains. reset: of
     a first result, why the subscription began anew."""
@@ -96,11 +105,17 @@ class Dispatch:
         self.error = ""
         self.next_s: float | None = None
         """When it is tried again, by the monotonic clock."""
+        self.sent = 0
+        """Requests since the start."""
+        self.succeeded_s: float | None = None
+        self.failed_s: float | None = None
+        """When the last request succeeded and failed, in seconds since 1970."""
         self.dead = False
         self.ended = ""
         """Why it has ended; empty while it goes on."""
         self._stale = True  # it has to attach before the next attempt
         self._slow = False
+        self._part = 0  # of the first notification that waits: the one that is sent next
         self._retry_s = 0.0  # what the last answer asked for
         self._changed = asyncio.Event()
         self._decision: Decision | None = None
@@ -170,6 +185,7 @@ class Dispatch:
         self._owner.grown(message.size)
 
     def _clear(self) -> None:
+        self._part = 0
         self.waiting.clear()
         self._owner.grown(-self.bytes)
         self.bytes = 0
@@ -208,19 +224,8 @@ class Dispatch:
             resume = Resume(_NEVER_GONE.keep, followed.spuid, self.position)
         elif self._reason is None:
             self._reason = UNSEEN
-        caller = ANYBODY
-        if followed.identity is not None:  # the access of a registered one is asked when its turn comes
-            caller = Caller(followed.identity, FULL, operator=False, registered=True)
         try:
-            await self._owner.runner.subscribe(
-                followed.sparql,
-                self.attached(),
-                followed.default_graphs,
-                followed.named_graphs,
-                resume=resume,
-                caller=caller,
-                delivery=self.receiver,
-            )
+            await self._subscribe(resume)
         except AccessDeniedError as error:
             await self._owner.end(self, str(error))
         except GatewayError as error:
@@ -230,9 +235,48 @@ class Dispatch:
             await self._owner.end(self, self.ended)
         return ""
 
+    async def _subscribe(self, resume: Resume) -> None:
+        """Raises GatewayError."""
+        followed = self.followed
+        caller = ANYBODY
+        if followed.identity is not None:  # the access of a registered one is asked when its turn comes
+            caller = Caller(followed.identity, FULL, operator=False, registered=True)
+        await self._owner.runner.subscribe(
+            followed.sparql,
+            self.attached(),
+            followed.default_graphs,
+            followed.named_graphs,
+            resume=resume,
+            caller=caller,
+            delivery=self.receiver,
+        )
+
+    async def follow(self, sparql: str, receiver: Receiver) -> None:
+        """Begins anew with another query, when its record is durable; what waits is dropped. Raises GatewayError; then
+        it goes on as before."""
+        before = self.followed, self.receiver
+        self.receiver = receiver
+        self.followed = msgspec.structs.replace(self.followed, sparql=sparql, delivery=receiver)
+        try:
+            await self._subscribe(_NEVER_GONE)
+        except BaseException:
+            self.followed, self.receiver = before
+            self._stale = True
+            self._changed.set()
+            raise
+        if self.ended:  # meanwhile, and what has begun has not
+            await self._owner.end(self, self.ended)
+
     async def _attempt(self, message: WaitingNotification) -> str:
-        """Sends a notification. Why the receiver has it not; empty if it has."""
-        headers, body = await self._owner.kind.request(self, message)
+        """Sends a notification, or a part of it. Why the receiver has it not; empty if it has."""
+        try:
+            request = await self._owner.kind.request(self, message, self._part)
+        except GatewayError as error:
+            return f"the notification cannot be made: {error}"
+        if request is None:
+            if not (self.ended or self._stale):
+                self._acknowledged(message)
+            return ""
         begun = monotonic()
         retry_s = 0.0
         try:
@@ -240,7 +284,7 @@ class Dispatch:
                 if self.ended or self._stale:
                     return ""
                 begun = monotonic()
-                answer = await self._owner.http.send("POST", self.receiver.url, headers, body)
+                answer = await self._owner.http.send("POST", self.receiver.url, request.headers, request.body)
         except UpstreamError as error:
             reason = str(error)
         else:
@@ -250,23 +294,36 @@ class Dispatch:
                 await self._owner.end(self, "the receiver answered 410 Gone")
                 return ""
         self._slow = monotonic() - begun > SLOW_S
+        self.sent += 1
         if reason:
             self._owner.counters.failed += 1
+            self.failed_s = self._owner.wall()
             self._retry_s = retry_s
             if message.size > self._owner.outbox_bytes_max and not self._stale:  # of a first result
                 self._reason = message.reset
                 self.drop()
             return reason
         self._owner.counters.delivered += 1
+        self.succeeded_s = self._owner.wall()
+        if request.following is None:
+            self._acknowledged(message)
+        else:
+            self.failures, self.error, self._decision = 0, "", None
+            if self.waiting and self.waiting[0] is message:
+                self._part = request.following
+        return ""
+
+    def _acknowledged(self, message: WaitingNotification) -> None:
+        """The receiver has all of a notification that is to be sent."""
         self.failures, self.error, self._decision = 0, "", None
         if self.followed.spuid == message.spuid:  # it may have begun anew meanwhile
             self.position = message.sequence
             self._owner.positions.acknowledge(message.spuid, message.sequence)
         if self.waiting and self.waiting[0] is message:
             self.waiting.popleft()
+            self._part = 0
             self.bytes -= message.size
             self._owner.grown(-message.size)
-        return ""
 
     async def _pause(self, reason: str) -> None:
         """Waits until the next attempt, or, after too many, for a decision of the owner."""

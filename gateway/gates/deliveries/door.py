@@ -16,7 +16,7 @@ from lamplighter.engine.change_log import Receiver
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.gates.deliveries.asked import AskedQuery, asked_query
 from lamplighter.gateway.gates.deliveries.deliveries import Deliveries, new_id
-from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
 from lamplighter.gateway.gates.http.answers import json_answer
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
@@ -25,7 +25,7 @@ from lamplighter.gateway.gates.sinks import ALIAS_ECHOED_MAX
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.settings.deliveries import DeliverySettings
+from lamplighter.gateway.settings.deliveries import LeasedDeliverySettings
 from lamplighter.gateway.state.applications import Application
 
 BODY_BYTES_MAX = 256 * 1024
@@ -71,11 +71,11 @@ class DeliveryDoor(ABC):
 
     @property
     @abstractmethod
-    def table(self) -> DeliverySettings: ...
+    def table(self) -> LeasedDeliverySettings: ...
 
     @abstractmethod
-    async def request(self, dispatch: Dispatch, message: WaitingNotification) -> tuple[Mapping[str, str], bytes]:
-        """The headers and the body that deliver a notification."""
+    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest | None:
+        """The request that delivers a notification."""
 
     @abstractmethod
     async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
@@ -91,6 +91,10 @@ class DeliveryDoor(ABC):
     def secrets(self, name: str) -> Mapping[str, str]:
         """What only the client is told that registers: members of the answer."""
         return {}
+
+    @property
+    def manual(self) -> str:
+        return f"docs/{self.name}.md"
 
     @cached_property
     def deliveries(self) -> Deliveries:
@@ -116,7 +120,7 @@ class DeliveryDoor(ABC):
         if wanted.alias is not None and len(wanted.alias) > ALIAS_ECHOED_MAX:
             raise MalformedRequestError(f"alias: {ALIAS_ECHOED_MAX} characters are the most")
         sparql, default_graphs, named_graphs = asked_query(wanted, self._applications)
-        until, lease_s = self.deliveries.lease(wanted.lease)
+        until, lease_s = self.deliveries.lease(wanted.lease, self.table.lease_s_max)
         name = new_id()
         secrets = self.secrets(name)
         with self.deliveries.asking():
@@ -137,7 +141,7 @@ class DeliveryDoor(ABC):
             if wanted.lease is None and wanted.waiting is None:
                 raise MalformedRequestError('give lease, such as "P10D", or waiting: "resend" or "drop"')
             if wanted.lease is not None:
-                until, _ = self.deliveries.lease(wanted.lease)
+                until, _ = self.deliveries.lease(wanted.lease, self.table.lease_s_max)
                 receiver = msgspec.structs.replace(dispatch.receiver, until=until)
                 await self.deliveries.renew(dispatch, receiver, cause(request, caller))
             if wanted.waiting is not None:

@@ -1,8 +1,9 @@
-"""The secrets of signatures. They follow from a key of this gateway, so that the change log, which others may read, has
-none of them."""
+"""The secrets of deliveries. They follow from a key of this gateway, or are encrypted with it, so that the change log,
+which others may read, has none of them."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import secrets
@@ -12,6 +13,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 
 _KEY_BYTES = 32
+_NONCE_BYTES = 12
 
 
 class SecretKeys:
@@ -29,6 +31,33 @@ class SecretKeys:
     def signature(self, name: str, body: bytes) -> str:
         """HMAC-SHA256 of a body by the secret of a delivery, in hexadecimal."""
         return hmac.new(self.secret(name).encode(), body, hashlib.sha256).hexdigest()
+
+    def sealed(self, name: str, text: str) -> str:
+        """A text that only this gateway can read, for this delivery. Raises ConfigurationError."""
+        # Not above: it is 9 MB, which most gateways do not need.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        content = AESGCM(self._sealing()).encrypt(nonce, text.encode(), name.encode())
+        return base64.b64encode(nonce + content).decode()
+
+    def opened(self, name: str, sealed: str) -> str:
+        """What `sealed` was given. Raises ConfigurationError, also where the key is another one now."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        content = base64.b64decode(sealed)
+        try:
+            found = AESGCM(self._sealing()).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], name.encode())
+        except InvalidTag as error:
+            raise ConfigurationError(
+                "the headers for the receiver were encrypted with another key than that in the data folder; write them "
+                "again"
+            ) from error
+        return found.decode()
+
+    def _sealing(self) -> bytes:
+        return hmac.digest(self._read(), b"encryption", "sha256")
 
     def _read(self) -> bytes:
         if self._key:

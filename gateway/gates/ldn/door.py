@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.client.inboxes import INBOX, JSON_LD, LDP
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
-from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
 from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
 from lamplighter.gateway.gates.deliveries.targets import checked_url
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer
@@ -35,7 +35,7 @@ from lamplighter.gateway.gates.ldn.notifications import (
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.settings.deliveries import DeliverySettings
+from lamplighter.gateway.settings.deliveries import LeasedDeliverySettings
 from lamplighter.gateway.state.applications import Application
 
 PATH: Final = "/inbox/"
@@ -68,7 +68,7 @@ class LinkedDataNotifications(DeliveryDoor):
         self._inbox = LdnInbox(runner, settings.gateway.base_iri, settings.ldn.inbox_max)
 
     @property
-    def table(self) -> DeliverySettings:
+    def table(self) -> LeasedDeliverySettings:
         return self.settings.ldn
 
     def about(self) -> Iterator[tuple[str, str]]:
@@ -83,13 +83,14 @@ class LinkedDataNotifications(DeliveryDoor):
 
     # --- the kind of its deliveries ---
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification) -> tuple[Mapping[str, str], bytes]:
+    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest:
         arguments = message, self.topic(dispatch.id), f"{self.address}/", dispatch.receiver.alias
         if message.size > _LONG_BYTES:
             body = await asyncio.to_thread(activity, *arguments)
         else:
             body = activity(*arguments)
-        return {"Content-Type": JSON_LD, "User-Agent": "lamplighter", "Idempotency-Key": message.name}, body
+        headers = {"Content-Type": JSON_LD, "User-Agent": "lamplighter", "Idempotency-Key": message.name}
+        return DeliveryRequest(headers, body)
 
     async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
         """An inbox is there to be sent to, so it is not asked."""

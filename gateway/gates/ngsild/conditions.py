@@ -218,12 +218,22 @@ def _kind(text: str) -> ValueKind | None:
 # --- SPARQL ---
 
 
-def expression(found: Condition, graphs: EntityGraphs) -> str:
-    """A SPARQL expression about ``?e``."""
+def expression(found: Condition, graphs: EntityGraphs, *, followed: bool = False) -> str:
+    """A SPARQL expression about ``?e``. followed: as `EntityGraphs.values`."""
     if isinstance(found, QueryGroup):
-        return f"({(' && ' if found.all else ' || ').join(expression(one, graphs) for one in found.parts)})"
+        parts = (expression(one, graphs, followed=followed) for one in found.parts)
+        return f"({(' && ' if found.all else ' || ').join(parts)})"
     test = _test(found)
-    return f"({' || '.join(_exists(graphs.values(iri(found.attribute), found.member), test))})"
+    return f"({' || '.join(_exists(graphs.values(iri(found.attribute), found.member, followed=followed), test))})"
+
+
+def terms(found: Condition) -> Iterator[QueryTerm]:
+    """All terms of a condition."""
+    if isinstance(found, QueryTerm):
+        yield found
+    else:
+        for one in found.parts:
+            yield from terms(one)
 
 
 def _exists(patterns: list[str], test: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,26 +17,31 @@ from lamplighter.engine.errors import (
     AccessDeniedError,
     GatewayError,
     MalformedRequestError,
+    RequestError,
     UnknownResourceError,
 )
 from lamplighter.engine.terms import Term, iri, lexical
-from lamplighter.gateway.gates.http.calls import content_type, fields
+from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
-from lamplighter.gateway.gates.ngsild.contexts import CORE, PLAIN, ContextNames, KnownContexts, is_absolute
+from lamplighter.gateway.gates.http.turns import RequestTurns
+from lamplighter.gateway.gates.ngsild.contexts import ContextNames, KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import RDF_TYPE, EntityGraphs
-from lamplighter.gateway.gates.ngsild.information import NULL, attributes, decoded, fragment, is_null, types
+from lamplighter.gateway.gates.ngsild.information import NULL, Attribute, attributes, fragment, is_null, types
+from lamplighter.gateway.gates.ngsild.messages import JSON, NgsiMessage
+from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications
 from lamplighter.gateway.gates.ngsild.parameters import attribute_terms, checked, entity_query, form
 from lamplighter.gateway.gates.ngsild.problems import (
     AlreadyExistsError,
     NoTenantsError,
     OperationNotSupportedError,
     TooManyResultsError,
+    details,
     not_allowed,
     problem,
 )
 from lamplighter.gateway.gates.ngsild.reading import NgsiReading, entity_json
+from lamplighter.gateway.gates.ngsild.subscribing import NgsiSubscriptions
 from lamplighter.gateway.gates.ngsild.writing import EntityUpdates
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -49,21 +53,24 @@ BODY_BYTES_MAX: Final = 128 * 1024
 WAITING_MAX: Final = 64
 """Requests that wait until others are answered."""
 TYPES_MAX: Final = 1_000
+BATCH_MAX: Final = 100
+"""Entities of one batch."""
 _LOCKS = 64
-_JSON, _JSON_LD = "application/json", "application/ld+json"
-_BODIES = (_JSON, _JSON_LD, "application/merge-patch+json")
-_RELATION = "http://www.w3.org/ns/json-ld#context"
-_LINK = re.compile(r"\s*<([^<>]*)>\s*((?:;[^,<>]*)*)(?:,|$)")
 
 
 class NgsiLd:
     """The door. Settings: the table `[ngsild]`."""
 
-    def __init__(self, runner: Runner, settings: Settings, folder: Path) -> None:
-        """folder: of the configuration file. Raises ConfigurationError."""
+    def __init__(self, runner: Runner, settings: Settings, folder: Path, data: Path) -> None:
+        """folder: of the configuration file; data: the data folder. Raises ConfigurationError."""
         self._runner = runner
         self._contexts = KnownContexts(settings.ngsild.contexts, folder)
         self._graphs = EntityGraphs(settings.gateway.base_iri)
+        self._subscribed = settings.ngsild.subscriptions.enabled
+        self._notifications = EntityNotifications(runner, settings, data, self._graphs, self._contexts)
+        self._subscriptions = NgsiSubscriptions(
+            self._notifications, settings.ngsild.subscriptions, self._graphs, self._contexts, ROOT
+        )
         turns = RequestTurns(max(1, settings.query.concurrent_max // 2), WAITING_MAX)
         self._bounded = turns.of(self._in_turn, BODY_BYTES_MAX)
         # Of two requests that change one entity, the second sees what the first has done.
@@ -74,8 +81,12 @@ class NgsiLd:
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield f"{ROOT}/entities", "NGSI-LD entities: ?type, ?q, ?attrs; /ngsi-ld/v1/entities/<id>, /ngsi-ld/v1/types"
+        if self._subscribed:
+            yield f"{ROOT}/subscriptions", "NGSI-LD subscriptions: POST {entities, notification} to make one"
 
     async def run(self) -> None:
+        if self._subscribed:
+            await self._notifications.deliveries.run()
         await asyncio.get_running_loop().create_future()
 
     async def answer(self, request: Request, caller: Caller) -> Response:
@@ -87,6 +98,11 @@ class NgsiLd:
             return problem(error)
 
     async def _in_turn(self, request: Request, caller: Caller) -> Response:
+        match _segments(request):
+            case ["subscriptions", *below]:
+                _check_tenant(request)
+                method = "GET" if request.method == "HEAD" else request.method
+                return await self._subscriptions.answer(method, below, request, caller)
         return await _NgsiRequest(self._runner, self._graphs, self._contexts, self._locks, request, caller).answer()
 
 
@@ -104,16 +120,15 @@ class _NgsiRequest:
     ) -> None:
         self._runner = runner
         self._graphs = graphs
-        self._contexts = contexts
         self._locks = locks
         self._request = request
         self._caller = caller
+        self._message = NgsiMessage(request, contexts)
         self._reading = NgsiReading(runner, graphs, caller)
         self._asked = fields(request.scope["query_string"])
 
     async def answer(self) -> Response:
-        if "ngsild-tenant" in self._request.headers:
-            raise NoTenantsError("NGSILD-Tenant: there are no tenants here; leave the header out")
+        _check_tenant(self._request)
         method = "GET" if self._request.method == "HEAD" else self._request.method
         match method, _segments(self._request):
             case "GET", ["entities"]:
@@ -130,6 +145,8 @@ class _NgsiRequest:
                 return await self._merge(_entity(entity), name)
             case "DELETE", ["entities", entity, "attrs", name]:
                 return await self._remove(_entity(entity), name)
+            case "POST", ["entityOperations", "upsert"]:
+                return await self._upsert()
             case "GET", ["types"]:
                 return await self._types()
             case _, ["entities"]:
@@ -140,17 +157,20 @@ class _NgsiRequest:
                 return not_allowed(method, "PATCH, POST")
             case _, ["entities", _, "attrs", _]:
                 return not_allowed(method, "DELETE, PATCH")
+            case _, ["entityOperations", "upsert"]:
+                return not_allowed(method, "POST")
             case _, ["types"]:
                 return not_allowed(method, "GET, HEAD")
         raise UnknownResourceError(
             f"there is nothing at {self._request.scope['path'][:200]}; there are {ROOT}/entities, entities/<id>, "
-            "entities/<id>/attrs, entities/<id>/attrs/<name> and types"
+            "entities/<id>/attrs, entities/<id>/attrs/<name>, types, entityOperations/upsert, subscriptions "
+            "and subscriptions/<id>"
         )
 
     # --- reading ---
 
     async def _query(self) -> Response:
-        names = self._names()
+        names = self._message.names()
         asked = entity_query(self._asked, names)
         found: list[Term] = []
         if asked.limit:
@@ -167,10 +187,10 @@ class _NgsiRequest:
             target = [(name, value[0]) for name, value in self._asked.items() if name not in ("offset", "limit")]
             target += [("limit", str(asked.limit)), ("offset", str(asked.offset + asked.limit))]
             links.append(f'<{ROOT}/entities?{urlencode(target, quote_via=quote)}>; rel="next"')
-        return self._told(listed, names, headers, links)
+        return self._message.told(listed, names, headers, links)
 
     async def _retrieve(self, entity: Term) -> Response:
-        names = self._names()
+        names = self._message.names()
         found = checked(self._asked, ("attrs", "options", "format", "local"))
         wanted, shape = attribute_terms(found, names), form(found)
         read = (await self._reading.entities([entity])).get(entity)
@@ -178,10 +198,10 @@ class _NgsiRequest:
             raise _no_entity(entity)
         if wanted and not any(one in read.attributes for one in wanted):
             raise UnknownResourceError(f"the entity {lexical(entity)[:200]!r} has none of the attributes of attrs")
-        return self._told(entity_json(entity, read, wanted, shape, names), names)
+        return self._message.told(entity_json(entity, read, wanted, shape, names), names)
 
     async def _types(self) -> Response:
-        names = self._names()
+        names = self._message.names()
         if "details" in self._asked:
             raise OperationNotSupportedError("details is not supported; leave it out")
         checked(self._asked, ("local",))
@@ -190,21 +210,14 @@ class _NgsiRequest:
             raise TooManyResultsError(f"entities have more than {TYPES_MAX} types")
         listed = [names.compact(lexical(row["type"])) for row in found]
         answer = {"id": "urn:ngsi-ld:EntityTypeList:all", "type": "EntityTypeList", "typeList": sorted(listed)}
-        return self._told(answer, names)
+        return self._message.told(answer, names)
 
     # --- changes ---
 
     async def _create(self) -> Response:
         checked(self._asked, ("local",))
-        members, names = await self._body()
-        identifier = members.get("id", members.get("@id"))
-        if not isinstance(identifier, str) or not is_absolute(identifier):
-            raise MalformedRequestError("id is missing; write a URI such as urn:ngsi-ld:Building:store1")
-        entity = iri(identifier)
-        kinds, found = types(members, names), attributes(members, names)
-        kept = {name: one for name, one in found.items() if one is not None}
-        if len(kept) < len(found):
-            raise MalformedRequestError(f"{NULL} deletes an attribute, and a new entity has none")
+        entity, kinds, kept = _whole(*await self._message.body())
+        identifier = lexical(entity)
         async with self._changing(entity):
             _, stream = await self._reading.known(entity)
             if stream or not await self._update(EntityUpdates(self._graphs, entity).create(kinds, kept)):
@@ -212,6 +225,46 @@ class _NgsiRequest:
                     f"there is an entity {identifier[:200]!r}; change it with PATCH or POST at /attrs, or delete it"
                 )
         return Response(status_code=201, headers={"Location": f"{ROOT}/entities/{quote(identifier, safe=':')}"})
+
+    async def _upsert(self) -> Response:
+        """Batch Entity Create or Update (5.6.8): each entity in a commit of its own."""
+        asked = checked(self._asked, ("options", "local"))
+        if asked.get("options", "replace") not in ("replace", "update"):
+            raise MalformedRequestError("options: write replace or update")
+        created: list[str] = []
+        updated: list[str] = []
+        errors = []
+        for members, names in await self._message.entities(BATCH_MAX):
+            try:
+                if isinstance(names, RequestError):
+                    raise names
+                entity, kinds, kept = _whole(members, names)
+                new = await self._put(entity, kinds, kept, replaces=asked.get("options") != "update")
+                (created if new else updated).append(lexical(entity))
+            except AccessDeniedError:
+                raise
+            except GatewayError as error:
+                errors.append({"entityId": str(members.get("id"))[:500], "error": details(error)})
+        if errors:
+            result = {"success": created + updated, "errors": errors}
+            return Response(msgspec.json.encode(result), 207, media_type=JSON)
+        if created:
+            return Response(msgspec.json.encode(created), 201, media_type=JSON)
+        return Response(status_code=204)
+
+    async def _put(self, entity: Term, kinds: list[str], kept: Mapping[str, Attribute], *, replaces: bool) -> bool:
+        """Whether the entity is new."""
+        updates = EntityUpdates(self._graphs, entity)
+        async with self._changing(entity):
+            known, stream = await self._reading.known(entity)
+            if known and not stream:
+                text = f"{updates.delete()} ;\n{updates.create(kinds, kept)}" if replaces else updates.put(kept, kinds)
+                await self._update(text)
+                return False
+            if stream:
+                raise _read_only(entity)
+            await self._update(updates.create(kinds, kept))
+        return True
 
     async def _delete(self, entity: Term) -> Response:
         checked(self._asked, ("local", "type"))
@@ -225,7 +278,7 @@ class _NgsiRequest:
         asked = checked(self._asked, ("local", "options", "type"))
         if asked.get("options", "") not in (("", "noOverwrite") if append else ("",)):
             raise MalformedRequestError("options: noOverwrite is the only one, of POST")
-        members, names = await self._body()
+        members, names = await self._message.body()
         found = attributes(members, names)
         more = types(members, names) if "type" in members or "@type" in members else []
         if append and None in found.values():
@@ -243,12 +296,12 @@ class _NgsiRequest:
             return Response(status_code=204)
         not_updated = [{"attributeName": names.compact(name), "reason": reason} for name, reason in refused.items()]
         result = {"updated": [names.compact(name) for name in found], "notUpdated": not_updated}
-        return Response(msgspec.json.encode(result), 207, media_type=_JSON)
+        return Response(msgspec.json.encode(result), 207, media_type=JSON)
 
     async def _merge(self, entity: Term, name: str) -> Response:
         """Partial Attribute Update (5.6.4)."""
         checked(self._asked, ("local", "type"))
-        members, names = await self._body()
+        members, names = await self._message.body()
         term = iri(names.expand(name, "the path"))
         if is_null(members):
             raise MalformedRequestError(f"{name[:100]}: to delete an attribute send DELETE")
@@ -271,7 +324,7 @@ class _NgsiRequest:
         asked = checked(self._asked, ("local", "type", "deleteAll", "datasetId"))
         if "datasetId" in asked:
             raise OperationNotSupportedError("datasetId: an attribute has one value here; leave it out")
-        term = iri(self._names().expand(name, "the path"))
+        term = iri(self._message.names().expand(name, "the path"))
         async with self._changing(entity):
             self._attribute(await self._known(entity), term, name)
             await self._update(EntityUpdates(self._graphs, entity).put({lexical(term): None}))
@@ -286,9 +339,7 @@ class _NgsiRequest:
         """The attributes of a kept entity. Raises UnknownResourceError, OperationNotSupportedError."""
         known, stream = await self._reading.known(entity)
         if stream:
-            raise OperationNotSupportedError(
-                f"{lexical(entity)[:200]!r} is a stream of a sensor, which readings change; make an entity of your own"
-            )
+            raise _read_only(entity)
         if not known:
             raise _no_entity(entity)
         return known
@@ -307,66 +358,11 @@ class _NgsiRequest:
         delta = (await self._runner.update(call)).delta
         return delta is None or bool(len(delta.added) + len(delta.removed))
 
-    # --- contexts ---
 
-    def _linked(self) -> str | None:
-        """The context that the header Link names. Raises MalformedRequestError."""
-        found = []
-        for text in self._request.headers.getlist("link"):
-            at = 0
-            while at < len(text):
-                link = _LINK.match(text, at)
-                if link is None:
-                    raise MalformedRequestError(f'Link: write <URL>; rel="{_RELATION}"; type="{_JSON_LD}"')
-                if _RELATION in link[2]:
-                    found.append(link[1])
-                at = link.end()
-        if len(found) > 1:
-            raise MalformedRequestError("Link: name one context")
-        return found[0] if found else None
-
-    def _names(self) -> ContextNames:
-        """The names of a request without a body."""
-        linked = self._linked()
-        return PLAIN if linked is None else self._contexts.names(linked)
-
-    async def _body(self) -> tuple[dict[str, Any], ContextNames]:
-        """The members of a body and its names (6.3.5). Raises RequestError."""
-        media_type = content_type(self._request)
-        if media_type not in _BODIES:
-            raise MalformedRequestError(f"Content-Type is {media_type[:100] or 'missing'}; send {_JSON} or {_JSON_LD}")
-        members = decoded(self._request.scope[BODY])
-        linked = self._linked()
-        if media_type == _JSON_LD:
-            if linked is not None:
-                raise MalformedRequestError(f"Link: a body of {_JSON_LD} has its @context; leave the header out")
-            if "@context" not in members:
-                raise MalformedRequestError(f"@context is missing; {_JSON_LD} needs it, or send {_JSON}")
-            return members, self._contexts.names(members["@context"])
-        if "@context" in members:
-            raise MalformedRequestError(f"@context: send it with Content-Type {_JSON_LD}, or in a Link header")
-        return members, PLAIN if linked is None else self._contexts.names(linked)
-
-    def _told(
-        self, value: Any, names: ContextNames, headers: Mapping[str, str] | None = None, links: list[str] | None = None
-    ) -> Response:
-        """An answer with its context, in the body or in a Link header (6.3.6)."""
-        links = links or []
-        urls = [one for one in names.given if isinstance(one, str)]
-        media_type = _JSON
-        if _JSON_LD in self._request.headers.get("accept", ""):
-            media_type = _JSON_LD
-            context = [*(one for one in names.given if one != CORE), CORE]
-            context_member = context[0] if len(context) == 1 else context
-            several = value if isinstance(value, list) else [value]
-            for one in several:
-                one["@context"] = context_member
-        else:
-            links.append(f'<{urls[0] if urls else CORE}>; rel="{_RELATION}"; type="{_JSON_LD}"')
-        found = {**(headers or {}), "Vary": "Accept"}
-        if links:
-            found["Link"] = ", ".join(links)
-        return Response(msgspec.json.encode(value), 200, found, media_type)
+def _check_tenant(request: Request) -> None:
+    """Raises NoTenantsError."""
+    if "ngsild-tenant" in request.headers:
+        raise NoTenantsError("NGSILD-Tenant: there are no tenants here; leave the header out")
 
 
 def _segments(request: Request) -> list[str]:
@@ -384,6 +380,24 @@ def _entity(identifier: str) -> Term:
     if not is_absolute(identifier):
         raise MalformedRequestError(f"{identifier[:100]!r} is no id of an entity; write its URI, percent-encoded")
     return iri(identifier)
+
+
+def _whole(members: Mapping[str, Any], names: ContextNames) -> tuple[Term, list[str], dict[str, Attribute]]:
+    """A whole entity: its id, the IRIs of its types, and its attributes. Raises RequestError."""
+    identifier = members.get("id", members.get("@id"))
+    if not isinstance(identifier, str) or not is_absolute(identifier):
+        raise MalformedRequestError("id is missing; write a URI such as urn:ngsi-ld:Building:store1")
+    kinds, found = types(members, names), attributes(members, names)
+    kept = {name: one for name, one in found.items() if one is not None}
+    if len(kept) < len(found):
+        raise MalformedRequestError(f"{NULL} deletes an attribute, and a new entity has none")
+    return iri(identifier), kinds, kept
+
+
+def _read_only(entity: Term) -> OperationNotSupportedError:
+    return OperationNotSupportedError(
+        f"{lexical(entity)[:200]!r} is a stream of a sensor, which readings change; make an entity of your own"
+    )
 
 
 def _no_entity(entity: Term) -> UnknownResourceError:

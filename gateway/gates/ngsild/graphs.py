@@ -89,9 +89,11 @@ class EntityGraphs:
             found.append(f"EXISTS {{ ?e a {STREAM_TYPE} ; {'|'.join(about)} ?v }}")
         return " || ".join(found)
 
-    def values(self, attribute: Term, member: Member) -> list[str]:
-        """The patterns, any of which may find values ``?v`` of an attribute of ``?e``."""
-        found = [f"GRAPH {self.graph} {{ ?e {attribute} ?n . ?n {_MEMBERS[member]} ?v }}"]
+    def values(self, attribute: Term, member: Member, *, followed: bool = False) -> list[str]:
+        """The patterns, any of which may find values ``?v`` of an attribute of ``?e``. followed: for the query of a
+        subscription, whose plan needs patterns without alternatives; results that are events are not among them."""
+        paths = _MEMBERS[member].split("|") if followed else [_MEMBERS[member]]
+        found = [f"GRAPH {self.graph} {{ ?e {attribute} ?n . ?n {path} ?v }}" for path in paths]
         if attribute == RESULT and member != "unitCode":
             newest = _newest("?e")
             if member == "observedAt":
@@ -99,10 +101,37 @@ class EntityGraphs:
                     newest[0].replace("?v", "?r").replace("?t", "?v"),
                     newest[1].replace("?v", "?r").replace("?t2", "?x").replace("?t", "?v"),
                 )
-            found += newest
+            found += newest[:1] if followed else newest
         elif attribute in _ABOUT and member == "value":
-            found.append(f"?e a {STREAM_TYPE} ; {_ABOUT[attribute]} ?v")
+            about = _ABOUT[attribute].split("|") if followed else [_ABOUT[attribute]]
+            found += [f"?e a {STREAM_TYPE} ; {path} ?v" for path in about]
         return found
+
+    def followed(self, attribute: Term, suffix: str, kind: Term | None = None) -> str:
+        """The values of an attribute: ?k ?v ?t ?code with a suffix. attribute: its IRI or a variable; kind: the type of
+        the entities, which stands beside the other patterns, since a plan finds changes only there at once."""
+        node, one = f"?n{suffix}", f"?e a {kind} ." if kind else ""
+        return (
+            f"GRAPH {self.graph} {{ {one} ?e {attribute} {node} . {node} a ?k{suffix} ; {_MEMBERS['value']} ?v{suffix} "
+            f"OPTIONAL {{ {node} {_MEMBERS['observedAt']} ?t{suffix} }} "
+            f"OPTIONAL {{ {node} {_MEMBERS['unitCode']} ?code{suffix} }} }} "
+            f"FILTER(?k{suffix} IN ({_KINDS})) FILTER(ISIRI(?e))"
+        )
+
+    def followed_stream(self, suffix: str) -> str:
+        """The live results of streams: ?v ?t ?unit ?code with a suffix."""
+        observation = f"?n{suffix}"
+        return (
+            f"?e a {STREAM_TYPE} ; {_LIVE} {observation} . {observation} {_RESULT} ?v{suffix} "
+            f"OPTIONAL {{ {observation} {_TIME} ?t{suffix} }} OPTIONAL {{ ?e {iri(HAS_UNIT)} ?unit{suffix} }} "
+            f"OPTIONAL {{ ?e {iri(UNKNOWN_UNIT)} ?code{suffix} }} FILTER(ISIRI(?e))"
+        )
+
+    def typed(self, variable: str, types: Collection[Term] = (), kind: Term | None = None) -> str:
+        """The kept entities with the types that they have, or with those of these. kind: as in `followed`."""
+        test = f"{variable} IN ({', '.join(types)})" if types else f"{variable} NOT IN ({_KINDS})"
+        one = f"?e a {kind} ." if kind else ""
+        return f"GRAPH {self.graph} {{ {one} ?e a {variable} }} FILTER({test}) FILTER(ISIRI(?e))"
 
     def parts(self, entities: Collection[Term]) -> str:
         """A query for what entities consist of: rows of ?e ?p ?v, and ?kind ?t ?unit ?code of attributes."""

@@ -80,12 +80,17 @@ class Fragment:
     unit_code: str | None
 
 
-def decoded(body: bytes) -> dict[str, Any]:
-    """Raises NotJsonError, MalformedRequestError."""
+def decoded_json(body: bytes) -> Any:
+    """Raises NotJsonError."""
     try:
-        found = msgspec.json.Decoder(float_hook=JsonNumber).decode(body)
+        return msgspec.json.Decoder(float_hook=JsonNumber).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotJsonError(f"the body: {error}") from error
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """Raises NotJsonError, MalformedRequestError."""
+    found = decoded_json(body)
     if not isinstance(found, dict):
         raise MalformedRequestError("the body is no JSON object; write the members of the entity")
     return found

@@ -20,7 +20,7 @@ LIMIT, LIMIT_MAX = 20, 1_000
 OFFSET_MAX: Final = 1_000_000
 NAMES_MAX: Final = 100
 """Of one list."""
-_FORMS: Final[Mapping[str, Form]] = {
+FORMS: Final[Mapping[str, Form]] = {
     "normalized": "normalized",
     "concise": "concise",
     "keyValues": "keyValues",
@@ -85,15 +85,7 @@ def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQ
     )
     if not any(found.get(name) for name in ("type", "attrs", "q")) and found.get("local") != "true":
         raise MalformedRequestError("write type, attrs or q, or local=true for all entities")
-    count = _flag(found, "count")
-    limit = _number(found, "limit", LIMIT)
-    if limit > LIMIT_MAX:
-        raise TooManyResultsError(f"limit: {LIMIT_MAX} entities are the most of one answer; go on with offset")
-    if limit == 0 and not count:
-        raise MalformedRequestError("limit: 0 needs count=true")
-    offset = _number(found, "offset", 0)
-    if offset > OFFSET_MAX:
-        raise TooManyResultsError(f"offset: {OFFSET_MAX} is the most; select with type or q")
+    limit, offset, count = page(found)
     ids = _listed(found, "id")
     if not all(map(is_absolute, ids)):
         raise MalformedRequestError("id: write URIs, with commas between them")
@@ -108,6 +100,20 @@ def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQ
         offset,
         count,
     )
+
+
+def page(found: Mapping[str, str]) -> tuple[int, int, bool]:
+    """limit, offset and count (6.3.10, 6.3.13). Raises MalformedRequestError, TooManyResultsError."""
+    count = _flag(found, "count")
+    limit = _number(found, "limit", LIMIT)
+    if limit > LIMIT_MAX:
+        raise TooManyResultsError(f"limit: {LIMIT_MAX} entities are the most of one answer; go on with offset")
+    if limit == 0 and not count:
+        raise MalformedRequestError("limit: 0 needs count=true")
+    offset = _number(found, "offset", 0)
+    if offset > OFFSET_MAX:
+        raise TooManyResultsError(f"offset: {OFFSET_MAX} is the most; select with type or q")
+    return limit, offset, count
 
 
 def checked(asked: Mapping[str, list[str]], known: Collection[str]) -> dict[str, str]:
@@ -134,9 +140,9 @@ def form(found: Mapping[str, str]) -> Form:
     for one in named:
         if one == "sysAttrs":
             raise OperationNotSupportedError("options: createdAt and modifiedAt are not kept; leave sysAttrs out")
-        if one not in _FORMS:
-            raise MalformedRequestError(f"options: {one[:100]!r} is none of {', '.join(_FORMS)}")
-        chosen = _FORMS[one]
+        if one not in FORMS:
+            raise MalformedRequestError(f"options: {one[:100]!r} is none of {', '.join(FORMS)}")
+        chosen = FORMS[one]
     return chosen
 
 

@@ -21,7 +21,7 @@ _TYPES: Final = "https://uri.etsi.org/ngsi-ld/errors/"
 _TITLES: Final = {
     "InvalidRequest": "The request is not one of NGSI-LD",
     "BadRequestData": "The data of the request is wrong",
-    "AlreadyExists": "The entity exists",
+    "AlreadyExists": "It exists",
     "OperationNotSupported": "Not supported by this gateway",
     "ResourceNotFound": "Not found",
     "TooComplexQuery": "The query takes too much",
@@ -82,13 +82,19 @@ _NAMES: Final = (
 )
 
 
+def details(error: GatewayError) -> dict[str, object]:
+    """An error as Problem Details."""
+    name = next((name for kind, name in _NAMES if isinstance(error, kind)), "InternalError")
+    return {"type": _TYPES + name, "title": _TITLES[name], "detail": str(error), "status": error.status}
+
+
 def problem(error: GatewayError) -> Refusal:
     """The answer of an error."""
-    name = next((name for kind, name in _NAMES if isinstance(error, kind)), "InternalError")
     made = error_answer(error)
-    more = {"type": _TYPES + name, "title": _TITLES[name], "detail": str(error), "status": error.status}
     again = made.headers.get("retry-after")
-    answer = Refusal(error.code, error.status, str(error), None if again is None else {"Retry-After": again}, more)
+    answer = Refusal(
+        error.code, error.status, str(error), None if again is None else {"Retry-After": again}, details(error)
+    )
     answer.headers["content-type"] = "application/problem+json"
     return answer
 

@@ -97,14 +97,18 @@ def _take(entity: NgsiEntity, row: Mapping[str, Term]) -> None:
         if is_iri(value):
             entity.types.add(value)
         return
+    entity.attributes.setdefault(name, attribute_of(KIND_TERMS[row["kind"]], row))
+
+
+def attribute_of(kind: Kind, row: Mapping[str, Term]) -> Attribute:
+    """An attribute from a row with ?v, and ?t ?unit ?code if it has them."""
     unit = None
     if "unit" in row:
         unit = ucum(lexical(row["unit"])) or lexical(row["unit"])
     elif "code" in row:
         unit = lexical(row["code"])
     time = row.get("t")
-    found = Attribute(KIND_TERMS[row["kind"]], value, time if time is not None and is_literal(time) else None, unit)
-    entity.attributes.setdefault(name, found)
+    return Attribute(kind, row["v"], time if time is not None and is_literal(time) else None, unit)
 
 
 def entity_json(

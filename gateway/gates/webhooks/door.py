@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lamplighter.engine.protocol import members_message
-from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
 from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED, DeliveryDoor, WantedDelivery
 from lamplighter.gateway.gates.deliveries.targets import checked_url
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.webhooks.intent import IntentNotVerifiedError, deny, verify
-from lamplighter.gateway.settings.deliveries import DeliverySettings
+from lamplighter.gateway.settings.deliveries import LeasedDeliverySettings
 
 
 class _WantedWebhook(WantedDelivery, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -27,13 +27,13 @@ class Webhooks(DeliveryDoor):
     wanted = _WantedWebhook
 
     @property
-    def table(self) -> DeliverySettings:
+    def table(self) -> LeasedDeliverySettings:
         return self.settings.webhooks
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield "/webhooks", "webhooks: POST {query, callback} to register one; /webhooks/<id>"
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification) -> tuple[Mapping[str, str], bytes]:
+    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest:
         """As over WebSocket (docs/protocol.md), with the headers of WebSub, section 7."""
         more = None if message.reset is None else {"reset": message.reset}
         body = members_message(message.spuid, message.sequence, message.members, dispatch.receiver.alias, more)
@@ -45,7 +45,7 @@ class Webhooks(DeliveryDoor):
             "Idempotency-Key": message.name,
             "X-Hub-Signature": f"sha256={self.deliveries.keys.signature(dispatch.id, body)}",
         }
-        return headers, body
+        return DeliveryRequest(headers, body)
 
     def secrets(self, name: str) -> Mapping[str, str]:
         return {"secret": self.deliveries.keys.secret(name)}

@@ -201,6 +201,14 @@ def test_secrets_follow_from_a_key_that_only_the_gateway_can_read(tmp_path: Path
     again = SecretKeys(Disk(), path)
     assert again.secret("one") == secret
     assert again.signature("one", b"body") == hmac.new(secret.encode(), b"body", hashlib.sha256).hexdigest()
+    sealed = keys.sealed("one", "Bearer é")
+    assert "Bearer" not in sealed and sealed != keys.sealed("one", "Bearer é")
+    assert again.opened("one", sealed) == "Bearer é"
+    with pytest.raises(ConfigurationError, match="another key"):
+        again.opened("two", sealed)
+    path.write_bytes(bytes(32))
+    with pytest.raises(ConfigurationError, match="another key"):
+        SecretKeys(Disk(), path).opened("one", sealed)
     path.write_bytes(b"short")
     with pytest.raises(ConfigurationError, match="damaged"):
         SecretKeys(Disk(), path).secret("one")

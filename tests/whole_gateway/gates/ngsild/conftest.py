@@ -16,6 +16,7 @@ from tests.support.small_house import SMALL_HOUSE
 
 Ask = Callable[..., Awaitable[Answer]]
 WEATHER = "https://smartdatamodels.example/weather.jsonld"
+SUBSCRIBED = {"enabled": True, "networks": ["127.0.0.0/8"], "ports": [], "backoff_ms": 10, "attempts_max": 2}
 BUILDING: dict[str, Any] = {
     "id": "urn:ngsi-ld:Building:1",
     "type": "Building",
@@ -33,7 +34,8 @@ async def at(tmp_path: Path) -> AsyncIterator[Addresses]:
     (tmp_path / "weather.jsonld").write_text(
         '{"@context": {"weather": "http://weather.example/", "rain": "weather:r"}}'
     )
-    async with running_gateway(tmp_path, ngsild={"enabled": True, "contexts": {WEATHER: "weather.jsonld"}}) as found:
+    ngsild = {"enabled": True, "contexts": {WEATHER: "weather.jsonld"}, "subscriptions": SUBSCRIBED}
+    async with running_gateway(tmp_path, ngsild=ngsild) as found:
         assert (await update(found, SMALL_HOUSE)).status == 200
         yield found
 

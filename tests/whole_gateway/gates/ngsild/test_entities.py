@@ -139,6 +139,28 @@ async def test_one_attribute_is_changed(ask: Ask) -> None:  # 5.6.4, 5.6.5
     problem(await ask("PATCH", f"{ONE}/attrs/temperature", {"value": 1}), 404, "ResourceNotFound")
 
 
+async def test_a_batch_creates_and_updates(ask: Ask) -> None:  # 5.6.8
+    batch = "/entityOperations/upsert"
+    one, two = {"id": BUILDING["id"], "type": "Building", "name": "new"}, {"id": "urn:x:2", "type": "T", "a": 1}
+    made = await ask("POST", batch, [one, two])
+    assert made.status == 201 and made.json == ["urn:x:2"], made.body
+    assert (await ask("GET", f"{ONE}?options=keyValues")).json == one, "the rest of it is gone"
+    assert (await ask("POST", f"{batch}?options=update", [two | {"type": "U", "b": 2, "a": 3}])).status == 204
+    changed = (await ask("GET", "/entities/urn:x:2?options=keyValues")).json
+    assert changed == {"id": "urn:x:2", "type": ["T", "U"], "a": 3, "b": 2}
+    stream = {"id": "http://lamplighter.local/stream/1", "type": "T"}
+    partly = await ask("POST", batch, [two, stream, {"id": "urn:x:3"}])
+    assert partly.status == 207 and partly.json["success"] == ["urn:x:2"]
+    told = [(error["entityId"], error["error"]["type"].rpartition("/")[2]) for error in partly.json["errors"]]
+    assert told == [(stream["id"], "OperationNotSupported"), ("urn:x:3", "BadRequestData")]
+    for body in ([], {}, [5]):
+        problem(await ask("POST", batch, body), 400, "BadRequestData")
+    problem(await ask("POST", batch, [two] * 101), 403, "TooComplexQuery")
+    weather = [{"id": "urn:x:4", "type": "T", "rain": 1, "@context": WEATHER}, {"id": "urn:x:5", "type": "T"}]
+    named = await ask("POST", batch, weather, "application/ld+json")
+    assert named.status == 207 and named.json["success"] == ["urn:x:4"], "the second has no @context"
+
+
 async def test_a_deleted_entity_leaves_nothing(at: Addresses, ask: Ask) -> None:  # 5.6.6
     assert (await ask("GET", "/types")).json["typeList"] == ["Building", "http://lamplighter.example/ns/gateway#Stream"]
     assert (await ask("DELETE", ONE)).status == 204
