@@ -116,9 +116,10 @@ class Deliveries:
         """What waits for all has changed. Where it is too much, what waits for the one with most is dropped."""
         self._bytes += size
         while size > 0 and self._bytes > self.runner.settings.resume.bytes_max:
-            largest = max(self._dispatches.values(), key=lambda one: one.bytes, default=None)
-            if largest is None or len(largest.waiting) < 2:
-                return  # first results, one of each
+            several = (one for one in self._dispatches.values() if len(one.waiting) > 1)
+            largest = max(several, key=lambda one: one.bytes, default=None)
+            if largest is None:
+                return  # one of each, such as first results
             largest.drop()
 
     async def end(self, dispatch: Dispatch, reason: str) -> None:

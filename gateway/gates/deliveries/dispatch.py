@@ -99,7 +99,7 @@ class Dispatch:
         self.ended = ""
         """Why it has ended; empty while it goes on."""
         self._stale = True  # it has to attach before the next attempt
-        self._slow = False
+        self._slow = True  # until it has answered promptly
         self._retry_s = 0.0  # what the last answer asked for
         self._changed = asyncio.Event()
         self._decision: Decision | None = None
@@ -122,7 +122,8 @@ class Dispatch:
     def put(self, spuid: str, sequence: int, members: bytes) -> None:
         if not self._stale:
             self._add(WaitingNotification(spuid, sequence, members))
-            if self.bytes > self._owner.outbox_bytes_max and len(self.waiting) > 1:
+            # The first of them is being sent. It does not count: a first result may be larger.
+            if self.waiting and self.bytes - self.waiting[0].size > self._owner.outbox_bytes_max:
                 self.drop()
 
     def end(self, reason: str) -> None:
@@ -213,22 +214,22 @@ class Dispatch:
                 caller=caller,
                 delivery=self.receiver,
             )
-        except AccessDeniedError as error:
-            await self._owner.end(self, str(error))
         except GatewayError as error:
             self._stale = True
-            return f"the subscription could not go on: {error}"
+            if not isinstance(error, AccessDeniedError):
+                return f"the subscription could not go on: {error}"
+            await self._owner.end(self, str(error))
         return ""
 
     async def _attempt(self, message: WaitingNotification) -> str:
         """Sends a notification. Why the receiver has it not; empty if it has."""
-        headers, body = await self._owner.kind.request(self, message)
         begun = monotonic()
         retry_s = 0.0
         try:
             async with self._owner.slots.of(slow=self._slow or self.failures > 0):
                 if self.ended or self._stale:
                     return ""
+                headers, body = await self._owner.kind.request(self, message)
                 begun = monotonic()
                 answer = await self._owner.http.send("POST", self.receiver.url, headers, body)
         except UpstreamError as error:
