@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.client.outward import OutwardHttp
@@ -27,6 +27,7 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.gates.deliveries.attempts import Slots
 from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.folder import FOLDER
 from lamplighter.gateway.gates.deliveries.keys import SecretKeys
 from lamplighter.gateway.gates.deliveries.positions import Positions
 from lamplighter.gateway.gates.deliveries.targets import address_refusal
@@ -38,8 +39,6 @@ from lamplighter.gateway.state.delayed import delay_us
 
 logger = EventLogger(__name__)
 
-FOLDER: Final = "deliveries"
-"""In the data folder."""
 ANSWER_BYTES_MAX = 64 * 1024
 FAILING_AFTER = 3
 """Failures in a row after which a delivery makes its component degraded."""
@@ -91,7 +90,6 @@ class Deliveries:
         self.outbox_bytes_max = runner.settings.resume.outbox_bytes_max
         self.positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.acknowledge)
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
-        self._folder = data / FOLDER
         self._clock = MachineClock(runner.settings.gateway.clock_trusted)
         self.http = OutwardHttp(
             address_refusal(settings.networks, f"{kind.name}.networks"),
@@ -229,11 +227,6 @@ class Deliveries:
     # --- beside the requests ---
 
     async def run(self) -> None:
-        try:
-            await asyncio.to_thread(self.runner.log.disk.make_folder, self._folder)
-            self._folder.chmod(0o700)
-        except OSError as error:  # the disk may be full; deliveries go on nevertheless
-            logger.warning("folder of deliveries not made", path=self._folder, reason=error.strerror)
         await asyncio.to_thread(self.positions.read)
         found = self.runner.deliveries(self.kind.kind)
         self.positions.retain([followed.spuid for followed in found])

@@ -120,6 +120,41 @@ class Full(Disk):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+class Told(Disk):
+    """full: whether no folder can be made; synced: the folders that were, and what was in them then."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.synced: list[tuple[Path, list[str]]] = []
+
+    def make_folder(self, path: Path) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().make_folder(path)
+
+    def sync_folder(self, path: Path) -> None:
+        super().sync_folder(path)
+        self.synced.append((path, sorted(entry.name for entry in path.iterdir())))
+
+
+async def test_the_folder_is_made_durable_before_its_files_and_also_after_the_disk_was_full(tmp_path: Path) -> None:
+    disk, folder = Told(), tmp_path / "deliveries"
+    keys, positions = SecretKeys(disk, folder / "key"), Positions(disk, folder / "webhooks.json", lambda *told: None)
+    positions.acknowledge("a", 5)
+    assert not await positions.write()
+    with pytest.raises(ConfigurationError, match="No space left"):
+        keys.secret("one")
+    disk.full = False
+    assert keys.secret("one")
+    assert await positions.write()
+    assert disk.synced == [
+        (tmp_path, ["deliveries"]),
+        (folder, ["key"]),
+        (folder, ["key", "webhooks.json"]),
+    ]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 async def test_positions_are_kept_in_a_file_and_told_when_they_are(tmp_path: Path) -> None:
     told: list[tuple[str, int]] = []
     path = tmp_path / "positions.json"
