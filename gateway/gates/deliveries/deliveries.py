@@ -36,6 +36,7 @@ from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 from lamplighter.gateway.state.delayed import delay_us
+from lamplighter.gateway.state.quotas import SharedRoom
 
 logger = EventLogger(__name__)
 
@@ -101,6 +102,7 @@ class Deliveries:
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes = 0
         self._beginning = 0  # registrations whose receiver is asked
+        self._asked = SharedRoom(settings.concurrent_max)
         self._telling = 0  # receivers that are told of their end
         self._found = asyncio.Event()  # whether those of the log are known
 
@@ -163,16 +165,17 @@ class Deliveries:
         return iso(self._clock.wall() + timedelta(seconds=seconds)), seconds
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def asking(self, client: str) -> Iterator[None]:
         """A delivery is about to begin, and its receiver is asked. Raises LimitExceededError when there is no room for
-        it, QueueFullError while too many receivers are asked."""
+        it, QueueFullError while too many receivers of the client, or of all, are asked."""
         if len(self._dispatches) + self._beginning >= self.settings.deliveries_max:
             raise LimitExceededError(f"{self.kind.name}.deliveries_max = {self.settings.deliveries_max} is reached")
-        if self._beginning >= self.settings.concurrent_max:
-            raise QueueFullError("too many receivers are being asked; try again later")
+        if not self._asked.has(client):
+            raise QueueFullError("too many receivers of this client, or of all, are being asked; try again later")
         self._beginning += 1
         try:
-            yield
+            with self._asked.held(client):
+                yield
         finally:
             self._beginning -= 1
 
