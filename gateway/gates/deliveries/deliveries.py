@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import uuid
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -92,12 +93,10 @@ class Deliveries:
         self.positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.acknowledge)
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
         self._clock = MachineClock(runner.settings.gateway.clock_trusted)
-        self.http = OutwardHttp(
-            address_refusal(settings.networks, f"{kind.name}.networks"),
-            total_s=settings.timeout_s,
-            answer_bytes_max=ANSWER_BYTES_MAX,
-            connections_max=2 * settings.concurrent_max,
-        )
+        tls = ssl.create_default_context()
+        self.http = _client(settings, kind, tls)
+        self.asking_http = _client(settings, kind, tls)
+        """For all but notifications: receivers that hang when they are asked keep no notification waiting."""
         self._dispatches: dict[str, Dispatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes = 0
@@ -247,6 +246,7 @@ class Deliveries:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self.http.aclose()
+            await self.asking_http.aclose()
             await self.positions.write()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -264,6 +264,16 @@ class Deliveries:
         reason = f"{count}: {worst.id} after {worst.failures} attempts: {worst.error}"
         cure = f"check the receiver; docs/{self.kind.name}.md says how to list them, and to resend or drop what waits"
         return [not_ok(self.kind.name, "degraded", reason, cure)]
+
+
+def _client(settings: DeliverySettings, kind: DeliveryKind, tls: ssl.SSLContext) -> OutwardHttp:
+    return OutwardHttp(
+        address_refusal(settings.networks, f"{kind.name}.networks"),
+        total_s=settings.timeout_s,
+        answer_bytes_max=ANSWER_BYTES_MAX,
+        connections_max=settings.concurrent_max,
+        tls=tls,
+    )
 
 
 def new_id() -> str:
