@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import UnknownSpuidError
 from lamplighter.engine.protocol import Resume
 from lamplighter.gateway.clock import iso
+from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
@@ -224,6 +226,33 @@ async def test_it_ends_with_a_record_also_while_it_is_interrupted(tmp_path: Path
         assert runner.deliveries("webhook") == []
     async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
         assert runner.deliveries("webhook") == []
+
+
+async def test_what_is_owed_before_a_renewal_may_change_or_end_the_subscription(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a disk that was full: an owed reaction ends it, or the store has taken it over from its plan."""
+    owed: list[Callable[[], object]] = []
+    settle = Reactions.settle
+
+    def settled(reactions: Reactions) -> None:
+        while owed:
+            owed.pop()()
+        settle(reactions)
+
+    monkeypatch.setattr(Reactions, "settle", settled)
+    async with recovered_runner(tmp_path, settings=settings()) as runner:
+        spuid, _ = await deliver(runner)
+        restated = msgspec.structs.replace(only(runner), planned=True)
+        owed.append(lambda: runner._resuming.resumables.restate(restated))
+        assert (await runner.renew_delivery(RECEIVER, Cause("http", "test"))).planned
+        assert only(runner).planned
+        owed.append(lambda: runner._subscribers._give_up(spuid))
+        with pytest.raises(UnknownSpuidError):
+            await runner.renew_delivery(RECEIVER, Cause("http", "test"))
+        with pytest.raises(UnknownSpuidError):
+            await runner.end_delivery("one")
+    assert [record.type for record in records(tmp_path)] == ["subscribe", "subscribe", "unsubscribe"]
 
 
 async def test_one_that_begins_anew_takes_no_further_room(tmp_path: Path) -> None:
