@@ -221,8 +221,9 @@ async def test_streams_leave_half_of_the_connections_and_half_of_the_streams_to_
 async def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     """And its subscription waits for it; what it did not take is retained."""
     long = "x" * 100_000
+    patient = {"port": 0, "idle_s": 600}  # otherwise the connection is aborted where the updates take long
     async with (
-        running_gateway(tmp_path, websocket={"port": 0, "outbox_bytes_max": 200_000}) as at,
+        running_gateway(tmp_path, websocket={"port": 0, "outbox_bytes_max": 200_000}, http=patient) as at,
         event_stream(subscribe_url(at), {"query": ALL}) as stream,
     ):
         first = await stream.event()
