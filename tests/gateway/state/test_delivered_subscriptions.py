@@ -141,6 +141,18 @@ def test_an_absent_receiver_does_not_expire() -> None:
     assert found.expired(10**15, "9999-01-01T00:00:00.000000Z") == []
 
 
+def test_a_record_renews_only_what_goes_on_with_the_same_results() -> None:
+    """One that the store has taken over from its plan has other results after a start."""
+    found: ResumableSubscriptions[Client] = resumables()
+    one = Followed("one", LIMITED, 0, planned=True, delivery=RECEIVER)
+    found.begin(one, "handle")
+    later = msgspec.structs.replace(one, delivery=msgspec.structs.replace(RECEIVER, until=""))
+    assert found.renews(later)
+    assert not found.renews(msgspec.structs.replace(later, planned=False))
+    assert not found.renews(msgspec.structs.replace(later, delivery=None))
+    assert not found.renews(msgspec.structs.replace(later, spuid="two"))
+
+
 def test_what_a_receiver_has_is_no_longer_retained() -> None:
     found: ResumableSubscriptions[Client] = resumables()
     found.begin(Followed("one", QUERY, 0, delivery=RECEIVER), "handle", client := Client())
