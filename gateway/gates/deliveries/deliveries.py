@@ -123,9 +123,10 @@ class Deliveries:
 
     async def end(self, dispatch: Dispatch, reason: str) -> None:
         """Ends a subscription that goes on, with a record."""
-        with suppress(UnknownSpuidError):  # the gateway has ended it meanwhile
-            await self.runner.end_delivery(dispatch.id)
-        dispatch.end(reason)
+        async with dispatch.attaching:
+            with suppress(UnknownSpuidError):  # the gateway has ended it meanwhile
+                await self.runner.end_delivery(dispatch.id)
+            dispatch.end(reason)
 
     def over(self, dispatch: Dispatch) -> None:
         """A dispatch has ended: its receiver is told."""
@@ -191,15 +192,16 @@ class Deliveries:
         dispatch = Dispatch(self, followed, -1, None)
         self._dispatches[dispatch.id] = dispatch
         try:
-            await self.runner.subscribe(
-                sparql,
-                dispatch.attached(),
-                default_graphs,
-                named_graphs,
-                resume=Resume("PT0S"),
-                caller=caller,
-                delivery=receiver,
-            )
+            async with dispatch.attaching:
+                await self.runner.subscribe(
+                    sparql,
+                    dispatch.attached(),
+                    default_graphs,
+                    named_graphs,
+                    resume=Resume("PT0S"),
+                    caller=caller,
+                    delivery=receiver,
+                )
         except BaseException:
             self._dispatches.pop(dispatch.id, None)
             dispatch.sink = None

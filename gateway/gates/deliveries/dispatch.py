@@ -89,6 +89,8 @@ class Dispatch:
         self.position = position
         self._reason = reason
         self.sink: DispatchSink | None = None
+        self.attaching = asyncio.Lock()
+        """Held while it is about to begin or to go on. It ends after that, or it would begin behind its end."""
         self.waiting: deque[WaitingNotification] = deque()
         self.bytes = 0
         self.failures = 0
@@ -205,15 +207,18 @@ class Dispatch:
         if followed.identity is not None:  # the access of a registered one is asked when its turn comes
             caller = Caller(followed.identity, FULL, operator=False, registered=True)
         try:
-            await self._owner.runner.subscribe(
-                followed.sparql,
-                self.attached(),
-                followed.default_graphs,
-                followed.named_graphs,
-                resume=resume,
-                caller=caller,
-                delivery=self.receiver,
-            )
+            async with self.attaching:
+                if self.ended:
+                    return ""
+                await self._owner.runner.subscribe(
+                    followed.sparql,
+                    self.attached(),
+                    followed.default_graphs,
+                    followed.named_graphs,
+                    resume=resume,
+                    caller=caller,
+                    delivery=self.receiver,
+                )
         except GatewayError as error:
             self._stale = True
             if not isinstance(error, AccessDeniedError):

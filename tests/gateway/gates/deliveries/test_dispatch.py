@@ -20,7 +20,7 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import ResumeSettings, Settings
 from lamplighter.gateway.settings.deliveries import DeliverySettings
-from tests.support.gateway_parts import recovered_runner, until, update
+from tests.support.gateway_parts import idle, recovered_runner, until, update
 from tests.support.receivers import HttpReceiver, Received, Reply
 
 QUERY = "SELECT ?v { ?s <http://e/p> ?v }"
@@ -112,6 +112,53 @@ async def test_an_end_that_the_log_does_not_take_is_tried_again(
             await until(lambda: bool(made.kind.told))
         assert made.kind.told == ["the client anna is no longer registered"]
         assert made.runner.deliveries("webhook") == []
+
+
+class Held:
+    """A trial that passes when it is let go."""
+
+    passed = False
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+
+    def took(self, seconds: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize("new", [True, False])
+async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
+) -> None:
+    async with at_work(tmp_path) as made, receiving() as receiver:
+        if not new:
+            await made.register(receiver)
+            await until(lambda: len(receiver.posted) == 1)
+        held = Held()
+        monkeypatch.setattr(made.runner._subscribers, "trial", lambda asked: held)
+        if new:
+            registering = asyncio.create_task(made.register(receiver))
+        else:
+            [dispatch] = made.deliveries.of(ANYBODY)
+            dispatch.position = -1  # it begins anew
+            dispatch.drop()
+        await held.begun.wait()
+        [dispatch] = made.deliveries.of(ANYBODY)
+        ending = asyncio.create_task(made.deliveries.end(dispatch, "unsubscribed"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        held.go_on.set()
+        await ending
+        if new:
+            await registering
+        await idle(made.runner)
+        assert made.runner.deliveries("webhook") == made.deliveries.of(ANYBODY) == []
+    async with recovered_runner(tmp_path) as runner:
+        assert runner.deliveries("webhook") == []
 
 
 async def test_bodies_are_made_only_for_requests_that_run(tmp_path: Path) -> None:
