@@ -17,7 +17,8 @@ from lamplighter.gateway.clock import iso
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.resumption import ResumableSubscriptions
+from lamplighter.gateway.state import resumption
+from lamplighter.gateway.state.resumption import Reset, ResumableSubscriptions
 from tests.gateway.state.test_resumption import Client, change, resumables, settings
 from tests.support.gateway_parts import (
     START,
@@ -151,6 +152,28 @@ def test_a_record_renews_only_what_goes_on_with_the_same_results() -> None:
     assert not found.renews(msgspec.structs.replace(later, planned=False))
     assert not found.renews(msgspec.structs.replace(later, delivery=None))
     assert not found.renews(msgspec.structs.replace(later, spuid="two"))
+
+
+def test_an_attached_delivery_keeps_its_notifications_as_an_absent_client_does() -> None:
+    """Its receiver may be away."""
+    size = len(change(1).members) + 64
+    found: ResumableSubscriptions[Client] = resumables(bytes_max=22 * size)
+    found.begin(Followed("one", QUERY, 0, delivery=RECEIVER), "delivered", Client())
+    found.begin(Followed("two", QUERY, 1), "absent")
+    for handle, count in (("delivered", 10), ("absent", 13)):
+        for _ in range(count):
+            found.deliver(handle, change(1))
+    assert [len(one.notifications) for one in found.state()] == [10, 6]
+
+
+def test_only_so_many_clients_are_told_why_a_start_lost_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resumption, "_LOST_MAX", 2)
+    found: ResumableSubscriptions[Client] = resumables()
+    asked = [Followed(name, QUERY, 1) for name in ("one", "two", "three")]
+    for one in asked:
+        found.lose(one, "lost")
+    told = [found.resumable(one, 0) for one in asked]
+    assert [one.reason == "lost" for one in told if isinstance(one, Reset)] == [False, True, True]
 
 
 def test_what_a_receiver_has_is_no_longer_retained() -> None:
