@@ -49,6 +49,16 @@ async def test_a_name_stays_in_the_request_and_its_allowed_address_is_called(mon
         assert (request.headers["x-one"], request.headers["accept-encoding"]) == ("1", "identity")
 
 
+async def test_the_next_allowed_address_is_called_where_the_first_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolved(monkeypatch, "127.0.0.2", "127.0.0.1")
+    with HttpReceiver() as receiver:
+        http = OutwardHttp(lambda address: "", total_s=60.0, answer_bytes_max=10, connections_max=2)
+        assert (await http.send("POST", f"http://hooks.example:{receiver.port}/", {}, b"")).status == 200
+        await http.aclose()
+
+
 @pytest.mark.parametrize("addresses", [("10.0.0.1",), ("::1", "10.0.0.1"), ()])
 async def test_without_an_allowed_address_nothing_is_called(
     monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
+from lamplighter.gateway.gates.http import turns as turns_of_door
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 
@@ -81,6 +82,44 @@ async def test_only_so_many_are_answered_at_once() -> None:
     clients.go_on.set()
     assert len(await asyncio.gather(*asked)) == 10
     assert (clients.answering, clients.most_answering) == (0, 2)
+
+
+async def test_clients_take_turns() -> None:
+    clients = Clients(1, 64)
+    clients.sent.set()
+    clients.go_on.clear()
+    answered: list[str] = []
+    asked = []
+    for number, address in enumerate(["10.0.0.1"] * 20 + ["10.0.0.2", "10.0.0.3", "10.0.0.2"]):
+        one = asyncio.ensure_future(clients.ask(address))
+        one.add_done_callback(lambda done, address=address: answered.append(address[-1]))  # type: ignore[misc]
+        asked.append(one)
+        if number == 10:
+            asked[5].cancel()  # it waits
+    for _ in range(20):
+        await asyncio.sleep(0)
+    clients.go_on.set()
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(answer, Response) for answer in answers) == 22
+    assert "".join(answered).startswith("11" + "123" + "12" + "1111")  # the first one was cancelled
+    assert (await clients.ask("10.0.0.9")).status_code == 200
+
+
+async def test_a_turn_of_a_request_that_is_cancelled_goes_to_the_next() -> None:
+    turns = turns_of_door._Turns(1)
+
+    async def one(client: str) -> str:
+        async with turns.of(client):
+            return client
+
+    async with turns.of("first"):
+        second, third = (asyncio.ensure_future(one(client)) for client in ("second", "third"))
+        await asyncio.sleep(0)
+    second.cancel()  # it has its turn, and does not know it yet
+    async with asyncio.timeout(10):
+        assert await third == "third"
+        assert await one("fourth") == "fourth"
+    assert second.cancelled()
 
 
 async def test_a_body_that_is_too_long_gives_its_place_back() -> None:
