@@ -255,9 +255,8 @@ class Dispatch:
             return reason
         self._owner.counters.delivered += 1
         self.failures, self.error, self._decision = 0, "", None
-        if self.followed.spuid == message.spuid:  # it may have begun anew meanwhile
-            self.position = message.sequence
-            self._owner.positions.acknowledge(message.spuid, message.sequence)
+        self.position = message.sequence
+        self._owner.positions.acknowledge(message.spuid, message.sequence)
         if self.waiting and self.waiting[0] is message:
             self.waiting.popleft()
             self.bytes -= message.size

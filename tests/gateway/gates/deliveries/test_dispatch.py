@@ -21,6 +21,7 @@ from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import ResumeSettings, Settings
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 from tests.support.gateway_parts import idle, recovered_runner, until, update
+from tests.support.held_trial import HeldTrial
 from tests.support.receivers import HttpReceiver, Received, Reply
 
 QUERY = "SELECT ?v { ?s <http://e/p> ?v }"
@@ -114,22 +115,6 @@ async def test_an_end_that_the_log_does_not_take_is_tried_again(
         assert made.runner.deliveries("webhook") == []
 
 
-class Held:
-    """A trial that passes when it is let go."""
-
-    passed = False
-
-    def __init__(self) -> None:
-        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
-
-    async def run(self) -> None:
-        self.begun.set()
-        await self.go_on.wait()
-
-    def took(self, seconds: float) -> None:
-        pass
-
-
 @pytest.mark.parametrize("new", [True, False])
 async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
@@ -138,7 +123,7 @@ async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
         if not new:
             await made.register(receiver)
             await until(lambda: len(receiver.posted) == 1)
-        held = Held()
+        held = HeldTrial()
         monkeypatch.setattr(made.runner._subscribers, "trial", lambda asked: held)
         if new:
             registering = asyncio.create_task(made.register(receiver))
@@ -172,6 +157,17 @@ async def test_bodies_are_made_only_for_requests_that_run(tmp_path: Path) -> Non
                 await asyncio.sleep(0)
             assert made.kind.made == 0
         await until(lambda: len(receiver.posted) == 10)
+
+
+async def test_what_a_receiver_has_is_retained_no_longer(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as made, receiving() as receiver:
+        dispatch = await made.register(receiver)
+        for value in range(3):
+            await made.put(value)
+        await until(lambda: dispatch.position == 3)
+        assert (dispatch.bytes, made.deliveries._bytes) == (0, 0)
+        assert await made.deliveries.positions.write()
+        assert made.runner.figures.status()["resumable"]["retained_bytes"] == 0
 
 
 async def test_receivers_that_never_answered_keep_no_other_waiting(tmp_path: Path) -> None:
