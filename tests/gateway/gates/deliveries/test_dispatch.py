@@ -211,6 +211,21 @@ async def test_changes_behind_a_large_first_result_begin_nothing_anew(tmp_path: 
         assert sent(receiver) == [(0, ""), (1, ""), (2, ""), (3, "")]
 
 
+async def test_a_large_first_result_does_not_wait_in_memory_for_the_next_attempt(tmp_path: Path) -> None:
+    resume = ResumeSettings(outbox_bytes_max=2000)
+    async with at_work(tmp_path, resume, backoff_ms=100_000) as made, receiving(lambda request: Reply(500)) as receiver:
+        await made.put("x" * 3000)
+        dispatch = await made.register(receiver)
+        await until(lambda: dispatch.failures == 1)
+        await made.put(1)
+        assert (dispatch.bytes, len(dispatch.waiting)) == (0, 0)
+        receiver.answer = lambda request: Reply()
+        dispatch.decide("resend")
+        await until(lambda: dispatch.position == 0)
+        assert [sequence for sequence, _ in sent(receiver)] == [0, 0]
+        assert dispatch.failures == 0
+
+
 async def test_what_waits_for_all_is_bounded_beside_first_results(tmp_path: Path) -> None:
     async with at_work(tmp_path, ResumeSettings(bytes_max=5000), concurrent_max=2) as made, receiving() as receiver:
         slots = made.deliveries.slots
