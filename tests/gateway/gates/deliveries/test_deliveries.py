@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import hmac
+import threading
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
@@ -65,6 +66,11 @@ def test_urls_that_may_be_called(url: str, ports: list[int]) -> None:
 def test_urls_that_may_not(url: str) -> None:
     with pytest.raises(MalformedRequestError, match="callback"):
         checked_url(url, [80, 443], "webhooks", "callback")
+
+
+def test_no_port_is_not_one_of_all_ports() -> None:
+    with pytest.raises(MalformedRequestError, match="port 0"):
+        checked_url("http://example.org:0/", [], "webhooks", "callback")
 
 
 def test_addresses_that_may_be_called() -> None:
@@ -213,6 +219,46 @@ async def test_positions_that_cannot_be_written_are_written_later(tmp_path: Path
         await asyncio.sleep(0)
     task.cancel()
     assert told == ["a"]
+
+
+async def test_a_newer_position_outlives_a_write_that_fails(tmp_path: Path) -> None:
+    class Late(Disk):
+        def create(self, path: Path) -> int:
+            positions.acknowledge("a", 6)  # while the older one is being written
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "positions.json"
+    told: list[tuple[str, int]] = []
+    positions = Positions(Late(), path, lambda spuid, sequence: told.append((spuid, sequence)))
+    positions.acknowledge("a", 5)
+    assert not await positions.write()
+    positions._disk = Disk()
+    assert await positions.write()
+    assert told == [("a", 6)]
+
+
+async def test_a_write_that_is_under_way_at_the_end_is_waited_for(tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(Disk):
+        def create(self, path: Path) -> int:
+            loop.call_soon_threadsafe(begun.set)
+            go_on.wait()
+            return super().create(path)
+
+    told: list[tuple[str, int]] = []
+    positions = Positions(Slow(), tmp_path / "positions.json", lambda spuid, sequence: told.append((spuid, sequence)))
+    positions.acknowledge("a", 5)
+    keeping = asyncio.create_task(positions.keep())
+    await begun.wait()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    last = asyncio.create_task(positions.write())
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await last
+    assert told == [("a", 5)]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"positions":{"a":"x"}}', b"\xff"])

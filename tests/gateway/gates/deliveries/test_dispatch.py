@@ -13,7 +13,9 @@ import pytest
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Receiver
-from lamplighter.engine.errors import ChangeLogError
+from lamplighter.engine.errors import ChangeLogError, QueueFullError
+from lamplighter.gateway.gates.deliveries import deliveries as all_deliveries
+from lamplighter.gateway.gates.deliveries import dispatch as dispatching
 from lamplighter.gateway.gates.deliveries.deliveries import Deliveries, new_id
 from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
 from lamplighter.gateway.log.writer import LogWriter
@@ -168,6 +170,74 @@ async def test_what_a_receiver_has_is_retained_no_longer(tmp_path: Path) -> None
         assert (dispatch.bytes, made.deliveries._bytes) == (0, 0)
         assert await made.deliveries.positions.write()
         assert made.runner.figures.status()["resumable"]["retained_bytes"] == 0
+
+
+async def test_only_positions_of_what_goes_on_are_kept(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as made, receiving() as receiver:
+        dispatch = await made.register(receiver)
+        await until(lambda: dispatch.position == 0)
+        before = dispatch.followed.spuid
+        dispatch.position = -1  # it begins anew
+        dispatch.drop()
+        await until(lambda: dispatch.position == 0)
+        after = dispatch.followed.spuid
+        positions = made.deliveries.positions
+        assert (positions.of(before), positions.of(after)) == (-1, 0) and before != after
+        positions.acknowledge("ended while nobody kept the file", 7)
+    async with at_work(tmp_path) as made:
+        positions = made.deliveries.positions
+        assert (positions.of("ended while nobody kept the file"), positions.of(after)) == (-1, 0)
+
+
+async def test_a_receiver_that_was_slow_counts_as_slow_until_it_is_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with at_work(tmp_path, concurrent_max=2) as made, receiving() as receiver:
+        dispatch = await made.register(receiver)
+        await until(lambda: dispatch.position == 0)
+        slots = made.deliveries.slots
+        monkeypatch.setattr(dispatching, "SLOW_S", -1.0)
+        async with slots.of(slow=True):  # it does not need that one
+            await made.put(1)
+            await until(lambda: dispatch.position == 1)
+        monkeypatch.undo()
+        async with slots.of(slow=False):  # nor that one, now
+            await made.put(2)
+            await until(lambda: dispatch.position == 2)
+        async with slots.of(slow=True):
+            await made.put(3)
+            await until(lambda: dispatch.position == 3)
+
+
+async def test_a_client_asks_only_so_many_receivers_at_once(tmp_path: Path) -> None:
+    async with at_work(tmp_path, concurrent_max=4) as made:
+        asking = made.deliveries.asking
+        with asking("a"), asking("a"):
+            with pytest.raises(QueueFullError), asking("a"):
+                pass
+            with asking("b"):
+                pass
+
+
+async def test_only_so_many_receivers_are_told_of_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_deliveries, "_TOLD_MAX", 2)
+    go_on = asyncio.Event()
+    async with at_work(tmp_path) as made, receiving() as receiver:
+
+        async def told(dispatch: Dispatch) -> None:
+            made.kind.told.append(dispatch.ended)
+            await go_on.wait()
+
+        monkeypatch.setattr(made.kind, "ended", told)
+        for number in range(4):
+            await made.deliveries.end(await made.register(receiver), str(number))
+            await asyncio.sleep(0)
+        assert made.kind.told == ["0", "1"]
+        go_on.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await made.deliveries.end(await made.register(receiver), "4")
+        await until(lambda: made.kind.told == ["0", "1", "4"])
 
 
 async def test_receivers_that_never_answered_keep_no_other_waiting(tmp_path: Path) -> None:

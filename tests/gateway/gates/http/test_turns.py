@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.gateway.gates.http import turns as turns_of_door
+from lamplighter.gateway.gates.http import waiting
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 
@@ -69,6 +71,21 @@ async def test_one_client_cannot_take_all_places(other: Callable[[Clients, int],
     assert [answer.body for answer in answers if isinstance(answer, Response)] == [b"body"] * (100 - len(refused))
     assert len(refused) == 100 - 32
     assert (await clients.ask("10.0.0.1")).status_code == 200, "its places are free again"
+
+
+def test_only_so_many_requests_wait_for_records_of_one_client_and_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "WAITING_MAX", 3)
+    monkeypatch.setattr(waiting, "WAITING_PER_CLIENT_MAX", 2)
+    places, request = waiting.WaitingRequests(), Request({"type": "http", "client": ("10.0.0.1", 1)})
+    with ExitStack() as stack:
+        for name in "aab":
+            stack.enter_context(places.one_more(request, anna(name)))
+        for name in "ac":
+            with pytest.raises(QueueFullError), places.one_more(request, anna(name)):
+                pass
+    with places.one_more(request, ANYBODY), places.one_more(request, ANYBODY):
+        with pytest.raises(QueueFullError), places.one_more(request, ANYBODY):
+            pass
 
 
 async def test_only_so_many_are_answered_at_once() -> None:
