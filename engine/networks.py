@@ -23,6 +23,12 @@ _BROADCAST = ipaddress.ip_address("255.255.255.255")
 EVERYWHERE: tuple[Network, ...] = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
 _NAT64 = IPv6Network("64:ff9b::/96")
 """Addresses that stand for IPv4 addresses (RFC 6052)."""
+_UNICAST = IPv6Network("2000::/3")
+"""The public addresses of IPv6 (RFC 4291, 2.4). Outside are those that local translators make of IPv4 addresses, too:
+``::/96``, ``::ffff:0:0:0/96`` and ``64:ff9b:1::/48``."""
+_SPECIAL: tuple[Network, ...] = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
+"""Further ones of the registries of special addresses (RFC 6890), which `ipaddress` takes for public ones in some
+versions of Python."""
 
 
 def refusal(address: Address, networks: Iterable[Network]) -> str:
@@ -57,7 +63,8 @@ def public_refusal(address: Address) -> str:
         reason = refusal(meant, EVERYWHERE)
         if reason:
             return reason
-        if not meant.is_global or (isinstance(meant, IPv6Address) and meant.is_site_local):
+        outside = isinstance(meant, IPv6Address) and not (meant in _UNICAST or meant in _NAT64 or meant.ipv4_mapped)
+        if outside or not meant.is_global or any(meant in network for network in _SPECIAL):
             return f"{meant} is not a public address"
     return ""
 

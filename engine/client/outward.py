@@ -12,7 +12,9 @@ import ipaddress
 import re
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -27,6 +29,8 @@ CONNECT_S = 10.0
 """For the resolution of a name, and for a connection."""
 KEPT_ALIVE_S = 30.0
 RETRY_AFTER_S_MAX = 3600.0
+LOOK_UPS_MAX = 64
+"""Names that are looked up at the same time, those that were given up too."""
 
 
 class AddressRefusedError(UpstreamError):
@@ -165,10 +169,51 @@ async def addresses(host: str, port: int) -> list[Address]:
         pass
     try:
         async with asyncio.timeout(CONNECT_S):
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await _looked_up(host, port)
     except (OSError, UnicodeError) as error:
         raise UpstreamError(f"{host} cannot be resolved: {error or 'no answer'}") from error
     return list(dict.fromkeys(ipaddress.ip_address(place[0]) for *_, place in found))
+
+
+async def _looked_up(host: str, port: int) -> list[Any]:
+    """The result of `getaddrinfo`, in a thread of its own: others choose the name, and a server of theirs may answer
+    late. So it takes no thread of the event loop, whose end waits for those. Raises as `getaddrinfo`, OSError while
+    too many names are looked up."""
+    if len(_looking_up) >= LOOK_UPS_MAX:
+        raise OSError(f"{LOOK_UPS_MAX} names are being looked up already")
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[Any]] = loop.create_future()
+
+    def look_up() -> None:
+        answer: list[Any] | Exception
+        try:
+            answer = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except Exception as error:
+            answer = error
+        _looking_up.discard(threading.current_thread())
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(_tell, found, answer)
+
+    thread = threading.Thread(target=look_up, name="look-up", daemon=True)
+    _looking_up.add(thread)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        _looking_up.discard(thread)
+        raise OSError(f"there is no thread to look it up: {error}") from error
+    return await found
+
+
+def _tell(found: asyncio.Future[list[Any]], answer: list[Any] | Exception) -> None:
+    if found.done():
+        return  # it was given up
+    if isinstance(answer, Exception):
+        found.set_exception(answer)
+    else:
+        found.set_result(answer)
+
+
+_looking_up: set[threading.Thread] = set()
 
 
 def retry_after_s(text: str, now: float) -> float:
@@ -178,7 +223,7 @@ def retry_after_s(text: str, now: float) -> float:
     else:
         try:
             until = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
         wanted = (until if until.tzinfo else until.replace(tzinfo=UTC)).timestamp() - now
     return max(0.0, min(RETRY_AFTER_S_MAX, wanted))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, Protocol
@@ -24,11 +25,13 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http.answers import gone
 from lamplighter.gateway.gates.http.places import WAITED
 from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.gates.outbox import Outbox, Unsent
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.state.quotas import SharedRoom
 from lamplighter.gateway.state.resumption import SPUID
 
 logger = EventLogger(__name__)
@@ -141,8 +144,9 @@ class EventStreams:
         self._runner = runner
         self._settings = settings
         self._unsent = unsent
-        self._streams: set[EventStream] = set()
+        self._streams: dict[EventStream, Callable[[], None]] = {}  # each with what gives its place back
         self._streams_max = max(1, settings.http.connections_max // 2)
+        self._room = SharedRoom(self._streams_max)
 
     async def subscribe(
         self,
@@ -156,10 +160,11 @@ class EventStreams:
     ) -> EventStream:
         """The answer to a request that subscribes, when the sink has the first result. dataset: default and named
         graphs; priority: the class of the request. Raises the errors of `Runner.subscribe`, and ClientDisconnect."""
-        if len(self._streams) >= self._streams_max:
+        client = client_of(request, caller)
+        if not self._room.has(client):
             raise QueueFullError(
-                f"{self._streams_max} streams are open, half of http.connections_max; subscribe over WebSocket, or "
-                "several queries at a time less"
+                f"too many streams of this client, or of all, are open; {self._streams_max} are the most, half of "
+                "http.connections_max; subscribe over WebSocket, or to fewer queries at a time"
             )
         outbox = Outbox(
             self._settings.websocket.outbox_bytes_max,
@@ -177,7 +182,9 @@ class EventStreams:
         )
         sink = sink_of(stream)
         spuid: str | None = None
-        self._streams.add(stream)
+        with ExitStack() as place:
+            place.enter_context(self._room.held(client))
+            self._streams[stream] = place.pop_all().close
         if caller.registered:
             self._runner.figures.shares.join(caller.name, outbox, lambda: self._runner.quotas().outbox_bytes_max)
         try:
@@ -201,7 +208,7 @@ class EventStreams:
 
     def _left(self, stream: EventStream, sink: StreamSink, spuid: str | None) -> None:
         """The stream is over; its subscription ends, or waits for the client to come back."""
-        self._streams.discard(stream)
+        self._streams.pop(stream)()
         self._runner.figures.shares.leave(stream.outbox)
         stream.outbox.close()
         if spuid is not None and not sink.over:

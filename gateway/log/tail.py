@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 
 from lamplighter.gateway.log.snapshots import Place
 
@@ -57,7 +57,9 @@ class LogTail:
             return []
         if self._before is None or after < self._before:
             return None
-        found = (line for place, line in self._lines if after < place <= self.acknowledged)
+        # From the end: most of those who ask have all but the last of them, and many may ask after one commit.
+        newer = list(takewhile(lambda entry: after < entry[0], reversed(self._lines)))
+        found = (line for place, line in reversed(newer) if place <= self.acknowledged)
         return list(islice(found, count))
 
     def newest(self, count: int) -> list[bytes] | None:

@@ -37,17 +37,17 @@ class DeliveredSubscriptions:
 
     def end(self, name: str, owed: Owed) -> None:
         """Its sink is not told. Raises UnknownSpuidError, ChangeLogError; then it goes on."""
+        owed.settle()  # which may end it, too
         spuid = self._followed(name).spuid
-        owed.settle()
         self._journal.append(entries.unsubscribe(spuid))
         self._counters.unsubscribes += 1
 
     def renew(self, delivery: Receiver, cause: Cause, owed: Owed) -> Followed:
         """Records another lease. What the log has of the subscription now. Raises UnknownSpuidError, ChangeLogError."""
+        owed.settle()  # which may end it, or record something else of it
         followed = msgspec.structs.replace(self._followed(delivery.id), delivery=delivery)
         if followed.spuid not in self._resuming.resumables:
             raise UnknownSpuidError("the subscription is about to begin anew; try again")
-        owed.settle()
         with self._resuming.restates():
             self._journal.append(entries.subscribe(followed, cause))
         return followed

@@ -8,7 +8,8 @@ is loopback in plain mode: adapters, commands and the operator connect from ther
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from socket import AF_UNIX
 
 from lamplighter.engine.client.addresses import is_loopback
@@ -46,6 +47,30 @@ class Usage:
     def __len__(self) -> int:
         """The number of clients that use it."""
         return len(self._of)
+
+
+class SharedRoom:
+    """Room that all clients share. A client may hold as much as it leaves free: one alone gets half, the next one half
+    of the rest. So none can take all of it from the others."""
+
+    def __init__(self, size: int) -> None:
+        self._usage = Usage()
+        self._free = size
+
+    def has(self, client: Hashable) -> bool:
+        """Whether a client may hold more."""
+        return self._usage.of(client) < self._free
+
+    @contextmanager
+    def held(self, client: Hashable, amount: int = 1) -> Iterator[None]:
+        """The client holds so much. `has` is not asked."""
+        self._usage.add(client, amount)
+        self._free -= amount
+        try:
+            yield
+        finally:
+            self._usage.add(client, -amount)
+            self._free += amount
 
 
 def check(used: int, more: int, quota: str, most: int, what: str) -> None:

@@ -93,7 +93,7 @@ class ChangeFeed:
             found = await self._found(request, follower, wanted, wait or 0.0)
             if single:
                 headers = {POSITION: positions.text(found.at), "Cache-Control": "no-store", "Vary": "Accept"}
-                return ChangePage(self._sending, found.body, headers, form)
+                return ChangePage(self._sending, client_of(request, caller), found.body, headers, form)
             heartbeat_s, left = self._settings.websocket.ping_s, stack.pop_all().close
             return ChangeStream(follower, request, wanted, found, self._sending, heartbeat_s, left)
 
@@ -104,7 +104,7 @@ class ChangeFeed:
         ClientDisconnect."""
         tail, end = self._runner.log.tail, monotonic() + wait_s
         while True:
-            self._sending.check()
+            self._sending.check(client_of(request, follower.caller))
             found = await self._runner.past.changes(asked)
             left_s = end - monotonic()
             if found.count or (found.ended and (left_s <= 0 or tail.closed or request.method == "HEAD")):

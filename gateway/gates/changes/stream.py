@@ -21,50 +21,53 @@ from lamplighter.gateway.gates.changes.forms import EVENTS, reset_event
 from lamplighter.gateway.gates.changes.positions import FeedPositions
 from lamplighter.gateway.gates.http.answers import gone
 from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.history.changes import PERMISSIONS, ResetError
 from lamplighter.gateway.loop.past import ChangesAsked, ChangesFound
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.state.quotas import SharedRoom
 
 _PIECE_BYTES: Final = 64 * 1024
 
 
-@dataclass
 class ChangeSending:
-    """The bytes of all answers that are being sent. A client may read slowly, so above bytes_max no more are read."""
+    """The bytes of all answers that are being sent. Clients may read slowly, so no more are read above a limit."""
 
-    bytes_max: int
-    total: int = 0
+    def __init__(self, bytes_max: int) -> None:
+        self._room = SharedRoom(bytes_max)
 
-    def check(self) -> None:
+    def check(self, client: str) -> None:
         """Raises QueueFullError."""
-        if self.total > self.bytes_max:
-            raise QueueFullError("too many changes wait for slow clients (websocket.unsent_bytes_max); try again later")
+        if not self._room.has(client):
+            raise QueueFullError(
+                "too many changes wait for this client, or for all (websocket.unsent_bytes_max); try again later"
+            )
 
-    async def send(self, send: Send, body: bytes, *, more: bool) -> None:
+    async def send(self, send: Send, client: str, body: bytes, *, more: bool) -> None:
         """Sends a part of an answer, piece by piece: the server waits before a piece, not behind it."""
-        self.total += len(body)
-        try:
+        with self._room.held(client, len(body)):
             for begin in range(0, len(body), _PIECE_BYTES):
                 piece = body[begin : begin + _PIECE_BYTES]
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             if not more:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self.total -= len(body)
 
 
 class ChangePage(Response):
     """One answer with changes."""
 
-    def __init__(self, sending: ChangeSending, body: bytes, headers: dict[str, str], media_type: str) -> None:
+    def __init__(
+        self, sending: ChangeSending, client: str, body: bytes, headers: dict[str, str], media_type: str
+    ) -> None:
         super().__init__(body, 200, headers, media_type)
         self._sending = sending
+        self._client = client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         body = b"" if scope["method"] == "HEAD" else bytes(self.body)
-        await self._sending.send(send, body, more=False)
+        await self._sending.send(send, self._client, body, more=False)
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class ChangeStream(Response):
         self._asked = asked
         self._found = found
         self._sending = sending
+        self._client = client_of(request, follower.caller)
         self._heartbeat_s = heartbeat_s
         self._left = left
         self._gone = asyncio.ensure_future(gone(request.receive))
@@ -120,7 +124,7 @@ class ChangeStream(Response):
             except GatewayError:
                 pass  # too many readers, say: the client comes back
             if not self._gone.done():
-                await self._sending.send(send, last, more=False)
+                await self._sending.send(send, self._client, last, more=False)
         finally:
             self._gone.cancel()
             self._left()
@@ -134,10 +138,11 @@ class ChangeStream(Response):
             follower.check()
             now = monotonic()
             if found.count:
-                await self._sending.send(send, found.body, more=True)
+                await self._sending.send(send, self._client, found.body, more=True)
                 heartbeat = now + self._heartbeat_s
             elif now >= heartbeat:
-                await self._sending.send(send, b"id: %b\n\n" % follower.positions.text(found.at).encode(), more=True)
+                position = b"id: %b\n\n" % follower.positions.text(found.at).encode()
+                await self._sending.send(send, self._client, position, more=True)
                 heartbeat = now + self._heartbeat_s
             if found.ended:
                 if tail.closed:
@@ -148,6 +153,6 @@ class ChangeStream(Response):
                     await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     record.cancel()
-            self._sending.check()
+            self._sending.check(self._client)
             self._asked = replace(self._asked, after=found.at)
             found = await follower.runner.past.changes(self._asked)

@@ -17,8 +17,8 @@ def pause_s(failures: int, first_s: float, most_s: float, retry_after_s: float, 
 
 
 class Slots:
-    """The requests that run at the same time. Those that fail or are slow have slots of their own, so that they do not
-    take those of the others."""
+    """The requests that run at the same time. Those that fail, are slow, or have not answered yet have slots of their
+    own, so that they do not take those of the others."""
 
     def __init__(self, concurrent_max: int) -> None:
         slow = concurrent_max // 2

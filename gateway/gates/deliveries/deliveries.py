@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import uuid
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.client.outward import OutwardHttp
@@ -27,6 +28,7 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.gates.deliveries.attempts import Slots
 from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.folder import FOLDER
 from lamplighter.gateway.gates.deliveries.keys import SecretKeys
 from lamplighter.gateway.gates.deliveries.positions import Positions
 from lamplighter.gateway.gates.deliveries.targets import address_refusal
@@ -35,11 +37,10 @@ from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 from lamplighter.gateway.state.delayed import delay_us
+from lamplighter.gateway.state.quotas import SharedRoom
 
 logger = EventLogger(__name__)
 
-FOLDER: Final = "deliveries"
-"""In the data folder."""
 ANSWER_BYTES_MAX = 64 * 1024
 FAILING_AFTER = 3
 """Failures in a row after which a delivery makes its component degraded."""
@@ -103,18 +104,16 @@ class Deliveries:
         self.outbox_bytes_max = runner.settings.resume.outbox_bytes_max
         self.positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.acknowledge)
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
-        self._folder = data / FOLDER
         self._clock = MachineClock(runner.settings.gateway.clock_trusted)
-        self.http = OutwardHttp(
-            address_refusal(settings.networks, f"{kind.name}.networks"),
-            total_s=settings.timeout_s,
-            answer_bytes_max=ANSWER_BYTES_MAX,
-            connections_max=2 * settings.concurrent_max,
-        )
+        tls = ssl.create_default_context()
+        self.http = _client(settings, kind, tls)
+        self.asking_http = _client(settings, kind, tls)
+        """For all but notifications: receivers that hang when they are asked keep no notification waiting."""
         self._dispatches: dict[str, Dispatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._bytes = 0
         self._beginning = 0  # registrations whose receiver is asked
+        self._asked = SharedRoom(settings.concurrent_max)
         self._telling = 0  # receivers that are told of their end
         self._found = asyncio.Event()  # whether those of the log are known
 
@@ -128,16 +127,18 @@ class Deliveries:
         """What waits for all has changed. Where it is too much, what waits for the one with most is dropped."""
         self._bytes += size
         while size > 0 and self._bytes > self.runner.settings.resume.bytes_max:
-            largest = max(self._dispatches.values(), key=lambda one: one.bytes, default=None)
-            if largest is None or len(largest.waiting) < 2:
-                return  # first results, one of each
+            several = (one for one in self._dispatches.values() if len(one.waiting) > 1)
+            largest = max(several, key=lambda one: one.bytes, default=None)
+            if largest is None:
+                return  # one of each, such as first results
             largest.drop()
 
     async def end(self, dispatch: Dispatch, reason: str) -> None:
         """Ends a subscription that goes on, with a record."""
-        with suppress(UnknownSpuidError):  # the gateway has ended it meanwhile
-            await self.runner.end_delivery(dispatch.id)
-        dispatch.end(reason)
+        async with dispatch.attaching:
+            with suppress(UnknownSpuidError):  # the gateway has ended it meanwhile
+                await self.runner.end_delivery(dispatch.id)
+            dispatch.end(reason)
 
     def over(self, dispatch: Dispatch) -> None:
         """A dispatch has ended: its receiver is told."""
@@ -176,16 +177,17 @@ class Deliveries:
         return iso(self._clock.wall() + timedelta(seconds=seconds)), seconds
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def asking(self, client: str) -> Iterator[None]:
         """A delivery is about to begin, and its receiver is asked. Raises LimitExceededError when there is no room for
-        it, QueueFullError while too many receivers are asked."""
+        it, QueueFullError while too many receivers of the client, or of all, are asked."""
         if len(self._dispatches) + self._beginning >= self.settings.deliveries_max:
             raise LimitExceededError(f"{self.kind.name}.deliveries_max = {self.settings.deliveries_max} is reached")
-        if self._beginning >= self.settings.concurrent_max:
-            raise QueueFullError("too many receivers are being asked; try again later")
+        if not self._asked.has(client):
+            raise QueueFullError("too many receivers of this client, or of all, are being asked; try again later")
         self._beginning += 1
         try:
-            yield
+            with self._asked.held(client):
+                yield
         finally:
             self._beginning -= 1
 
@@ -204,15 +206,16 @@ class Deliveries:
         dispatch = Dispatch(self, followed, -1, None)
         self._dispatches[dispatch.id] = dispatch
         try:
-            await self.runner.subscribe(
-                sparql,
-                dispatch.attached(),
-                default_graphs,
-                named_graphs,
-                resume=Resume("PT0S"),
-                caller=caller,
-                delivery=receiver,
-            )
+            async with dispatch.attaching:
+                await self.runner.subscribe(
+                    sparql,
+                    dispatch.attached(),
+                    default_graphs,
+                    named_graphs,
+                    resume=Resume("PT0S"),
+                    caller=caller,
+                    delivery=receiver,
+                )
         except BaseException:
             self._dispatches.pop(dispatch.id, None)
             dispatch.sink = None
@@ -242,11 +245,6 @@ class Deliveries:
     # --- beside the requests ---
 
     async def run(self) -> None:
-        try:
-            await asyncio.to_thread(self.runner.log.disk.make_folder, self._folder)
-            self._folder.chmod(0o700)
-        except OSError as error:  # the disk may be full; deliveries go on nevertheless
-            logger.warning("folder of deliveries not made", path=self._folder, reason=error.strerror)
         await asyncio.to_thread(self.positions.read)
         found = self.runner.deliveries(self.kind.kind)
         self.positions.retain([followed.spuid for followed in found])
@@ -264,6 +262,7 @@ class Deliveries:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self.http.aclose()
+            await self.asking_http.aclose()
             await self.positions.write()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -281,6 +280,16 @@ class Deliveries:
         reason = f"{count}: {worst.id} after {worst.failures} attempts: {worst.error}"
         cure = f"check the receiver; {self.kind.manual} says how to list them, and to resend or drop what waits"
         return [not_ok(self.kind.name, "degraded", reason, cure)]
+
+
+def _client(settings: DeliverySettings, kind: DeliveryKind, tls: ssl.SSLContext) -> OutwardHttp:
+    return OutwardHttp(
+        address_refusal(settings.networks, f"{kind.name}.networks"),
+        total_s=settings.timeout_s,
+        answer_bytes_max=ANSWER_BYTES_MAX,
+        connections_max=settings.concurrent_max,
+        tls=tls,
+    )
 
 
 def new_id() -> str:

@@ -99,6 +99,8 @@ class Dispatch:
         self.position = position
         self._reason = reason
         self.sink: DispatchSink | None = None
+        self.attaching = asyncio.Lock()
+        """Held while it is about to begin or to go on. It ends after that, or it would begin behind its end."""
         self.waiting: deque[WaitingNotification] = deque()
         self.bytes = 0
         self.failures = 0
@@ -114,7 +116,7 @@ class Dispatch:
         self.ended = ""
         """Why it has ended; empty while it goes on."""
         self._stale = True  # it has to attach before the next attempt
-        self._slow = False
+        self._slow = True  # until it has answered promptly
         self._part = 0  # of the first notification that waits: the one that is sent next
         self._retry_s = 0.0  # what the last answer asked for
         self._changed = asyncio.Event()
@@ -138,7 +140,8 @@ class Dispatch:
     def put(self, spuid: str, sequence: int, members: bytes) -> None:
         if not self._stale:
             self._add(WaitingNotification(spuid, sequence, members))
-            if self.bytes > self._owner.outbox_bytes_max and len(self.waiting) > 1:
+            # The first of them is being sent. It does not count: a first result may be larger.
+            if self.waiting and self.bytes - self.waiting[0].size > self._owner.outbox_bytes_max:
                 self.drop()
 
     def end(self, reason: str) -> None:
@@ -225,13 +228,16 @@ class Dispatch:
         elif self._reason is None:
             self._reason = UNSEEN
         try:
-            await self._subscribe(resume)
-        except AccessDeniedError as error:
-            await self._owner.end(self, str(error))
+            async with self.attaching:
+                if self.ended:
+                    return ""
+                await self._subscribe(resume)
         except GatewayError as error:
             self._stale = True
-            return f"the subscription could not go on: {error}"
-        if self.ended:  # meanwhile; what has begun anew must not outlive it
+            if not isinstance(error, AccessDeniedError):
+                return f"the subscription could not go on: {error}"
+            await self._owner.end(self, str(error))
+        if self.ended:  # meanwhile, by the gateway; what has begun anew must not outlive it
             await self._owner.end(self, self.ended)
         return ""
 
@@ -258,7 +264,9 @@ class Dispatch:
         self.receiver = receiver
         self.followed = msgspec.structs.replace(self.followed, sparql=sparql, delivery=receiver)
         try:
-            await self._subscribe(_NEVER_GONE)
+            async with self.attaching:
+                if not self.ended:
+                    await self._subscribe(_NEVER_GONE)
         except BaseException:
             self.followed, self.receiver = before
             self._stale = True
@@ -269,20 +277,22 @@ class Dispatch:
 
     async def _attempt(self, message: WaitingNotification) -> str:
         """Sends a notification, or a part of it. Why the receiver has it not; empty if it has."""
-        try:
-            request = await self._owner.kind.request(self, message, self._part)
-        except GatewayError as error:
-            return f"the notification cannot be made: {error}"
-        if request is None:
-            if not (self.ended or self._stale):
-                self._acknowledged(message)
-            return ""
         begun = monotonic()
         retry_s = 0.0
+        following: int | None = None
         try:
             async with self._owner.slots.of(slow=self._slow or self.failures > 0):
                 if self.ended or self._stale:
                     return ""
+                try:
+                    request = await self._owner.kind.request(self, message, self._part)
+                except GatewayError as error:
+                    return f"the notification cannot be made: {error}"
+                if request is None:
+                    if not (self.ended or self._stale):
+                        self._acknowledged(message)
+                    return ""
+                following = request.following
                 begun = monotonic()
                 answer = await self._owner.http.send("POST", self.receiver.url, request.headers, request.body)
         except UpstreamError as error:
@@ -305,18 +315,18 @@ class Dispatch:
             return reason
         self._owner.counters.delivered += 1
         self.succeeded_s = self._owner.wall()
-        if request.following is None:
+        if following is None:
             self._acknowledged(message)
         else:
             self.failures, self.error, self._decision = 0, "", None
             if self.waiting and self.waiting[0] is message:
-                self._part = request.following
+                self._part = following
         return ""
 
     def _acknowledged(self, message: WaitingNotification) -> None:
         """The receiver has all of a notification that is to be sent."""
         self.failures, self.error, self._decision = 0, "", None
-        if self.followed.spuid == message.spuid:  # it may have begun anew meanwhile
+        if self.followed.spuid == message.spuid:  # it may follow another query meanwhile
             self.position = message.sequence
             self._owner.positions.acknowledge(message.spuid, message.sequence)
         if self.waiting and self.waiting[0] is message:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.deliveries.folder import store
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -75,5 +76,5 @@ class SecretKeys:
 
     def _made(self) -> bytes:
         key = secrets.token_bytes(_KEY_BYTES)
-        self._disk.write_file(self._path, [key])
+        store(self._disk, self._path, key)
         return key

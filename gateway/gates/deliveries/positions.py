@@ -10,6 +10,7 @@ import msgspec
 
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.deliveries.folder import store
 
 logger = EventLogger(__name__)
 
@@ -82,7 +83,7 @@ class Positions:
             return True
         content = msgspec.json.encode(_PositionFile(self._positions))
         try:
-            await asyncio.to_thread(self._disk.write_file, self._path, [content])
+            await asyncio.to_thread(store, self._disk, self._path, content)
         except OSError as error:
             logger.warning("positions of deliveries not written", path=self._path, reason=error.strerror)
             self._unwritten = unwritten | self._unwritten

@@ -16,6 +16,7 @@ from lamplighter.gateway.gates.http.places import WAITED
 from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.rates import network
 
 WAITING_MAX = 64
 """Requests that wait for a record at the same time."""
@@ -47,9 +48,9 @@ class WaitingRequests:
 
 
 def client_of(request: Request, caller: Caller) -> str:
-    """The client as which a request counts: its name, or its address where clients have no names."""
+    """The client as which a request counts: its name, or its network (`rates.network`) where clients have no names."""
     client = request.scope.get("client")
-    return caller.name or (client[0] if client else "")
+    return caller.name or (network(client[0]) if client else "")
 
 
 async def next_record(request: Request, tail: LogTail, after: Place, seconds: float) -> None:

@@ -99,7 +99,9 @@ class LinkedDataNotifications(DeliveryDoor):
             raise MalformedRequestError("give inbox, the URL of an inbox, or target, of a resource that has one")
         if wanted.target is not None:
             target = checked_url(wanted.target, self.table.ports, self.name, "target")
-            return checked_url(await inbox_of(self.deliveries.http, target), self.table.ports, self.name, "the inbox")
+            return checked_url(
+                await inbox_of(self.deliveries.asking_http, target), self.table.ports, self.name, "the inbox"
+            )
         return checked_url(wanted.inbox or "", self.table.ports, self.name, "inbox")
 
     # --- the inbox ---

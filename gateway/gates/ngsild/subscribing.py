@@ -20,6 +20,7 @@ from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED
 from lamplighter.gateway.gates.deliveries.targets import checked_url
 from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL
@@ -111,7 +112,7 @@ class NgsiSubscriptions:
         deliveries = self._notifications.deliveries
         sparql = Watching(wanted, self._graphs).query()
         try:
-            with deliveries.asking():
+            with deliveries.asking(client_of(request, caller)):
                 await deliveries.begin(sparql, None, None, receiver, caller)
         except DeliveryExistsError as error:
             raise AlreadyExistsError(

@@ -53,17 +53,17 @@ class Webhooks(DeliveryDoor):
     async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
         assert isinstance(wanted, _WantedWebhook)
         callback = checked_url(wanted.callback, self.table.ports, self.name, "callback")
-        await verify(self.deliveries.http, callback, "subscribe", topic, lease_s)
+        await verify(self.deliveries.asking_http, callback, "subscribe", topic, lease_s)
         return callback
 
     async def unsubscribed(self, dispatch: Dispatch) -> Mapping[str, object]:
         """The client is authenticated, so its receiver, which may be gone, is asked but need not agree."""
         try:
-            await verify(self.deliveries.http, dispatch.receiver.url, "unsubscribe", self.topic(dispatch.id))
+            await verify(self.deliveries.asking_http, dispatch.receiver.url, "unsubscribe", self.topic(dispatch.id))
         except IntentNotVerifiedError as error:
             return {"confirmed": False, "reason": str(error)}
         return {"confirmed": True}
 
     async def ended(self, dispatch: Dispatch) -> None:
         if dispatch.ended != UNSUBSCRIBED:
-            await deny(self.deliveries.http, dispatch.receiver.url, self.topic(dispatch.id), dispatch.ended)
+            await deny(self.deliveries.asking_http, dispatch.receiver.url, self.topic(dispatch.id), dispatch.ended)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
 
-from lamplighter.engine.client.outward import AddressRefusedError, OutwardHttp
+from lamplighter.engine.client import outward
+from lamplighter.engine.client.outward import RETRY_AFTER_S_MAX, AddressRefusedError, OutwardHttp, retry_after_s
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.networks import Address
 from tests.support.receivers import HttpReceiver, Reply
@@ -27,10 +30,10 @@ def client(**members: Any) -> OutwardHttp:
 def resolved(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
     """Names have these addresses."""
 
-    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         return [(None, None, None, "", (address, port)) for address in answers]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
 
 
 async def test_a_name_stays_in_the_request_and_its_allowed_address_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +47,16 @@ async def test_a_name_stays_in_the_request_and_its_allowed_address_is_called(mon
         assert (request.path, request.parameters, request.body) == ("/a", {"b": "c"}, b"body")
         assert request.headers["host"] == f"hooks.example:{receiver.port}"
         assert (request.headers["x-one"], request.headers["accept-encoding"]) == ("1", "identity")
+
+
+async def test_the_next_allowed_address_is_called_where_the_first_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolved(monkeypatch, "127.0.0.2", "127.0.0.1")
+    with HttpReceiver() as receiver:
+        http = OutwardHttp(lambda address: "", total_s=60.0, answer_bytes_max=10, connections_max=2)
+        assert (await http.send("POST", f"http://hooks.example:{receiver.port}/", {}, b"")).status == 200
+        await http.aclose()
 
 
 @pytest.mark.parametrize("addresses", [("10.0.0.1",), ("::1", "10.0.0.1"), ()])
@@ -90,3 +103,49 @@ async def test_errors_name_the_origin_only(url: str) -> None:
         await http.send("GET", url, {})
     assert "secret" not in str(raised.value)
     await http.aclose()
+
+
+async def test_names_that_are_looked_up_for_long_take_no_threads_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def stuck(host: str, port: int, **_: Any) -> list[Any]:
+        release.wait()
+        raise OSError("no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", stuck)
+    monkeypatch.setattr(outward, "LOOK_UPS_MAX", 40)
+    http = client(total_s=0.2, connections_max=100)
+    try:
+        asked = [http.send("GET", f"http://{number}.example/", {}) for number in range(41)]
+        refused = [str(error) for error in await asyncio.gather(*asked, return_exceptions=True)]
+        assert [error.partition(": ")[2] for error in refused[:40]] == ["no answer within 0.2 s"] * 40
+        assert "40 names are being looked up already" in refused[40]
+        async with asyncio.timeout(10):
+            assert await asyncio.to_thread(lambda: "free") == "free"
+    finally:
+        release.set()
+    for thread in [*outward._looking_up]:
+        thread.join()
+    with pytest.raises(UpstreamError, match="no such name"):
+        await http.send("GET", "http://41.example/", {})
+    await http.aclose()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("", 0.0),
+        ("soon", 0.0),
+        (" 7 ", 7.0),
+        ("-7", 0.0),
+        ("999999999", RETRY_AFTER_S_MAX),
+        ("9" * 400, 0.0),
+        ("Thu, 01 Jan 1970 00:16:45 GMT", 5.0),
+        ("Thu, 01 Jan 1970 00:16:45", 5.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.0),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", 0.0),
+    ],
+)
+def test_what_a_receiver_asks_for_is_bounded(text: str, seconds: float) -> None:
+    assert retry_after_s(text, 1000.0) == seconds

@@ -15,6 +15,8 @@ from lamplighter.engine.errors import ChangeLogError, GatewayError
 from lamplighter.engine.protocol import Results
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop import passing
+from lamplighter.gateway.loop import reactions as reactions_of_loop
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.state import delayed
 from tests.support.gateway_parts import (
@@ -153,11 +155,28 @@ async def test_an_untrusted_clock_waits(tmp_path: Path) -> None:
         await update(runner, opened("a"))
         clock.synchronised = False
         await time_passes(runner, clock, 3600)
+        await runner._passing.fire()
         await update(runner, opened("b"))
         assert ear.told == []
         clock.synchronised = True
         await time_passes(runner, clock)
         assert ear.told == [(1, ["a", "b"], [])]
+
+
+async def test_many_instants_that_are_due_keep_a_request_waiting_for_some_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passing, "AT_ONCE_MAX", 2)
+    clock = FakeClock()
+    async with recovered_runner(tmp_path, clock) as runner:
+        ear = await listening(runner)
+        for number in range(5):
+            await update(runner, opened(f"d{number}", START + timedelta(milliseconds=10 * number)))
+        clock.advance(300.5)
+        await update(runner, opened("late", START + timedelta(hours=1)))
+        assert [added for _, added, _ in ear.told] == [["d0"], ["d1"]]
+        await time_passes(runner, clock)
+        assert [added for _, added, _ in ear.told] == [[f"d{number}"] for number in range(5)]
 
 
 @pytest.mark.parametrize("by", [timedelta(days=14), timedelta(minutes=10)])
@@ -216,6 +235,20 @@ ALARM = {
     },
     "extended": {"lamplighter": {"aggregators": {"a": {"query": "OPEN", "added": "ON", "removed": "OFF"}}}},
 }
+
+
+async def test_reactions_to_the_clock_are_not_those_to_the_request_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reactions_of_loop, "REACTIONS_MAX", 2)
+    clock = FakeClock()
+    async with recovered_runner(tmp_path, clock, [application("alarm", ALARM)]) as runner:
+        for number in range(5):
+            await update(runner, opened(f"d{number}", START + timedelta(seconds=number)))
+        await time_passes(runner, clock, 301)
+        for _ in range(3):
+            await time_passes(runner, clock, 1)
+    assert [name for name, _ in reactions(tmp_path)] == ["alarm/a/added"] * 5
 
 
 @pytest.mark.parametrize("snapshot", [False, True])

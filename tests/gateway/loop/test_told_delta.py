@@ -34,6 +34,7 @@ def test_a_delta_that_is_too_large_is_not_told() -> None:
     many = tuple(Quad(f"<x:{number}>", "<x:p>", "<x:o>", "<x:open>") for number in range(QUADS_MAX))
     assert told(QuadDelta(added=many), FULL) is not None
     assert told(QuadDelta(added=many, removed=(OPEN,)), FULL) is None
+    assert told(QuadDelta(added=(*many, OPEN)), FULL) is None
     long = Quad("<x:a>", "<x:p>", '"' + "x" * CHARACTERS_MAX + '"', "<x:hidden>")
     assert told(QuadDelta(added=(long,)), FULL) is None
     results = told(QuadDelta(added=(long, OPEN)), Access(read=Graphs(frozenset({"<x:open>"}))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import UnknownSpuidError
 from lamplighter.engine.protocol import Resume
 from lamplighter.gateway.clock import iso
+from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.resumption import ResumableSubscriptions
+from lamplighter.gateway.state import resumption
+from lamplighter.gateway.state.resumption import Reset, ResumableSubscriptions
 from tests.gateway.state.test_resumption import Client, change, resumables, settings
 from tests.support.gateway_parts import (
     START,
@@ -145,6 +148,40 @@ def test_an_absent_receiver_does_not_expire() -> None:
     assert found.expired(10**15, "9999-01-01T00:00:00.000000Z") == []
 
 
+def test_a_record_renews_only_what_goes_on_with_the_same_results() -> None:
+    """One that the store has taken over from its plan has other results after a start."""
+    found: ResumableSubscriptions[Client] = resumables()
+    one = Followed("one", LIMITED, 0, planned=True, delivery=RECEIVER)
+    found.begin(one, "handle")
+    later = msgspec.structs.replace(one, delivery=msgspec.structs.replace(RECEIVER, until=""))
+    assert found.renews(later)
+    assert not found.renews(msgspec.structs.replace(later, planned=False))
+    assert not found.renews(msgspec.structs.replace(later, delivery=None))
+    assert not found.renews(msgspec.structs.replace(later, spuid="two"))
+
+
+def test_an_attached_delivery_keeps_its_notifications_as_an_absent_client_does() -> None:
+    """Its receiver may be away."""
+    size = len(change(1).members) + 64
+    found: ResumableSubscriptions[Client] = resumables(bytes_max=22 * size)
+    found.begin(Followed("one", QUERY, 0, delivery=RECEIVER), "delivered", Client())
+    found.begin(Followed("two", QUERY, 1), "absent")
+    for handle, count in (("delivered", 10), ("absent", 13)):
+        for _ in range(count):
+            found.deliver(handle, change(1))
+    assert [len(one.notifications) for one in found.state()] == [10, 6]
+
+
+def test_only_so_many_clients_are_told_why_a_start_lost_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resumption, "_LOST_MAX", 2)
+    found: ResumableSubscriptions[Client] = resumables()
+    asked = [Followed(name, QUERY, 1) for name in ("one", "two", "three")]
+    for one in asked:
+        found.lose(one, "lost")
+    told = [found.resumable(one, 0) for one in asked]
+    assert [one.reason == "lost" for one in told if isinstance(one, Reset)] == [False, True, True]
+
+
 def test_what_a_receiver_has_is_no_longer_retained() -> None:
     found: ResumableSubscriptions[Client] = resumables()
     found.begin(Followed("one", QUERY, 0, delivery=RECEIVER), "handle", client := Client())
@@ -230,6 +267,33 @@ async def test_it_ends_with_a_record_also_while_it_is_interrupted(tmp_path: Path
         assert runner.deliveries("webhook") == []
     async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
         assert runner.deliveries("webhook") == []
+
+
+async def test_what_is_owed_before_a_renewal_may_change_or_end_the_subscription(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a disk that was full: an owed reaction ends it, or the store has taken it over from its plan."""
+    owed: list[Callable[[], object]] = []
+    settle = Reactions.settle
+
+    def settled(reactions: Reactions) -> None:
+        while owed:
+            owed.pop()()
+        settle(reactions)
+
+    monkeypatch.setattr(Reactions, "settle", settled)
+    async with recovered_runner(tmp_path, settings=settings()) as runner:
+        spuid, _ = await deliver(runner)
+        restated = msgspec.structs.replace(only(runner), planned=True)
+        owed.append(lambda: runner._resuming.resumables.restate(restated))
+        assert (await runner.renew_delivery(RECEIVER, Cause("http", "test"))).planned
+        assert only(runner).planned
+        owed.append(lambda: runner._subscribers._give_up(spuid))
+        with pytest.raises(UnknownSpuidError):
+            await runner.renew_delivery(RECEIVER, Cause("http", "test"))
+        with pytest.raises(UnknownSpuidError):
+            await runner.end_delivery("one")
+    assert [record.type for record in records(tmp_path)] == ["subscribe", "subscribe", "unsubscribe"]
 
 
 async def test_one_that_begins_anew_takes_no_further_room(tmp_path: Path) -> None:

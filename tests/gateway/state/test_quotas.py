@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Peer
 from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings
 from lamplighter.gateway.state import quotas
-from lamplighter.gateway.state.quotas import Held, Usage
+from lamplighter.gateway.state.quotas import Held, SharedRoom, Usage
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.state.shares import Shares
 from tests.gateway.security.test_permissions import Ear
@@ -222,3 +223,21 @@ async def test_a_restart_from_a_snapshot_counts_as_before_and_resuming_counts_no
                 await update(runner, INSERT, delay="PT1H", caller=FLOOD)
             assert runner.figures.status()["quotas"] == before
             await runner.log_keeper.take_snapshot()
+
+
+def test_no_client_takes_all_of_a_room() -> None:
+    room, stack = SharedRoom(64), ExitStack()
+    taken = []
+    for client in "abc":
+        count = 0
+        while room.has(client):
+            stack.enter_context(room.held(client))
+            count += 1
+        taken.append(count)
+    assert taken == [32, 16, 8]
+    assert room.has("d")
+    with room.held("d", 100):  # an answer may be larger than what is free
+        assert not room.has("e")
+    assert room.has("e")
+    stack.close()
+    assert room.has("a") and not SharedRoom(0).has("a")

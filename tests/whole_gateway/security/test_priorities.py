@@ -50,6 +50,8 @@ def test_a_client_may_use_normal_and_bulk_until_the_operator_permits_more(gatewa
         "PUT", "/graphs?default&priority=alarm", "", {"Content-Type": "text/turtle", "Authorization": bearer}
     )
     assert for_graph.status == 403
+    events = gateway.https("GET", "/subscribe?query=ASK+%7B%7D&priority=alarm", "", {"Authorization": bearer})
+    assert (events.status, events.json["error"]) == (403, "forbidden")
 
     before = counts(gateway)
     done = command("clients", "permit", "smoke detector", "--priority", "alarm", "--config", gateway.toml)

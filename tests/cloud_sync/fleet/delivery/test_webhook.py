@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import re
+import socket
 import ssl
 import subprocess
 import time
@@ -224,11 +225,11 @@ async def test_a_name_is_resolved_once_and_pinned(monkeypatch: pytest.MonkeyPatc
     answers = [["8.8.8.8"], ["127.0.0.1"]]
     asked = []
 
-    async def getaddrinfo(host, port, **_):
+    def getaddrinfo(host, port, **_):
         asked.append(host)
         return [(None, None, None, "", (address, port)) for address in answers.pop(0)]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     gone_to = []
 
     async def connect_tcp(self, host, port, *_):
@@ -253,6 +254,7 @@ NOT_PUBLIC = """
     127.0.0.1 10.1.2.3 172.16.0.1 192.168.1.1 169.254.169.254 100.64.0.1 100.100.100.200 0.0.0.0 224.0.0.1
     255.255.255.255 168.63.129.16 192.0.2.1 240.0.0.1 ::1 :: fe80::1 fc00::1 fec0::1 ff02::1 ::ffff:127.0.0.1
     ::ffff:10.0.0.1 2002:7f00:1:: 2002:a00:1::1 64:ff9b::7f00:1 64:ff9b::a9fe:a9fe 2001:db8::1
+    ::127.0.0.1 ::10.0.0.1 ::ffff:0:127.0.0.1 64:ff9b:1::a00:1 64:ff9b:1::8.8.8.8 3fff::1 5f00::1 192.0.0.8 192.88.99.1
 """
 
 

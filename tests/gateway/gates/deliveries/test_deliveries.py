@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import hmac
+import threading
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
@@ -70,6 +71,11 @@ def test_urls_that_may_not(url: str) -> None:
         checked_url(url, [80, 443], "webhooks", "callback")
 
 
+def test_no_port_is_not_one_of_all_ports() -> None:
+    with pytest.raises(MalformedRequestError, match="port 0"):
+        checked_url("http://example.org:0/", [], "webhooks", "callback")
+
+
 def test_addresses_that_may_be_called() -> None:
     public, listed = address_refusal([], "t"), address_refusal(["192.168.7.0/24", "fd00::/8", "127.0.0.1/32"], "t")
     for address in ("8.8.8.8", "2001:4860:4860::8888"):
@@ -121,6 +127,41 @@ async def test_those_that_fail_take_no_slots_of_the_others() -> None:
 class Full(Disk):
     def write(self, file: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class Told(Disk):
+    """full: whether no folder can be made; synced: the folders that were, and what was in them then."""
+
+    def __init__(self) -> None:
+        self.full = True
+        self.synced: list[tuple[Path, list[str]]] = []
+
+    def make_folder(self, path: Path) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().make_folder(path)
+
+    def sync_folder(self, path: Path) -> None:
+        super().sync_folder(path)
+        self.synced.append((path, sorted(entry.name for entry in path.iterdir())))
+
+
+async def test_the_folder_is_made_durable_before_its_files_and_also_after_the_disk_was_full(tmp_path: Path) -> None:
+    disk, folder = Told(), tmp_path / "deliveries"
+    keys, positions = SecretKeys(disk, folder / "key"), Positions(disk, folder / "webhooks.json", lambda *told: None)
+    positions.acknowledge("a", 5)
+    assert not await positions.write()
+    with pytest.raises(ConfigurationError, match="No space left"):
+        keys.secret("one")
+    disk.full = False
+    assert keys.secret("one")
+    assert await positions.write()
+    assert disk.synced == [
+        (tmp_path, ["deliveries"]),
+        (folder, ["key"]),
+        (folder, ["key", "webhooks.json"]),
+    ]
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 async def test_positions_are_kept_in_a_file_and_told_when_they_are(tmp_path: Path) -> None:
@@ -181,6 +222,46 @@ async def test_positions_that_cannot_be_written_are_written_later(tmp_path: Path
         await asyncio.sleep(0)
     task.cancel()
     assert told == ["a"]
+
+
+async def test_a_newer_position_outlives_a_write_that_fails(tmp_path: Path) -> None:
+    class Late(Disk):
+        def create(self, path: Path) -> int:
+            positions.acknowledge("a", 6)  # while the older one is being written
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "positions.json"
+    told: list[tuple[str, int]] = []
+    positions = Positions(Late(), path, lambda spuid, sequence: told.append((spuid, sequence)))
+    positions.acknowledge("a", 5)
+    assert not await positions.write()
+    positions._disk = Disk()
+    assert await positions.write()
+    assert told == [("a", 6)]
+
+
+async def test_a_write_that_is_under_way_at_the_end_is_waited_for(tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(Disk):
+        def create(self, path: Path) -> int:
+            loop.call_soon_threadsafe(begun.set)
+            go_on.wait()
+            return super().create(path)
+
+    told: list[tuple[str, int]] = []
+    positions = Positions(Slow(), tmp_path / "positions.json", lambda spuid, sequence: told.append((spuid, sequence)))
+    positions.acknowledge("a", 5)
+    keeping = asyncio.create_task(positions.keep())
+    await begun.wait()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    last = asyncio.create_task(positions.write())
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await last
+    assert told == [("a", 5)]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"positions":{"a":"x"}}', b"\xff"])

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from lamplighter.engine.errors import QueueFullError
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.changes import door
+from lamplighter.gateway.gates.changes.stream import ChangeSending
 from lamplighter.gateway.gates.http import waiting as limits
 from lamplighter.gateway.history import changes as history_changes
 from lamplighter.gateway.log import tail as log_tail
@@ -191,6 +193,33 @@ async def test_a_request_that_waits_is_answered_by_the_next_change_and_by_nothin
     [change] = map(json.loads, answer.body.splitlines())
     assert change["seq"] == 4 and at(answer) == change["position"]
     assert (await changes(feed, at(answer), wait="0.05")).body == b""
+
+
+async def test_a_client_for_which_too_much_waits_gets_no_more(feed: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is refused, and a stream ends; what the others have to be sent is not counted against them."""
+    sending = ChangeSending(100)
+    taken = asyncio.Event()
+
+    async def slow(message: object) -> None:
+        await taken.wait()
+
+    one = asyncio.create_task(sending.send(slow, "slow", b"x" * 60, more=True))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFullError, match=r"websocket\.unsent_bytes_max"):
+        sending.check("slow")
+    sending.check("other")
+    taken.set()
+    await one
+    sending.check("slow")
+
+    begin = at(await snapshot(feed))
+    async with stream(feed, after=begin) as open_one:
+        await open_one.next()
+        refuse = ChangeSending(0).check  # it has no room
+        monkeypatch.setattr(ChangeSending, "check", lambda self, client: refuse(client))
+        assert (await changes(feed, begin)).status == 429
+        await ask(feed, "INSERT DATA { <http://s> <http://p> 1 }")
+        await open_one.end()
 
 
 @pytest.mark.usefixtures("long_waits")

@@ -213,8 +213,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a part of a stream was sent."""
     event, send = threading.Event(), stream.ChangeSending.send
 
-    async def noted(self: stream.ChangeSending, to: Send, body: bytes, *, more: bool) -> None:
-        await send(self, to, body, more=more)
+    async def noted(self: stream.ChangeSending, to: Send, client: str, body: bytes, *, more: bool) -> None:
+        await send(self, to, client, body, more=more)
         if more:
             event.set()
 

@@ -7,13 +7,17 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from websockets.asyncio.client import connect
 
 from lamplighter.gateway.addresses import Addresses
+from lamplighter.gateway.gates.event_streams import EventStreams
+from lamplighter.gateway.loop.subscribers import Subscribers
 from tests.support.event_stream import EventStream, event_stream
-from tests.support.running_gateway import ask, health, hear, http, running_gateway, until, update, values
+from tests.support.held_trial import HeldTrial
+from tests.support.running_gateway import TIMEOUT_S, ask, health, hear, http, running_gateway, until, update, values
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
 ID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}/"
@@ -204,25 +208,67 @@ async def test_a_parameter_occurs_once(gateway: Addresses) -> None:
     )
 
 
-async def test_streams_leave_half_of_the_connections_to_others(tmp_path: Path) -> None:
-    async with (
-        running_gateway(tmp_path, http={"port": 0, "connections_max": 4}) as at,
-        event_stream(subscribe_url(at), {"query": ALL}) as one,
-        event_stream(subscribe_url(at), {"query": ALL}) as two,
-    ):
-        await one.event()
-        await two.event()
-        answer = await http(subscribe_url(at), query=ALL)
-        assert answer.status == 429
-        assert "2 streams are open" in answer.json["error_description"]
-        assert answer.headers["retry-after"]
+async def test_streams_leave_half_of_the_connections_and_half_of_the_streams_to_others(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"port": 0, "connections_max": 8}) as at:
+        url = subscribe_url(at)
+        for _ in range(5):  # one that is refused gives its place back
+            assert (await http(url, headers={"Connection": "close"}, query="SELEC")).status == 400
+        for _ in range(2):
+            async with event_stream(url, {"query": ALL}) as one, event_stream(url, {"query": ALL}) as two:
+                await one.event()
+                await two.event()
+                answer = await http(url, query=ALL)
+                assert answer.status == 429
+                assert "4 are the most" in answer.json["error_description"]
+                assert answer.headers["retry-after"]
+
+            async def free() -> bool:
+                return (await health(at))["resumable"]["away"] == (await health(at))["resumable"]["subscriptions"]
+
+            await until(free)
+
+
+def noted(event: asyncio.Event, method: Any) -> Any:
+    """The method; each call sets the event."""
+
+    def call(*arguments: Any) -> Any:
+        event.set()
+        return method(*arguments)
+
+    return call
+
+
+async def test_a_client_that_leaves_before_its_subscription_begins_leaves_none(
+    gateway: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, left, over = HeldTrial(), asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr(EventStreams, "_left", noted(left, EventStreams._left))
+    monkeypatch.setattr(Subscribers, "begin", noted(over, Subscribers.begin))
+    monkeypatch.setattr(Subscribers, "trial", lambda *_: held)
+    url = subscribe_url(gateway)
+    port = int(url.split(":")[2].split("/")[0])
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET /subscribe?query={quote(ALL)}&keep=PT0S HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    async with asyncio.timeout(TIMEOUT_S):
+        await held.begun.wait()
+        writer.transport.abort()
+        await left.wait()
+        held.go_on.set()
+        await over.wait()
+
+    async def ended() -> bool:
+        return await subscriptions(gateway) == 0
+
+    await update(gateway, insert("a"))  # it has begun by then
+    await until(ended)
 
 
 async def test_a_client_that_does_not_read_is_disconnected(tmp_path: Path) -> None:
     """And its subscription waits for it; what it did not take is retained."""
     long = "x" * 100_000
+    patient = {"port": 0, "idle_s": 600}  # otherwise the connection is aborted where the updates take long
     async with (
-        running_gateway(tmp_path, websocket={"port": 0, "outbox_bytes_max": 200_000}) as at,
+        running_gateway(tmp_path, websocket={"port": 0, "outbox_bytes_max": 200_000}, http=patient) as at,
         event_stream(subscribe_url(at), {"query": ALL}) as stream,
     ):
         first = await stream.event()

@@ -41,7 +41,7 @@ def client(gateway: SecureGateway, name: str, *graphs: str) -> str:
     return gateway.bearer(name, gateway.client(name, subscribe=list(graphs), read=list(graphs)))
 
 
-def put(gateway: SecureGateway, token: str, graph: str, value: int) -> None:
+def put(gateway: SecureGateway, token: str, graph: str, value: object) -> None:
     text = f"INSERT DATA {{ GRAPH <{graph}> {{ <http://e/s> <http://e/p> {value} }} }}"
     headers = {"Authorization": token, "Content-Type": "application/sparql-update"}
     answer = gateway.https("POST", "/secure/update", text, headers)
@@ -62,7 +62,7 @@ def wait(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def writer(gateway: SecureGateway) -> str:
-    return gateway.bearer("writer", gateway.client("writer", write=["*"], read=["*"]))
+    return gateway.bearer("writer", gateway.client("writer", write=["*"], read=["*"], subscribe=["*"]))
 
 
 def test_without_a_token_there_is_no_webhook(gateway: SecureGateway) -> None:
@@ -92,9 +92,11 @@ def test_only_permitted_graphs_are_delivered_and_nobody_sees_those_of_others(
 @pytest.mark.parametrize("how", ["less", "removed"])
 def test_it_ends_when_its_client_may_see_less_or_is_removed(gateway: SecureGateway, writer: str, how: str) -> None:
     token = client(gateway, how, GRAPH, OTHER)
-    with HttpReceiver() as receiver:
+    with HttpReceiver() as receiver, HttpReceiver() as witness:
         registered(gateway, token, receiver)
+        registered(gateway, writer, witness)
         receiver.wait_posted(1)
+        witness.wait_posted(1)
         if how == "less":
             permissions = json.dumps({"read": [OTHER], "write": [], "subscribe": [OTHER]})
             assert gateway.local("PUT", f"/clients/{how}", permissions).status == 200
@@ -102,8 +104,11 @@ def test_it_ends_when_its_client_may_see_less_or_is_removed(gateway: SecureGatew
             assert gateway.local("DELETE", f"/clients/{how}").status == 200
         receiver.wait(lambda: len(receiver.asked) == 2)
         assert receiver.asked[1].parameters["hub.mode"] == "denied"
-        wait(lambda: gateway.local("GET", "/webhooks").json["total"] == 0)
+        wait(lambda: gateway.local("GET", "/webhooks").json["total"] == 1)
         before = len(receiver.posted)
-        put(gateway, writer, GRAPH, 9)
-        put(gateway, writer, OTHER, 9)
+        put(gateway, writer, GRAPH, f"'after {how}'")
+        put(gateway, writer, OTHER, f"'after {how}'")
+        witness.wait(lambda: values(witness).count(f"after {how}") == 2)
         assert len(receiver.posted) == before
+        [seen] = gateway.local("GET", "/webhooks").json["webhooks"]
+        assert gateway.local("DELETE", f"/webhooks/{seen['id']}").status == 200

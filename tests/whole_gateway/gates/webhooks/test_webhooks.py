@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -307,6 +308,36 @@ async def test_a_slow_receiver_keeps_no_other_waiting(tmp_path: Path) -> None:
             requests = await arrived(prompt, 31)
             assert [told(request)[0] for request in requests] == list(range(31))
             release.set()
+
+
+async def test_receivers_that_hang_when_they_are_asked_keep_no_delivery_waiting(tmp_path: Path) -> None:
+    release = Event()
+
+    def stuck(request: Received) -> Reply:
+        release.wait()
+        return Reply(404)
+
+    async with running_gateway(tmp_path, webhooks={**ON, "concurrent_max": 2, "timeout_s": 100}) as addresses:
+        with HttpReceiver() as hanging, HttpReceiver() as prompt:
+            await registered(addresses, prompt)
+            ended = [(await registered(addresses, hanging))["topic"] for _ in range(4)]
+            await arrived(hanging, 4)
+            await arrived(prompt, 1)
+            hanging.confirm = stuck
+            asked = [asyncio.create_task(http(topic, "DELETE")) for topic in ended]
+            asked.append(asyncio.create_task(register(addresses, hanging)))
+            try:
+                await until(lambda: total_is(addresses, 1))
+                await put(addresses, 1)
+                async with asyncio.timeout(30):
+                    await arrived(prompt, 2)
+            finally:
+                release.set()
+                await asyncio.gather(*asked)
+
+
+async def total_is(addresses: Addresses, total: int) -> bool:
+    return bool((await http(f"{base(addresses)}/webhooks")).json["total"] == total)
 
 
 async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:

@@ -1,0 +1,21 @@
+"""A trial of a request that passes when the test lets it."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class HeldTrial:
+    """begun: set when the request waits for it; go_on: to be set."""
+
+    passed = False
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+
+    def took(self, seconds: float) -> None:
+        pass
