@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -17,7 +17,7 @@ from lamplighter.engine.errors import ChangeLogError, QueueFullError
 from lamplighter.gateway.gates.deliveries import deliveries as all_deliveries
 from lamplighter.gateway.gates.deliveries import dispatch as dispatching
 from lamplighter.gateway.gates.deliveries.deliveries import Deliveries, new_id
-from lamplighter.gateway.gates.deliveries.dispatch import Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import ResumeSettings, Settings
@@ -34,14 +34,15 @@ class Kind:
     """A door, as its deliveries see it. made: bodies so far; told: reasons of the deliveries that ended."""
 
     name = kind = "webhook"
+    manual = "docs/webhooks.md"
 
     def __init__(self) -> None:
         self.made = 0
         self.told: list[str] = []
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification) -> tuple[Mapping[str, str], bytes]:
+    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest:
         self.made += 1
-        return {"Webhook-Id": message.name, "Reset": message.reset or ""}, message.members
+        return DeliveryRequest({"Webhook-Id": message.name, "Reset": message.reset or ""}, message.members)
 
     async def ended(self, dispatch: Dispatch) -> None:
         self.told.append(dispatch.ended)
