@@ -101,7 +101,7 @@ def test_a_store_takes_the_quads_that_are_returned(document: bytes, syntax: ox.R
         try:
             quads = quads_of(Document(document, syntax, None), graph, None, BYTES_MAX, BYTES_MAX, store)
         except GatewayError as error:
-            return type(error), str(error)
+            return type(error), "" if b"_:" in document else str(error)
         if store is not None:
             there = ox.Store()
             there.extend(ox.parse("".join(f"{quad.to_nquads()}\n" for quad in quads), format=ox.RdfFormat.N_QUADS))
