@@ -204,11 +204,12 @@ def test_an_empty_dataset_takes_a_large_document_as_any_other(kind: str, graph: 
         other.load(b"<http://a> <http://b> <http://c> <http://d> .\n", "nq")
         for engine in (empty, other):
             engine.subscribe(query)
+            engine.subscribe("SELECT ?p ?v { { <http://s/8> ?p ?v } UNION { GRAPH ?g { <http://s/8> ?p ?v } } }")
         commits = [engine.load(document, syntax, graph=graph) for engine in (empty, other)]
         assert len(commits[0].added) == 6000
         assert commits[0].delta == commits[1].delta
-        assert commits[0].notifications[0].added == commits[1].notifications[0].added
-        assert len(commits[0].notifications[0].added) == 3000
+        assert [one.added for one in commits[0].notifications] == [one.added for one in commits[1].notifications]
+        assert [len(one.added) for one in commits[0].notifications] == [3000, 1]
         for text in ("DELETE WHERE { <http://s/1> ?p ?o }", "INSERT DATA { <http://s/2> <http://p/1> 5 }", "CLEAR ALL"):
             left = [set(engine.dump().splitlines()) for engine in (empty, other)]
             assert left[0] == left[1] - {b"<http://a> <http://b> <http://c> <http://d> ."}
@@ -249,3 +250,16 @@ def test_a_prepared_document_may_be_committed_later_or_never() -> None:
         assert engine.dump() == b"<http://a> <http://b> <http://c> .\n"
         engine.commit(delta)
         assert len(engine.dump().splitlines()) == 6001
+    with Engine() as engine:
+        delta = engine.prepare_load(document)
+        for each in (delta, delta.invert(), delta):  # the second time, nothing is there to be taken
+            engine.commit(each)
+            assert len(engine.dump().splitlines()) == engine.quad_count == len(each.added)
+
+
+def test_a_large_document_is_indexed_where_only_the_index_needs_it() -> None:
+    document, _ = _large("plain")
+    with Engine() as engine:
+        engine.cts.hold("<http://p/0>")
+        engine.load(document)
+        assert len(engine.cts) == 3000
