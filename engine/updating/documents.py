@@ -130,16 +130,19 @@ def _quads(
     data, syntax, _ = document
     if graph is not None:
         _check_name(graph)
-        base = graph[1:-1] if base is None else base
     check_depth(data, syntax)
-    found: list[Quad] | None = None
+    found: list[Quad] = []
     size = 0
     try:
-        if store is not None and (syntax == ox.RdfFormat.N_TRIPLES or (syntax in _IN_FULL and graph is None)):
-            found = _loaded(data, syntax, graph, base, bytes_max, store)
-            if found is not None:
-                return found
-        found = []
+        plain = _plain(data, syntax, graph, bytes_max) if base is None else None  # the parser checks a base
+        if plain is not None:
+            if store is not None:
+                # Lenient, since the lines are valid; checking the IRIs again would take a quarter of the time.
+                place = None if graph is None else native_name(graph)
+                store.load(data, format=syntax, to_graph=place, lenient=True)
+            return _distinct(plain, store)
+        if graph is not None and base is None:
+            base = graph[1:-1]
         parsed = ox.parse(data, format=syntax, base_iri=base, rename_blank_nodes=True)
         for batch in _batches(parsed, abbreviated=syntax not in _IN_FULL):
             lines = ox.serialize(batch, format=ox.RdfFormat.N_QUADS)
@@ -170,21 +173,14 @@ def _quads(
     return _distinct(found, store)
 
 
-def _loaded(
-    data: bytes, syntax: ox.RdfFormat, graph: Term | None, base: str | None, bytes_max: int, store: ox.Store
-) -> list[Quad] | None:
-    """The quads of a document of plain lines, which an empty native store takes as well; None if it is none, or if it
-    may be too large."""
-    quads = plain_quads(data, graph)
+def _plain(data: bytes, syntax: ox.RdfFormat, graph: Term | None, bytes_max: int) -> list[Quad] | None:
+    """The quads of a document of plain lines, None if it is none, or if it may be too large in its graph."""
+    if syntax not in _IN_FULL:
+        return None
+    quads = plain_quads(data, graph, has_graphs=syntax == ox.RdfFormat.N_QUADS and graph is None)
     if quads is None or len(data) + len(quads) * (len(graph or "") + 1) > bytes_max:
         return None
-    place = None if graph is None else native_name(graph)
-    try:
-        # Lenient, since the lines are valid; checking the IRIs again would take a quarter of the time.
-        store.load(data, format=syntax, base_iri=base, to_graph=place, lenient=True)
-    except SyntaxError:  # triples with graphs; reading the document quad by quad tells the place
-        return None
-    return _distinct(quads, store)
+    return quads
 
 
 def _distinct(quads: list[Quad], store: ox.Store | None) -> list[Quad]:

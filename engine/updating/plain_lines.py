@@ -17,25 +17,29 @@ _BATCH_BYTES = 64 * 1024
 _IRI = f"<[^>]{{1,{SHORT - 2}}}+>"
 _SIGNS = r'[^"\\\x00-\x1f\x7f\ufffe\uffff]*+'
 _LITERAL = rf'"{_SIGNS}(?:\\["\\nrtbf]{_SIGNS})*+"(?:\^\^{_IRI}|@[a-z]{{2,3}}(?:-[a-z]{{2}})?)?'
-_LINE = re.compile(rf"^({_IRI}) ({_IRI}) ({_IRI}|{_LITERAL})(?: ({_IRI}))? \.\n", re.M)
-"""A quad whose strings and language tags are valid and canonical. Nothing is said of its IRIs and datatypes."""
+_TRIPLE = rf"^({_IRI}) ({_IRI}) ({_IRI}|{_LITERAL})"
+_TRIPLE_LINE = re.compile(rf"{_TRIPLE}() \.\n", re.M)
+"""A triple whose strings and language tags are valid and canonical. Nothing is said of its IRIs and datatypes."""
+_QUAD_LINE = re.compile(rf"{_TRIPLE}(?: ({_IRI}))? \.\n", re.M)
+"""The same with or without a graph."""
 _new: Any = tuple.__new__
 """Creates a named tuple in half the time of its own constructor."""
 
 
-def plain_quads(document: bytes, graph: Term | None) -> list[Quad] | None:
+def plain_quads(document: bytes, graph: Term | None, *, has_graphs: bool) -> list[Quad] | None:
     """The quads of N-Triples or N-Quads in order, or None if the document has a line that is not plain.
 
     A plain line is a valid statement in the store's canonical form, with a newline behind it. It has no blank node and
     no triple term, no term of more than `SHORT` characters, and no datatype but those of `is_canonical`. graph: the
-    graph of the triples. Equal terms of neighbouring lines are one text.
+    graph of the triples. has_graphs: whether lines may have a graph. Equal terms of neighbouring lines are one text.
     """
     if not document.endswith(b"\n"):
         return None
+    line = _QUAD_LINE if has_graphs else _TRIPLE_LINE
     found: list[Quad] = []
     try:
         for text in _batches(document):
-            lines = _LINE.findall(text)
+            lines = line.findall(text)
             if len(lines) != text.count("\n"):
                 return None
             subject, texts = "", dict[Term, Term]()
