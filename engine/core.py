@@ -33,11 +33,11 @@ from lamplighter.engine.matching.following import Change
 from lamplighter.engine.matching.prices import Price
 from lamplighter.engine.matching.spuids import Spuids
 from lamplighter.engine.matching.subscriptions import Subscriptions
-from lamplighter.engine.slices import Slices, sliced
+from lamplighter.engine.slices import Slices, sliced, uncollected
 from lamplighter.engine.sparql.clock_function import EPOCH, microseconds, query_at
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
-from lamplighter.engine.store.quad_store import QuadStore, evaluating, quad_from_native, query_native
+from lamplighter.engine.store.quad_store import Loaded, QuadStore, evaluating, quad_from_native, query_native
 from lamplighter.engine.tables import changes, counted, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
@@ -361,19 +361,23 @@ class Engine:
     ) -> QuadDelta:
         """The delta of `load`. Nothing is changed. Raises as `load`."""
         document = opened(source, media_type, bytes_max)
-        quads = quads_of(document, graph, base, self._store.term_bytes_max, bytes_max)
+        native = None if self._derives else self._store.new_native()
+        with uncollected():
+            quads = quads_of(document, graph, base, self._store.term_bytes_max, bytes_max, native)
         if self._derives:
             self._updates.permitted(FULL).write.check((graph, *(quad.g for quad in quads)), "write")
-        present = self._store.contains(quads)
-        added = tuple(quad for quad, there in zip(quads, present, strict=True) if not there)
-        names = dict.fromkeys(quad.g for quad in added if quad.g is not None)
+        if native is not None:
+            delta = QuadDelta(added=Loaded(quads, native))
+        else:
+            present = self._store.contains(quads)
+            delta = QuadDelta(
+                added=tuple(quad for quad, there in zip(quads, present, strict=True) if not there),
+                kept=tuple(quad for quad, there in zip(quads, present, strict=True) if there),
+            )
+        names = dict.fromkeys(quad.g for quad in delta.added if quad.g is not None)
         if graph is not None:
             names[graph] = None  # a graph may exist without quads
-        delta = QuadDelta(
-            added=added,
-            kept=tuple(quad for quad, there in zip(quads, present, strict=True) if there),
-            created=tuple(name for name in names if not self._store.has_graph(name)),
-        )
+        delta = delta._replace(created=tuple(name for name in names if not self._store.has_graph(name)))
         return self._completed(delta) if self._derives else delta
 
     def prepare_write(self, write: GraphWrite, *, access: Access = FULL) -> QuadDelta:

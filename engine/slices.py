@@ -6,8 +6,9 @@ happens there. By default nothing does.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import TypeVar
 
@@ -71,3 +72,15 @@ def distinct(members: Iterable[_Key], slices: Slices) -> dict[_Key, None]:
             slices.begin(len(found))
             slices.pause()
     return found
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Stops the collection of cyclic garbage while many objects are made, which it would look at again and again."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

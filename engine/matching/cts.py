@@ -272,6 +272,11 @@ class Cts:
 
     # --- reading ---
 
+    @property
+    def has_everything(self) -> bool:
+        """Whether the quads of all predicates are indexed."""
+        return self._everything > 0
+
     def holds(self, predicate: Term) -> bool:
         """Whether the quads of a predicate are indexed."""
         return predicate in self.tables or self._everything > 0

@@ -25,7 +25,7 @@ from lamplighter.engine.matching.timetable import Timetable, Turns
 from lamplighter.engine.matching.turning import match_turns, turned
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.terms import Binding, Term
+from lamplighter.engine.terms import Binding, Quad, Term
 from lamplighter.engine.work import TooMuchWork, Work
 
 Change = tuple[Unit, Rows, Rows]
@@ -198,12 +198,22 @@ class Follower:
         self, delta: QuadDelta, found: Found, matchers: ByPredicate, wildcards: Sequence[Matcher]
     ) -> None:
         """The same for a large delta, or one that many matchers are called with."""
-        changed, matchings = len(delta.removed) + len(delta.added), self._lutt.matchings(delta, self._slices)
+        followed = QuadDelta(removed=self._followed(delta.removed), added=self._followed(delta.added))
+        changed, matchings = len(followed.removed) + len(followed.added), self._lutt.matchings(followed, self._slices)
         size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
-        for some in sliced(delta.removed, self._slices, size):
+        for some in sliced(followed.removed, self._slices, size):
             self._match(QuadDelta(removed=tuple(some)), found, matchers, wildcards)
-        for some in sliced(delta.added, self._slices, size):
+        for some in sliced(followed.added, self._slices, size):
             self._match(QuadDelta(added=tuple(some)), found, matchers, wildcards)
+
+    def _followed(self, quads: Sequence[Quad]) -> tuple[Quad, ...]:
+        """The quads that a matcher or the CTS takes; of a large delta often few."""
+        if self._wildcards or self._cts.has_everything:
+            return tuple(quads)
+        matchers, tables = self._matchers, self._cts.tables
+        return tuple(
+            quad for some in sliced(quads, self._slices) for quad in some if quad[1] in tables or quad[1] in matchers
+        )
 
     def _guarded_matchers(self) -> tuple[dict[Term, list[Matcher]], list[Matcher]]:
         """The LUTT's matchers and wildcards, all guarded."""

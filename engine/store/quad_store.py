@@ -70,6 +70,17 @@ ROOM_BYTES_MIN = 4 * 1024 * 1024
 """Free bytes on the disk before a store that could not be written is opened again."""
 
 
+class Loaded(tuple[Quad, ...]):
+    """Quads that a native store has already. native: that store, which has nothing else; None after their commit."""
+
+    native: ox.Store | None
+
+    def __new__(cls, quads: Iterable[Quad], native: ox.Store | None = None) -> Loaded:
+        loaded = super().__new__(cls, quads)
+        loaded.native = native
+        return loaded
+
+
 class _Absent:
     """Stands for a native store that could not be opened again; every access raises OSError."""
 
@@ -294,7 +305,11 @@ class QuadStore:
             names = self._names = self._graph_names()
         more, fewer = len(delta.added), len(delta.removed)
         if more + fewer > LONG:
-            self._apply_in_slices(delta, again)
+            native = _taken(delta.added)
+            if native is None or self._count or names:
+                self._apply_in_slices(delta, again)
+            else:
+                self._become(native, more, delta.created)
             return
         count = self._count + more - fewer
         pending = self._pending
@@ -345,6 +360,19 @@ class QuadStore:
         while self.staged:
             self.apply(self.missing(self.staged[-1].invert()))
             self.staged.pop()
+
+    def new_native(self) -> ox.Store | None:
+        """A native store for quads that are to be `Loaded`, None if the dataset would not take it: only one in memory
+        does, and without quads and graphs."""
+        return ox.Store() if self._path is None and not len(self) and not self._graph_names() else None
+
+    def _become(self, native: ox.Store, count: int, graphs: Iterable[Term]) -> None:
+        """Takes a filled native store in place of one without live quads. What is pending there is of no more use."""
+        old, self._native = self._native, native
+        self._pending, self._pending_graphs, self._waiting_max = {}, {}, self._policy.pending_max
+        self._names, self._count = dict.fromkeys(graphs), count
+        self._ageing, self._renewal, self._owed = Ageing(self._policy), None, 0
+        self.retire(old)
 
     def _apply_in_slices(self, delta: QuadDelta, again: bool) -> None:
         """As `apply`, in slices with pauses."""
@@ -516,6 +544,14 @@ class QuadStore:
         if self._path is not None:  # a store on disk is filled through this class only
             self._names = names
         return names
+
+
+def _taken(quads: tuple[Quad, ...]) -> ox.Store | None:
+    """The native store that has the quads of a delta, which lose it."""
+    if not isinstance(quads, Loaded):
+        return None
+    native, quads.native = quads.native, None
+    return native
 
 
 def _opened(path: Path) -> ox.Store:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.slices import Slices
-from lamplighter.engine.store.quad_store import QuadStore, quad_from_native
-from lamplighter.engine.store.renewal import TRACKED_MAX, Ageing, Renewal, RenewalPolicy, _Heavy
+from lamplighter.engine.store.quad_store import Loaded, QuadStore, quad_from_native
+from lamplighter.engine.store.renewal import TRACKED_MAX, Ageing, Renewal, RenewalPolicy, _Heavy, write
 from lamplighter.engine.terms import Quad, Term
 
 DECIMAL = "http://www.w3.org/2001/XMLSchema#decimal"
@@ -452,3 +452,24 @@ def test_removed_quads_that_are_passed_over_are_never_counted_too_low() -> None:
             assert count <= ageing.dead_max(position, term) <= ageing.dead
     assert ageing.dead_max(3, "<urn:g>") == ageing.dead_max(0, None) == ageing.dead
     assert ageing.dead_max(0, "<urn:s0>") < ageing.dead, "the bound says something"
+
+
+def test_a_loaded_store_ends_what_was_begun_with_the_one_before() -> None:
+    store = filled(100, RenewalPolicy(dead_floor=0, slice_quads=10, copies_per_change=0))
+    quads = list(store.quads(None))
+    store.apply(QuadDelta(removed=tuple(quads[:60])))
+    assert store.step()  # a renewal has begun
+    store.apply(QuadDelta(removed=tuple(quads[60:])))  # which is not written
+    assert store.new_native() is not None
+    native = ox.Store()
+    loaded = [*quads, *(Quad(f"<a:{number}>", "<a:p>", "<a:o>") for number in range(6000))]
+    write(native, (), loaded, {})
+    retired: list[object] = []
+    store.retire = retired.append
+    store.apply(QuadDelta(added=Loaded(loaded, native)))
+    assert (len(retired), store.native, store.dead, store.renewing) == (1, native, 0, False)
+    assert store.new_native() is None
+    while store.step():
+        pass
+    assert set(store.quads(None)) == set(loaded)
+    assert len(store) == len(loaded)

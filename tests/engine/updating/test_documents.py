@@ -178,3 +178,88 @@ def test_a_prefix_that_makes_much_of_little_is_noticed_early() -> None:
     document = prefix + b"".join(b"p:a p:b %d .\n" % number for number in range(10_000))
     with Engine() as engine, pytest.raises(LimitExceededError, match="stands for more than 10000000 characters"):
         engine.load(document, "ttl", bytes_max=10_000_000)
+
+
+def _large(kind: str) -> tuple[bytes, str]:
+    """A document of 6,000 quads on two predicates, and its format."""
+    form = {
+        "plain": '<http://s/{0}> <http://p/{1}> "{0}" .\n',
+        "with graphs": '<http://s/{0}> <http://p/{1}> "{0}" <http://g/{1}> .\n',
+        "not canonical": '<http://s/{0}> <http://p/{1}> "0{0}"^^<http://www.w3.org/2001/XMLSchema#integer> .\n',
+        "turtle": "<http://s/{0}> <http://p/{1}> {0} .\n",
+    }[kind]
+    lines = [form.format(number, number % 2) for number in range(6000)]
+    lines.insert(3, lines[0])  # twice the same
+    return "".join(lines).encode(), {"with graphs": "nq", "turtle": "ttl"}.get(kind, "nt")
+
+
+@pytest.mark.parametrize("graph", [None, "<http://g>"])
+@pytest.mark.parametrize("kind", ["plain", "with graphs", "not canonical", "turtle"])
+def test_an_empty_dataset_takes_a_large_document_as_any_other(kind: str, graph: str | None) -> None:
+    document, syntax = _large(kind)
+    if kind == "with graphs" and graph is not None:
+        return
+    query = "SELECT ?s ?v { { ?s <http://p/1> ?v } UNION { GRAPH ?g { ?s <http://p/1> ?v } } }"
+    with Engine() as empty, Engine() as other:
+        other.load(b"<http://a> <http://b> <http://c> <http://d> .\n", "nq")
+        for engine in (empty, other):
+            engine.subscribe(query)
+            engine.subscribe("SELECT ?p ?v { { <http://s/8> ?p ?v } UNION { GRAPH ?g { <http://s/8> ?p ?v } } }")
+        commits = [engine.load(document, syntax, graph=graph) for engine in (empty, other)]
+        assert len(commits[0].added) == 6000
+        assert commits[0].delta == commits[1].delta
+        assert [one.added for one in commits[0].notifications] == [one.added for one in commits[1].notifications]
+        assert [len(one.added) for one in commits[0].notifications] == [3000, 1]
+        for text in ("DELETE WHERE { <http://s/1> ?p ?o }", "INSERT DATA { <http://s/2> <http://p/1> 5 }", "CLEAR ALL"):
+            left = [set(engine.dump().splitlines()) for engine in (empty, other)]
+            assert left[0] == left[1] - {b"<http://a> <http://b> <http://c> <http://d> ."}
+            assert (empty.quad_count, empty.store.graphs()) == (other.quad_count - 1, other.store.graphs()[1:])
+            for engine in (empty, other):
+                engine.update(text)
+        assert empty.dump() == b""
+        for engine in (empty, other):  # the removed quads are still in the lists of the native store
+            assert engine.load(document, syntax, graph=graph).added == commits[0].added
+            assert engine.load(document, syntax, graph=graph).delta.kept == commits[0].added
+            while engine.store.step():
+                pass
+            assert len(engine.dump().splitlines()) == engine.quad_count == 6000
+
+
+def test_an_error_at_the_end_of_a_large_document_leaves_nothing() -> None:
+    document, _ = _large("plain")
+    with Engine() as engine:
+        engine.subscribe("SELECT * { ?s <http://p/1> ?v }")
+        with pytest.raises(RequestSyntaxError) as raised:
+            engine.load(document + b"<http://s> <p> <http://o> .\n")
+        assert raised.value.lineno == 6002
+        with pytest.raises(LimitExceededError, match="characters of N-Quads"):
+            engine.load(document, graph="<http://g>", bytes_max=len(document))
+        assert (engine.sequence, engine.quad_count, engine.dump(), engine.store.graphs()) == (0, 0, b"", [])
+        assert len(engine.load(document).notifications[0].added) == 3000
+
+
+def test_a_prepared_document_may_be_committed_later_or_never() -> None:
+    document, _ = _large("plain")
+    with Engine() as engine:
+        delta = engine.prepare_load(document)
+        assert (engine.quad_count, engine.dump()) == (0, b"")
+        engine.update("INSERT DATA { <http://a> <http://b> <http://c> }")
+        engine.commit(delta)
+        assert len(engine.dump().splitlines()) == engine.quad_count == 6001
+        engine.commit(delta.invert())
+        assert engine.dump() == b"<http://a> <http://b> <http://c> .\n"
+        engine.commit(delta)
+        assert len(engine.dump().splitlines()) == 6001
+    with Engine() as engine:
+        delta = engine.prepare_load(document)
+        for each in (delta, delta.invert(), delta):  # the second time, nothing is there to be taken
+            engine.commit(each)
+            assert len(engine.dump().splitlines()) == engine.quad_count == len(each.added)
+
+
+def test_a_large_document_is_indexed_where_only_the_index_needs_it() -> None:
+    document, _ = _large("plain")
+    with Engine() as engine:
+        engine.cts.hold("<http://p/0>")
+        engine.load(document)
+        assert len(engine.cts) == 3000
