@@ -288,9 +288,10 @@ class Dispatch:
                     request = await self._owner.kind.request(self, message, self._part)
                 except GatewayError as error:
                     return f"the notification cannot be made: {error}"
+                if self.ended or self._stale:  # while it was made: perhaps its client may not have it any more
+                    return ""
                 if request is None:
-                    if not (self.ended or self._stale):
-                        self._acknowledged(message)
+                    self._acknowledged(message)
                     return ""
                 following = request.following
                 begun = monotonic()

@@ -242,15 +242,15 @@ class EntityNotifications:
         return {}
 
     def _caller(self, dispatch: Dispatch) -> Caller:
-        """Who reads: the client that subscribed, which is told of the graphs that it may subscribe to. Raises
-        AccessDeniedError."""
+        """Who reads: the gateway, the graphs that the client that subscribed may subscribe to now. A delivery ends when
+        its client's permissions change. Raises AccessDeniedError."""
         client = dispatch.followed.identity
         if client is None:
             return ANYBODY
         access = self._runner.access_of(client)
         if access is None:
             raise AccessDeniedError("the client that subscribed is not registered any more")
-        return Caller(client, FULL if access.full else Access(read=access.subscribe), operator=False, registered=True)
+        return Caller(client, FULL if access.full else Access(read=access.subscribe), operator=False, registered=False)
 
 
 def written(receiver: Receiver) -> SubscriptionDocument:
