@@ -6,8 +6,8 @@ subscription to them; kinds: the adapter that a rule is for; rules: what is read
 reads: one value of its messages; resources: rules for resources and paths of CoAP; resource_commands: commands for
 resources; publishes: rows of queries -> topics and payloads; command_payloads: states of actuators -> payloads;
 constructs: CONSTRUCT queries; patterns: topics; uris: CoAP resources; expressions: regular expressions; templates:
-IRIs; payloads: decoding; values: literals; units: UCUM -> QUDT; times: result times; senml, cbor, lwm2m, sparkplug,
-protobuf: formats.
+IRIs; payloads: decoding; values: literals; floats: floating-point numbers; units: UCUM -> QUDT; times: result times;
+senml, cbor, lwm2m, sparkplug, protobuf: formats.
 """
 
 from lamplighter.adapters.mapping.files import file_rules, load_coap_rules, load_mapping

@@ -1,0 +1,4 @@
+"""Modbus adapter.
+
+spans: registers that one request reads (pure).
+"""
