@@ -1,11 +1,14 @@
 """Values in the registers and coils of Modbus devices. Pure.
 
-A register has 16 bits (Modbus Application Protocol V1.1b3, 4.3). How larger values and texts lie in several registers is
-each device's own choice: the bytes of a register may be swapped, and the least significant register may come first.
+A register has 16 bits (Modbus Application Protocol V1.1b3, 4.3). How larger values lie in several registers is the
+choice of each device: the bytes of a register may be swapped, and the least significant register may come first.
+
+A body has two bytes for a register, as in the protocol, and one byte for a coil or a discrete input, 0 or 1.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Sequence
@@ -45,50 +48,60 @@ def read_max(entity: Entity) -> int:
 
 
 class RegisterForm(NamedTuple):
-    """How values lie in registers.
+    """How values lie in registers, or in coils.
 
-    byte_order: of the two bytes of a register, "big" in the protocol itself. word_order: of the registers of a number,
-    or of the whole text or the whole row of bits: "big" has the most significant one first.
+    type: "bit": each coil or discrete input is a value. byte_order: of the two bytes of a register, "big" in the
+    protocol itself. word_order: of the registers of a number, or of the whole text or the whole row of bits: "big" has
+    the most significant one first.
     """
 
-    type: RegisterType
+    type: RegisterType | Literal["bit"]
     byte_order: Order = "big"
     word_order: Order = "big"
 
     @property
     def size(self) -> int:
-        """Registers of a value; of the smallest text, and of the shortest row of bits."""
+        """Registers or coils of a value; registers of the smallest text, and of the shortest row of bits."""
         return (_INTEGERS.get(self.type) or _FLOATS.get(self.type) or ("", 1))[1]
 
     @property
     def kind(self) -> Literal["number", "boolean", "text"]:
         """Of its values."""
-        return "text" if self.type == "string" else "boolean" if self.type == "bits" else "number"
+        return "text" if self.type == "string" else "boolean" if self.type in ("bit", "bits") else "number"
 
     def count(self, registers: int) -> int:
         """The values in so many registers, which are a multiple of `size`."""
-        return 1 if self.type == "string" else registers * REGISTER_BITS if self.type == "bits" else registers // self.size
+        if self.type == "string":
+            return 1
+        return registers * REGISTER_BITS if self.type == "bits" else registers // self.size
+
+    def of_body(self, body: bytes) -> list[Found]:
+        """The values in a body. Raises PayloadError as `values` does, and if the body has another length."""
+        if self.type == "bit":
+            return [byte != 0 for byte in body]
+        if len(body) % (2 * self.size):
+            raise PayloadError(f"the body does not have 2 bytes for each of the registers of {self.type}")
+        return self.values(body_registers(body))
 
     def values(self, registers: Sequence[int]) -> list[Found]:
-        """The values in registers; bits begin with the least significant one of the first register.
+        """The values in registers; bits begin with the least significant one of the first register. A number that is
+        infinite, or none, is a float; all other floating-point numbers have the fewest digits that tell them apart.
 
         registers: each from 0 to 65535; their number is a multiple of `size`. Raises PayloadError for a text that is
-        not UTF-8, and for a number that is infinite or none.
+        not UTF-8.
         """
         if self.type in ("string", "bits"):
             ordered = self._ordered(registers)
             if self.type == "bits":
                 return [bool(register >> bit & 1) for register in ordered for bit in range(REGISTER_BITS)]
-            return [_text(_bytes(ordered))]
+            return [_text(register_bytes(ordered))]
         size = self.size
-        parts = [_bytes(self._ordered(registers[at : at + size])) for at in range(0, len(registers), size)]
+        parts = [register_bytes(self._ordered(registers[at : at + size])) for at in range(0, len(registers), size)]
         if self.type in _INTEGERS:
             return [struct.unpack(_INTEGERS[self.type][0], part)[0] for part in parts]
         layout = _FLOATS[self.type][0]
-        try:
-            return [shortest(struct.unpack(layout, part)[0], layout) for part in parts]
-        except ValueError as error:
-            raise PayloadError(f"the {self.type} of the device is infinite, or no number") from error
+        numbers = [struct.unpack(layout, part)[0] for part in parts]
+        return [shortest(one, layout) if math.isfinite(one) else one for one in numbers]
 
     def number_registers(self, number: Fraction) -> list[int]:
         """The registers with a number; the type is one of numbers. A float is the nearest one.
@@ -109,14 +122,16 @@ class RegisterForm(NamedTuple):
                 data = struct.pack(_FLOATS[self.type][0], float(number))
             except OverflowError as error:
                 raise PayloadError(f"the value for the register would be too large for {self.type}") from error
-        return self._ordered(_registers(data))
+        return self._ordered(body_registers(data))
 
     def text_registers(self, text: str, registers: int) -> list[int]:
         """The registers with a text, filled up with zeros; the type is "string". Raises PayloadError."""
         data = text.encode()
         if "\0" in text or len(data) > 2 * registers:
-            raise PayloadError(f"the text has a null character, or more than the {2 * registers} bytes of its registers")
-        return self._ordered(_registers(data.ljust(2 * registers, b"\0")))
+            raise PayloadError(
+                f"the text has a null character, or more than the {2 * registers} bytes of its registers"
+            )
+        return self._ordered(body_registers(data.ljust(2 * registers, b"\0")))
 
     def _ordered(self, registers: Sequence[int]) -> list[int]:
         """Between the order of the device and the order of the protocol, in either direction."""
@@ -155,11 +170,13 @@ def bit_of(text: str) -> bool:
     return _BOOLEANS[text]
 
 
-def _bytes(registers: Sequence[int]) -> bytes:
+def register_bytes(registers: Sequence[int]) -> bytes:
+    """The body with registers."""
     return struct.pack(f">{len(registers)}H", *registers)
 
 
-def _registers(data: bytes) -> list[int]:
+def body_registers(data: bytes) -> list[int]:
+    """The registers in a body of even length."""
     return list(struct.unpack(f">{len(data) // 2}H", data))
 
 

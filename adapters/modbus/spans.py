@@ -14,12 +14,12 @@ class Span(NamedTuple):
     unit: int
     entity: Entity
     address: int
-    count: int
+    quantity: int
 
     @property
     def end(self) -> int:
         """The first address behind it."""
-        return self.address + self.count
+        return self.address + self.quantity
 
     def covers(self, other: Span) -> bool:
         return (
@@ -40,5 +40,5 @@ def joined(wanted: Span, others: Iterable[Span]) -> Span:
     for one in (*near, *reversed(near)):  # first to the right, then to the left
         begin, end = min(one.address, found.address), max(one.end, found.end)
         if one.address <= found.end and one.end >= found.address and end - begin <= limit:
-            found = found._replace(address=begin, count=end - begin)
+            found = found._replace(address=begin, quantity=end - begin)
     return found

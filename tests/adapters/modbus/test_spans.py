@@ -26,7 +26,7 @@ def test_a_request_has_its_limit() -> None:
     whole = [registers(at, 1) for at in range(300)]
     found = joined(registers(0, 1), whole)
     assert found == registers(0, 125)
-    assert joined(registers(200, 1), whole).count == 125
+    assert joined(registers(200, 1), whole).quantity == 125
     coils = [Span(1, "coil", at, 100) for at in range(0, 3_000, 100)]
     assert joined(coils[0], coils) == Span(1, "coil", 0, 2_000)
 
@@ -44,7 +44,7 @@ spans = st.builds(
 @given(spans, st.lists(spans, max_size=30))
 def test_a_joined_span_has_no_address_of_nobody(wanted: Span, others: list[Span]) -> None:
     found = joined(wanted, others)
-    assert found.covers(wanted) and found.count <= read_max(found.entity)
+    assert found.covers(wanted) and found.quantity <= read_max(found.entity)
     known = {
         address
         for one in (wanted, *others)
