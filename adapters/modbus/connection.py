@@ -158,6 +158,7 @@ class ModbusConnection:
 
     async def _read_joined(self, waiting: _WaitingRead) -> list[int]:
         """The values of one span; those of neighbours that wait are stored there."""
+        await asyncio.sleep(0)  # what is asked for in the same moment is read together
         span = waiting.span
         others = [one for one in self._waiting if one.found is None and one.span not in self._alone]
         wide = span if span in self._alone else joined(span, (one.span for one in others))
