@@ -11,7 +11,7 @@ has the address 0, whatever number the manual of the device gives it.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from lamplighter.adapters.mapping.registers import ADDRESS_MAX, UNIT_MAX, Entity, read_max
@@ -66,7 +66,7 @@ def modbus_place(path: str, query: str) -> ModbusPlace:
         int(found[1]),
         int(found[2]),
         int(quantity) if _QUANTITY.fullmatch(quantity) else 0,
-        cast(Entity, entity),
+        entity,
         function is not None,
     )
     if place.unit > UNIT_MAX or place.address + place.quantity > ADDRESS_MAX + 1:
