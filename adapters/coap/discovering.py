@@ -39,10 +39,9 @@ from lamplighter.adapters.coap.discovery import (
     registered_id,
 )
 from lamplighter.adapters.coap.endpoint import Endpoint
-from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
+from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.links import LINK_FORMAT
 from lamplighter.adapters.coap.names import DeviceNames
-from lamplighter.adapters.coap.reachability import DeviceContacts
 from lamplighter.adapters.coap.registrations import Event, Registrations
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.devices.device import Device, Problem
@@ -51,6 +50,8 @@ from lamplighter.adapters.devices.registry import Adoption
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.networks import Address, Networks, refusal
+from lamplighter.adapters.resources.exchange import DeviceRequest
+from lamplighter.adapters.resources.reachability import DeviceContacts
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -117,7 +118,7 @@ class Searcher:
 
     async def _proposal(self, base: str) -> Proposal:
         # Like retries, these leave half of the slots free for commands: devices may answer to multicast only.
-        answer = await self._exchanges.request(CoapRequest(base + PATH, "GET", accept=LINK_FORMAT, retried=True))
+        answer = await self._exchanges.request(DeviceRequest(base + PATH, "GET", accept=LINK_FORMAT, retried=True))
         if not answer.successful or answer.format not in (None, LINK_FORMAT):
             raise UpstreamError(f"the device answered {answer.code} instead of its links")
         return _read(base, answer.body)

@@ -1,4 +1,4 @@
-"""`[[command]]` rules for resources of CoAP devices."""
+"""`[[command]]` rules for resources of devices."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from lamplighter.adapters.mapping.patterns import NAME, TopicPattern
 from lamplighter.adapters.mapping.payloads import AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import QUERY_CHARS_MAX
 from lamplighter.adapters.mapping.reads import Read, ReadContext, ReadOrigin, usual_payload
-from lamplighter.adapters.mapping.resources import BodyFormats, accepted, check_seconds, forms, resource_uri
+from lamplighter.adapters.mapping.resources import BodyFormats, accepted, check_reading, forms, resource_uri
 from lamplighter.adapters.mapping.rules import actuator_iri
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
+    Kind,
     ResourceCommandTable,
     ResourceStateTable,
 )
@@ -35,23 +36,25 @@ PAYLOAD_SLOT = re.compile(rf"\{{(?:json:({NAME})|({NAME}))\}}")
 STATE_SLOTS = frozenset(("value", "json"))
 TEMPLATE_FORMATS = ("text", "json", "cbor")
 _AUTHORITY = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
-_BEGIN = "coap://"
 _FORM_NAMES = {number: name for name, number in CONTENT_FORMATS.items()}
 
 
 class UriTemplate:
-    """A coap:// URI with values of variables: ``coap://{host}/lamp/{n}``, or ``{name}``, a whole URI. names: of the
-    variables."""
+    """A URI with values of variables: ``coap://{host}/lamp/{n}``, or ``{name}``, a whole URI of CoAP. names: of the
+    variables; kind: of the adapter that it is for."""
 
     def __init__(self, text: str, key: str, place: str) -> None:
         """Raises ConfigurationError."""
         self.names = frozenset(CAPTURE.findall(text))
         self._whole = CAPTURE.fullmatch(text) is not None
         self._fixed = "" if self.names else resource_uri(text, key, place)
-        self._head, _, self._rest = text.removeprefix(_BEGIN).partition("/")
+        self.kind = uris.kind_of_uri(text)
+        scheme, separator, rest = text.partition("://")
+        self._begin = scheme + separator
+        self._head, _, self._rest = rest.partition("/")
         if self._fixed or self._whole:
             return
-        if not text.startswith(_BEGIN) or "?" in self._head:
+        if scheme not in uris.SCHEMES or not separator or "?" in self._head:
             raise ConfigurationError(
                 f"{place}: {key} = {text!r}: write coap://{{host}}/lamp/{{n}}, or one {{name}} for the whole URI"
             )
@@ -64,7 +67,10 @@ class UriTemplate:
         for name in self.names:
             if not 0 < len(captures[name]) <= CAPTURE_CHARS_MAX:
                 raise PayloadError(f"?{name} of the resource does not have 1 to {CAPTURE_CHARS_MAX} characters")
-        return uris.normal(captures[next(iter(self.names))] if self._whole else self._filled(captures))
+        found = uris.normal(captures[next(iter(self.names))] if self._whole else self._filled(captures))
+        if uris.kind_of_uri(found) != self.kind:
+            raise PayloadError(f"only coap:// URIs are whole values of a variable: {found}")
+        return found
 
     def _filled(self, captures: Mapping[str, str]) -> str:
         def host(found: re.Match[str]) -> str:
@@ -77,7 +83,7 @@ class UriTemplate:
                 raise PayloadError(f"?{found[1]} of the resource is '.' or '..'")
             return segment(captures[found[1]])
 
-        return f"{_BEGIN}{CAPTURE.sub(host, self._head)}/{CAPTURE.sub(part, self._rest)}"
+        return f"{self._begin}{CAPTURE.sub(host, self._head)}/{CAPTURE.sub(part, self._rest)}"
 
 
 @dataclass(frozen=True)
@@ -145,6 +151,11 @@ class ResourceCommandRule:
     state: StateRule | None = field(compare=False)
 
     @property
+    def kind(self) -> Kind:
+        """Of the adapter that it is for."""
+        return self.resource.kind
+
+    @property
     def variables(self) -> frozenset[str]:
         """Those that the query has to select."""
         return frozenset() if self.select is None else self.names | {"actuator", self.state_variable}
@@ -175,7 +186,7 @@ class ResourceCommandRule:
         """The resource whose value changes at each boot. Raises PayloadError."""
         if self.table.epoch is None:
             return None
-        return uris.normal(f"{_BEGIN}{uris.authority(self.uri(captures))}/{self.table.epoch.removeprefix('/')}")
+        return uris.beside(self.uri(captures), self.table.epoch)
 
 
 def resource_command(
@@ -204,7 +215,9 @@ def resource_command(
         CONTENT_FORMATS.get(table.content_format) if isinstance(table.content_format, str) else table.content_format
     )
     form = "text" if number is None else _FORM_NAMES.get(number, "text")
-    state = _state_rule(table, form, prefixes=prefixes, base_iri=base_iri, place=place)
+    if form.startswith("lwm2m") and resource.kind != "coap":
+        raise refused("content_format", f"{form} is for coap:// resources; write json, or another one")
+    state = _state_rule(table, form, resource.kind, prefixes=prefixes, base_iri=base_iri, place=place)
     in_uris = resource.names | (state.resource.names if state is not None and state.resource is not None else set())
     if in_uris and select is None:
         raise refused("resource", f"{{{min(in_uris)}}} is a variable; write query, or the URI without it")
@@ -213,7 +226,7 @@ def resource_command(
     if select is not None and form in TEMPLATE_FORMATS:
         names |= {one or other for one, other in PAYLOAD_SLOT.findall(payload)} - STATE_SLOTS
     if table.epoch is not None:
-        resource_uri(f"{_BEGIN}host/{table.epoch.removeprefix('/')}", "epoch", place)
+        resource_uri(f"coap://host/{table.epoch.removeprefix('/')}", "epoch", place)
     return ResourceCommandRule(
         table,
         place,
@@ -258,7 +271,7 @@ def _payload(table: ResourceCommandTable, form: str, refused: Any) -> str:
 
 
 def _state_rule(
-    table: ResourceCommandTable, form: str, *, prefixes: Any, base_iri: str, place: str
+    table: ResourceCommandTable, form: str, kind: Kind, *, prefixes: Any, base_iri: str, place: str
 ) -> StateRule | None:
     """How the state is read, with what the command says already. Raises ConfigurationError."""
     if table.state is False:
@@ -273,7 +286,7 @@ def _state_rule(
         asked = form if state.accept is None else _FORM_NAMES.get(_number(state.accept), "")
         keys["payload"] = "text" if asked in ("", *TEMPLATE_FORMATS) else asked.partition("+")[0]
     state = msgspec.structs.replace(state, **keys)
-    check_seconds(state, here)
+    check_reading(state, kind, here)
     read = Read(
         state,
         TopicPattern("state"),
@@ -281,7 +294,7 @@ def _state_rule(
         base_iri=base_iri,
         place=here,
         item=False,
-        origin=ReadOrigin("coap", untyped=untyped),
+        origin=ReadOrigin(kind, untyped=untyped),
     )
     if read.many and not read.records:
         raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")
@@ -289,9 +302,12 @@ def _state_rule(
     if accept is None and form != "text" and form in forms(read):
         accept = form
     back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
+    resource = None if state.resource is None else UriTemplate(state.resource, "state resource", place)
+    if resource is not None and resource.kind != kind:
+        raise ConfigurationError(f"{here}: resource: {state.resource!r} is of another protocol than the command")
     return StateRule(
         state,
-        None if state.resource is None else UriTemplate(state.resource, "state resource", place),
+        resource,
         "never" if table.observe == "never" else state.observe,
         accepted((read,), accept, here),
         read,

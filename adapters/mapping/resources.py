@@ -1,4 +1,4 @@
-"""Rules for CoAP that read: resources of devices, and paths of the gateway's server."""
+"""Rules that read resources of devices, and paths of the gateway's CoAP server."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lamplighter.adapters.mapping.rules import ReadingRule
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
     OCTETS,
+    Kind,
     PathTable,
     ResourceReadTable,
     ResourceTable,
@@ -95,8 +96,12 @@ def resource_uri(text: str, key: str, place: str) -> str:
         raise ConfigurationError(f"{place}: {key} = {text!r}: {error}") from error
 
 
-def check_seconds(table: ResourceReadTable, place: str) -> None:
-    """Raises ConfigurationError if a rule has keys that exclude each other."""
+def check_reading(table: ResourceReadTable, kind: Kind, place: str) -> None:
+    """Raises ConfigurationError if a rule has keys that exclude each other, or that are for another adapter."""
+    if kind != "coap" and table.observe == "always":
+        raise ConfigurationError(f"{place}: observe: is for coap:// resources; leave it out, the resource is polled")
+    if kind != "coap" and table.max_age_s is not None:
+        raise ConfigurationError(f"{place}: max_age_s: is for coap:// resources; leave it out, or write poll_s")
     if table.observe == "never" and table.max_age_s is not None:
         raise ConfigurationError(f'{place}: max_age_s: is for observed resources; leave it out, or observe = "never"')
 
@@ -104,16 +109,17 @@ def check_seconds(table: ResourceReadTable, place: str) -> None:
 class ResourceRule(ReadingRule):
     """A `[[stream]]` table for a resource of a device.
 
-    table: what it was made of; resource: its URI in normal form; name: what its readings are found by, and what default
-    IRIs have; accepted: the content formats that it reads.
+    table: what it was made of; resource: its URI in normal form; kind: of the adapter that it is for; name: what its
+    readings are found by, and what default IRIs have; accepted: the content formats that it reads.
     """
 
     def __init__(self, table: ResourceTable, *, prefixes: Mapping[str, str], base_iri: str, place: str) -> None:
         """Raises ConfigurationError, as `ReadingRule` does."""
         self.table = table
         self.resource = resource_uri(table.resource, "resource", place)
+        self.kind = uris.kind_of_uri(self.resource)
         self.name = uris.name(self.resource)
-        check_seconds(table, place)
+        check_reading(table, self.kind, place)
         try:
             pattern = TopicPattern(self.name)
         except ValueError as error:
@@ -124,7 +130,7 @@ class ResourceRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            origin=ReadOrigin("coap", self.resource),
+            origin=ReadOrigin(self.kind, self.resource),
         )
         self.accepted = accepted(self.reads, table.accept, place)
 
@@ -132,6 +138,8 @@ class ResourceRule(ReadingRule):
 class PathRule(ReadingRule):
     """A `[[stream]]` table for a path of the gateway's server. table: what it was made of; accepted: the content
     formats that it reads."""
+
+    kind: Kind = "coap"
 
     def __init__(self, table: PathTable, *, prefixes: Mapping[str, str], base_iri: str, place: str) -> None:
         """Raises ConfigurationError, as `ReadingRule` does."""

@@ -35,7 +35,7 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
-    from lamplighter.adapters.mapping import CoapRules, CommandRule, PublishRule, StreamRule
+    from lamplighter.adapters.mapping import CommandRule, PublishRule, ResourceRules, StreamRule
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
     from lamplighter.engine.client import Jsap
 
@@ -89,7 +89,7 @@ class _CoapPart(NamedTuple):
     base_iri: str
     contexts: Path
     secure: bool
-    rules: CoapRules
+    rules: ResourceRules
     profiles: Mapping[str, Jsap]
 
 
@@ -213,13 +213,13 @@ async def run_coap(
     """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
     from lamplighter.adapters.coap.contexts import contexts_folder
-    from lamplighter.adapters.mapping import load_coap_rules
+    from lamplighter.adapters.mapping import load_resource_rules
     from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 
     def part(now: AdapterConfiguration) -> _CoapPart:
         if not now.coap.enabled:
             raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
-        rules = load_coap_rules(now.folder / "mapping", now.base_iri)
+        rules = load_resource_rules(now.folder / "mapping", now.base_iri)
         profiles = read_profiles(now.folder / "apps") if now.coap.server.enabled else {}
         return _CoapPart(now.coap, now.base_iri, contexts_folder(now.data), now.secure, rules, profiles)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.adapters.mapping import CoapRules, Mapping, file_rules
+from lamplighter.adapters.mapping import Mapping, ResourceRules, file_rules
 from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
@@ -93,9 +93,9 @@ class Configuration:
     """Everything that is read before anything starts.
 
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
-    there is none; mapping, coap_rules: the rules of mapping/ for MQTT and for CoAP; faults: of the SPARQL texts of
-    applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter check` refuses.
-    shapes: None if no update is checked against any.
+    there is none; mapping, resource_rules: the rules of mapping/ for MQTT and for the other adapters; faults: of the
+    SPARQL texts of applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter
+    check` refuses. shapes: None if no update is checked against any.
     """
 
     settings: Settings
@@ -104,7 +104,7 @@ class Configuration:
     applications: list[Application]
     unread: str = ""
     mapping: Mapping = field(default_factory=lambda: Mapping([]))
-    coap_rules: CoapRules = field(default_factory=CoapRules)
+    resource_rules: ResourceRules = field(default_factory=ResourceRules)
     faults: Sequence[str] = ()
     shapes: ShapeSources | None = None
 
@@ -128,7 +128,7 @@ class Configuration:
             shapes = shape_sources(settings.shacl, folder)
         except ConfigurationError as error:
             refused.append(str(error))
-        rules = FileRules(Mapping([]), CoapRules(), ())
+        rules = FileRules(Mapping([]), ResourceRules(), ())
         try:
             rules = file_rules(folder / "mapping", settings.gateway.base_iri)
             refused += [str(fault.error) for fault in rules.faults]
@@ -140,13 +140,13 @@ class Configuration:
             refused.append(str(error))
         faults = [
             *query_faults(rules.mqtt.publishes),
-            *command_faults(rules.coap.commands),
+            *command_faults(rules.resources.commands),
             *sparql_faults(folder / "apps"),
         ]
         if refused:
             raise RefusedConfigurationError(refused, faults)
         data = data or folder / settings.gateway.data
-        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.coap, faults, shapes)
+        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.resources, faults, shapes)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""

@@ -23,14 +23,13 @@ from pyoxigraph import Store
 
 from lamplighter.adapters.coap.directory import Directory, Registrant, RegistrationError
 from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.links import parsed, written
 from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
-from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_coap_rules, load_mapping, lwm2m
+from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_mapping, load_resource_rules, lwm2m
 from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.expressions import compiled
@@ -39,6 +38,7 @@ from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, decode, encode
@@ -63,7 +63,7 @@ _NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _QUOTED = re.compile(r"[0-9]{4,}|secret[a-z]*")
 FUZZED_RULES = load_mapping(Path(__file__).parent / "mapping", "http://gateway.example/")
 """Rules of every kind."""
-FUZZED_BODIES = load_coap_rules(Path(__file__).parent / "mapping", "http://gateway.example/")
+FUZZED_BODIES = load_resource_rules(Path(__file__).parent / "mapping", "http://gateway.example/")
 
 
 def lexer(data: bytes) -> None:
@@ -249,7 +249,7 @@ def dataset_rules(data: bytes) -> None:
     with suppress(ValueError):
         coap.change([("<http://gateway.example/mapping/1>", literal(text))], ())
         assert not (coap.problems() and rules.problems())
-    for command in coap.coap().commands:
+    for command in coap.resources().commands:
         with suppress(PayloadError):
             uri = command.uri(dict.fromkeys(command.names, "x"))
             request_payload(command, literal("on"), uri, dict.fromkeys(command.names, "x"))
@@ -312,8 +312,8 @@ def links(data: bytes) -> None:
             for path, rule in registry.rules(device).items():
                 rules.change([(f"<http://gateway.example/{path}>", literal(json.dumps(rule)))], ())
             assert not rules.problems(), rules.problems()
-            resources = [one.resource for one in rules.coap().resources]
-            resources += [command.uri({}) for command in rules.coap().commands]
+            resources = [one.resource for one in rules.resources().resources]
+            resources += [command.uri({}) for command in rules.resources().commands]
             assert len(resources) == len(registry.rules(device))
             assert all(re.fullmatch(r"coap://192\.0\.2\.7/[A-Za-z0-9._~/?&=%-]*", one) for one in resources)
 

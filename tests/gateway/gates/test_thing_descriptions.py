@@ -95,7 +95,7 @@ def sent(device: Device, key: str, state: Term) -> bytes:
         for rule in found.commands():
             if rule.actuator is not None and rule.actuator.endswith(f"/{key}"):
                 return command_payload(rule, state)
-        for command in found.coap().commands:
+        for command in found.resources().commands:
             if command.actuator is not None and command.actuator.endswith(f"/{key}"):
                 return request_payload(command, state, command.table.resource)
     raise AssertionError(f"no rule is for {key}")

@@ -1,4 +1,4 @@
-"""Bodies of CoAP messages with their content formats. Pure."""
+"""Bodies of messages with their content formats. Pure."""
 
 from __future__ import annotations
 
