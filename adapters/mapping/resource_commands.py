@@ -13,11 +13,27 @@ import msgspec
 
 from lamplighter.adapters.literals import FALSE, TRUE
 from lamplighter.adapters.mapping import sparkplug, uris
+from lamplighter.adapters.mapping.modbus_places import place_of
+from lamplighter.adapters.mapping.modbus_rules import (
+    RegisterWriting,
+    check_other_keys,
+    check_register_reads,
+    register_form,
+    register_writing,
+    states_of_registers,
+)
 from lamplighter.adapters.mapping.patterns import NAME, TopicPattern
 from lamplighter.adapters.mapping.payloads import AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import QUERY_CHARS_MAX
 from lamplighter.adapters.mapping.reads import Read, ReadContext, ReadOrigin, usual_payload
-from lamplighter.adapters.mapping.resources import BodyFormats, accepted, check_reading, forms, resource_uri
+from lamplighter.adapters.mapping.resources import (
+    BodyFormats,
+    accepted,
+    check_reading,
+    forms,
+    of_registers,
+    resource_uri,
+)
 from lamplighter.adapters.mapping.rules import actuator_iri
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
@@ -41,13 +57,13 @@ _FORM_NAMES = {number: name for name, number in CONTENT_FORMATS.items()}
 
 class UriTemplate:
     """A URI with values of variables: ``coap://{host}/lamp/{n}``, or ``{name}``, a whole URI of CoAP. names: of the
-    variables; kind: of the adapter that it is for."""
+    variables; kind: of the adapter that it is for; example: a URI in normal form that it may become."""
 
     def __init__(self, text: str, key: str, place: str) -> None:
         """Raises ConfigurationError."""
         self.names = frozenset(CAPTURE.findall(text))
         self._whole = CAPTURE.fullmatch(text) is not None
-        self._fixed = "" if self.names else resource_uri(text, key, place)
+        self._fixed = self.example = "" if self.names else resource_uri(text, key, place)
         self.kind = uris.kind_of_uri(text)
         scheme, separator, rest = text.partition("://")
         self._begin = scheme + separator
@@ -58,7 +74,7 @@ class UriTemplate:
             raise ConfigurationError(
                 f"{place}: {key} = {text!r}: write coap://{{host}}/lamp/{{n}}, or one {{name}} for the whole URI"
             )
-        resource_uri(self._filled(dict.fromkeys(self.names, "1")), key, place)
+        self.example = resource_uri(self._filled(dict.fromkeys(self.names, "1")), key, place)
 
     def uri(self, captures: Mapping[str, str]) -> str:
         """The URI in normal form. captures: the value of each variable. Raises PayloadError."""
@@ -132,7 +148,7 @@ class ResourceCommandRule:
     actuator: full IRI; None: the rows of the query have it, or the actuator points to the rule. prefixes: of its file.
     select: the query with declarations of the prefixes. state_variable: of the query. content_format: number, or None
     for a request without one; form: its name, "text" if it has none. payload: template. names: variables of the
-    templates. state: None: it is never read.
+    templates. state: None: it is never read. registers: how a state is written to a Modbus device.
     """
 
     table: ResourceCommandTable
@@ -149,6 +165,7 @@ class ResourceCommandRule:
     payload: str
     names: frozenset[str]
     state: StateRule | None = field(compare=False)
+    registers: RegisterWriting | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> Kind:
@@ -217,7 +234,12 @@ def resource_command(
     form = "text" if number is None else _FORM_NAMES.get(number, "text")
     if form.startswith("lwm2m") and resource.kind != "coap":
         raise refused("content_format", f"{form} is for coap:// resources; write json, or another one")
-    state = _state_rule(table, form, resource.kind, prefixes=prefixes, base_iri=base_iri, place=place)
+    registers = None
+    if resource.kind == "modbus":
+        registers = register_writing(table, place_of(resource.example), place)
+    else:
+        check_other_keys(table, place)
+    state = _state_rule(table, form, resource, registers, prefixes=prefixes, base_iri=base_iri, place=place)
     in_uris = resource.names | (state.resource.names if state is not None and state.resource is not None else set())
     if in_uris and select is None:
         raise refused("resource", f"{{{min(in_uris)}}} is a variable; write query, or the URI without it")
@@ -242,6 +264,7 @@ def resource_command(
         payload,
         frozenset(names),
         state,
+        registers,
     )
 
 
@@ -271,20 +294,37 @@ def _payload(table: ResourceCommandTable, form: str, refused: Any) -> str:
 
 
 def _state_rule(
-    table: ResourceCommandTable, form: str, kind: Kind, *, prefixes: Any, base_iri: str, place: str
+    table: ResourceCommandTable,
+    form: str,
+    written: UriTemplate,
+    writing: RegisterWriting | None,
+    *,
+    prefixes: Any,
+    base_iri: str,
+    place: str,
 ) -> StateRule | None:
     """How the state is read, with what the command says already. Raises ConfigurationError."""
     if table.state is False:
         return None
     if table.state is True:
         raise ConfigurationError(f"{place}: state: write a table, or false")
-    state = table.state or ResourceStateTable()
+    state, kind = table.state or ResourceStateTable(), written.kind
     here = f"{place} state"
+    resource = None if state.resource is None else UriTemplate(state.resource, "state resource", place)
+    if resource is not None and resource.kind != kind:
+        raise ConfigurationError(f"{here}: resource: {state.resource!r} is of another protocol than the command")
     untyped = state.payload is None and usual_payload(state) is None
     keys: dict[str, Any] = {"property": state.property or REPORTED_STATE, "optional": state.optional is not False}
     if untyped:
         asked = form if state.accept is None else _FORM_NAMES.get(_number(state.accept), "")
         keys["payload"] = "text" if asked in ("", *TEMPLATE_FORMATS) else asked.partition("+")[0]
+    registers, modbus = None, None
+    if writing is not None:
+        modbus = place_of((resource or written).example)
+        registers = register_form(state, modbus, here, writing.form)
+        keys |= {"payload": registers.kind} if untyped else {}
+        if resource is None:  # the same registers
+            keys |= {key: getattr(table, key) for key in ("scale", "offset") if getattr(state, key) is None}
     state = msgspec.structs.replace(state, **keys)
     check_reading(state, kind, here)
     read = Read(
@@ -302,9 +342,11 @@ def _state_rule(
     if accept is None and form != "text" and form in forms(read):
         accept = form
     back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
-    resource = None if state.resource is None else UriTemplate(state.resource, "state resource", place)
-    if resource is not None and resource.kind != kind:
-        raise ConfigurationError(f"{here}: resource: {state.resource!r} is of another protocol than the command")
+    if registers is not None and writing is not None and modbus is not None:
+        check_register_reads((read,), registers, modbus.quantity)
+        if resource is None and registers == writing.form:
+            back = states_of_registers(table.values, writing, modbus, read, place)
+        return StateRule(state, resource, "never", of_registers(registers), read, back if untyped else {})
     return StateRule(
         state,
         resource,

@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from lamplighter.adapters.mapping.registers import Order, RegisterType
+
 Kind = Literal["mqtt", "coap", "http-devices", "modbus"]
 """Of an adapter. It is also the kind of its causes."""
 RESOURCE_KINDS: tuple[Kind, ...] = ("coap", "http-devices", "modbus")
@@ -98,6 +100,7 @@ class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_o
     observe: "auto": by Observe (RFC 7641), or by polling where it is not offered. poll_s: interval of polling. accept:
     content format that is asked for. max_age_s: seconds that a value is fresh, instead of the device's Max-Age. device:
     its name in the settings; None: by the address. observe and max_age_s are for CoAP.
+    type, byte_order, word_order: of the values in the registers of a Modbus device, see `RegisterForm`.
     """
 
     observe: Literal["auto", "always", "never"] = "auto"
@@ -105,6 +108,9 @@ class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_o
     accept: FormatName | FormatNumber | None = None
     max_age_s: Annotated[float, msgspec.Meta(gt=0, le=2**32)] | None = None
     device: str | None = None
+    type: RegisterType | None = None
+    byte_order: Order | None = None
+    word_order: Order | None = None
 
 
 class ResourceTable(ResourceReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -186,6 +192,8 @@ class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True,
     name: of the SenML record. state: how the device's state is read; False: never; None: from the same resource.
     observe: whether the state is observed. epoch: path of a resource whose value changes at each boot. device: as in
     `ResourceReadTable`. reassert_s: None: the interval of the settings, unless the state is observed; a number: always.
+    type, byte_order, word_order: as in `ResourceReadTable`. scale, offset: the state is the number in the registers *
+    scale + offset, for Modbus.
     """
 
     resource: str
@@ -199,6 +207,11 @@ class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True,
     observe: Literal["auto", "never"] = "auto"
     epoch: str | None = None
     device: str | None = None
+    type: RegisterType | None = None
+    byte_order: Order | None = None
+    word_order: Order | None = None
+    scale: Decimal | None = None
+    offset: Decimal | None = None
 
 
 class PublishTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from lamplighter.adapters.mapping.modbus_places import modbus_place, place_of
 from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import iri
@@ -74,6 +75,8 @@ def _normal(text: str) -> str:
     netloc = f"[{host}]" if ":" in host else host
     if port not in (None, usual):
         netloc += f":{port}"
+    if parts.scheme == "modbus+tcp":
+        return f"{parts.scheme}://{netloc}{modbus_place(parts.path, parts.query).path()}"
     return f"{parts.scheme}://{netloc}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else "")
 
 
@@ -127,6 +130,8 @@ def name(resource: str) -> str:
     device = authority_name(parts.netloc)
     if parts.scheme != "coap":
         device = address_name(parts.netloc, SCHEMES[parts.scheme].port)
+    if parts.scheme == "modbus+tcp":
+        return f"{device}/{place_of(resource).name()}"
     return device + path.replace("+", "%2B")  # a plus sign is a wildcard of patterns
 
 

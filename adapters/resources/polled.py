@@ -11,14 +11,14 @@ A device that does not answer is asked again with growing pauses, once for all o
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.devices.sender import Outdated
@@ -39,8 +39,8 @@ from lamplighter.engine.errors import PayloadError, UpstreamError
 
 FAILURES_MAX = 3
 """After so many failures in a row a device counts as unreachable."""
-POLL_SPREAD = 0.05
-"""Polls are earlier or later by up to this part of their interval, so that devices are not all asked at once."""
+POLL_GAP = 0.1
+"""Two polls of a resource are apart by at least this part of their interval."""
 FRESH_POLLS = 2.5
 """A state is old after so many intervals without another one."""
 SILENT_MAX = 10_000
@@ -67,6 +67,12 @@ class PolledProtocol(Protocol):
         """The state of a resource, whose method is GET; a body of at most `DeviceRequest.limit` bytes."""
         ...
 
+    async def read_with(
+        self, request: DeviceRequest, others: Sequence[DeviceRequest]
+    ) -> tuple[DeviceReply, Mapping[DeviceRequest, DeviceReply]]:
+        """The state of a resource, and the states of others of the device that come with it."""
+        return await self.read(request), {}
+
     async def write(self, request: DeviceRequest) -> DeviceReply:
         """What the device says to a state, whose method is PUT or POST."""
         ...
@@ -74,6 +80,14 @@ class PolledProtocol(Protocol):
     async def close(self) -> None:
         """Ends all connections."""
         ...
+
+
+@dataclass(eq=False, slots=True)
+class _WaitingRead:
+    """A request for a state that waits for its turn. answer: it came with another one."""
+
+    request: DeviceRequest
+    answer: DeviceAnswer | None = None
 
 
 @dataclass(slots=True)
@@ -106,6 +120,7 @@ class PolledExchanges:
         self._retry_slots = asyncio.Semaphore(max(1, settings.concurrency_max // 2))
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by authority, those in use
         self._silent: OrderedDict[str, _Silence] = OrderedDict()  # by authority
+        self._reads: dict[str, list[_WaitingRead]] = {}  # by authority
 
     def observation(self, resource: ObservedResource, counters: ObservationCounters) -> PolledObservation:
         return PolledObservation(self, resource, counters)
@@ -116,24 +131,47 @@ class PolledExchanges:
         if len(request.body) > BODY_BYTES_MAX:
             raise PayloadError(f"the body has more than {BODY_BYTES_MAX:,} bytes")
         authority = uris.authority(request.uri)
-        loop = asyncio.get_running_loop()
+        waiting = _WaitingRead(request)
+        if request.method != "GET":
+            return await self._asked(authority, waiting)
+        reads = self._reads.setdefault(authority, [])
+        reads.append(waiting)
+        try:
+            return await self._asked(authority, waiting)
+        finally:
+            reads.remove(waiting)
+            if not reads:
+                self._reads.pop(authority, None)
+
+    async def _asked(self, authority: str, waiting: _WaitingRead) -> DeviceAnswer:
+        request, loop = waiting.request, asyncio.get_running_loop()
         async with self._turn(authority, retried=request.retried):
+            if waiting.answer is not None:
+                return waiting.answer
             silence = self._silent.get(authority)
             if silence is not None and loop.time() < silence.until:
                 raise UpstreamError(silence.reason)
             if not request.is_current():
                 raise Outdated
             sent = self.now()
+            others = [one for one in self._reads.get(authority, ()) if one is not waiting and one.answer is None]
+            came: Mapping[DeviceRequest, DeviceReply] = {}
             try:
                 async with asyncio.timeout(self.settings.answer_timeout_s):
-                    ask = self._protocol.read if request.method == "GET" else self._protocol.write
-                    reply = await ask(request)
+                    if request.method == "GET":
+                        reply, came = await self._protocol.read_with(request, [one.request for one in others])
+                    else:
+                        reply = await self._protocol.write(request)
             except TimeoutError:
                 raise self._no_answer(authority, "no answer in time") from None
             except UpstreamError as error:
                 raise self._no_answer(authority, str(error)) from error
         self._silent.pop(authority, None)
-        return DeviceAnswer(reply.code, reply.body, reply.format, None, None, sent, self.now())
+        at = self.now()
+        for one in others:
+            if one.request in came:
+                one.answer = _answer(came[one.request], sent, at)
+        return _answer(reply, sent, at)
 
     def _no_answer(self, authority: str, reason: str) -> UpstreamError:
         before = self._silent.pop(authority, None)
@@ -154,6 +192,10 @@ class PolledExchanges:
                 await stack.enter_async_context(self._retry_slots)
             await stack.enter_async_context(self._slots)
             yield
+
+
+def _answer(reply: DeviceReply, sent: datetime, at: datetime) -> DeviceAnswer:
+    return DeviceAnswer(reply.code, reply.body, reply.format, None, None, sent, at)
 
 
 class PolledObservation:
@@ -177,11 +219,12 @@ class PolledObservation:
         try:
             while not self._cancelling:
                 self._wake.clear()
-                pause = self._resource.poll_s * random.uniform(1 - POLL_SPREAD, 1 + POLL_SPREAD)
+                pause = self._resource.poll_s
                 try:
                     state = await self._poll(retried=failures > 0)
                     failures = 0
                     on_state(state)
+                    pause = self._until_next()
                 except UpstreamError as error:
                     failures += 1
                     if failures >= FAILURES_MAX:
@@ -211,6 +254,14 @@ class PolledObservation:
         self._wake.set()
         if self._running is not None:
             await self._running.wait()
+
+    def _until_next(self) -> float:
+        """Seconds before the next poll. The resources of a device that have one interval are asked for in the same
+        moment, since a protocol may join them; different devices have different moments."""
+        interval = self._resource.poll_s
+        phase = crc32(uris.authority(self._resource.uri).encode()) / 2**32
+        pause = interval * (1 - (asyncio.get_running_loop().time() / interval - phase) % 1)
+        return pause if pause >= POLL_GAP * interval else pause + interval
 
     async def _poll(self, *, retried: bool) -> Observed:
         """The state, or the answer that says why there is none. Raises UpstreamError and PayloadError."""

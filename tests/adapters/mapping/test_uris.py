@@ -40,7 +40,7 @@ def test_one_resource_has_one_spelling(written: str, normal: str) -> None:
         ("http://lamp:8080/a", "lamp:8080", ("lamp", 8080), "lamp~8080/a"),
         ("https://lamp/a", "lamp:443", ("lamp", 443), "lamp~443/a"),
         ("https://[::1]/a", "[::1]:443", ("::1", 443), "==1~443/a"),
-        ("modbus+tcp://plc/1/7", "plc", ("plc", 502), "plc~502/1/7"),
+        ("modbus+tcp://plc/1/7", "plc", ("plc", 502), "plc~502/1/holding_register-7"),
         ("coap://lamp/a+b?x=1", "lamp", ("lamp", 5683), "lamp/a%2Bb?x=1"),
     ],
 )
