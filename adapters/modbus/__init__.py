@@ -1,4 +1,5 @@
-"""Modbus adapter.
+"""Modbus TCP adapter: `adapters.resources.polled_adapter`, with this protocol. Only connection loads pymodbus.
 
-spans: registers that one request reads (pure).
+protocol: requests to resources -> requests of Modbus; connection: one connection to a device; spans: neighbouring
+registers that one request reads (pure); settings: the table ``[modbus]``.
 """

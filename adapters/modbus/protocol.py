@@ -30,11 +30,11 @@ class _Asked(NamedTuple):
 
 
 class ModbusProtocol(PolledProtocol):
-    """Modbus TCP for all devices, with one connection for each."""
+    """Modbus TCP for all devices, with one connection for each. networks: that requests may go to."""
 
-    def __init__(self, settings: ModbusSettings) -> None:
+    def __init__(self, settings: ModbusSettings, networks: Networks) -> None:
         self._settings = settings
-        self._networks = Networks(settings.networks, "modbus.networks")
+        self._networks = networks
         self._connections: dict[str, ModbusConnection] = {}
         self._alone: dict[tuple[str, Span], None] = {}
         """Spans, with their devices, that are not read together with others."""

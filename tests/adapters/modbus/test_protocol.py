@@ -11,7 +11,7 @@ from pymodbus.constants import ExcCodes
 from lamplighter.adapters.mapping.tables import OCTETS
 from lamplighter.adapters.modbus.protocol import ModbusProtocol
 from lamplighter.adapters.modbus.settings import ModbusSettings
-from lamplighter.adapters.networks import NotAllowedError
+from lamplighter.adapters.networks import Networks, NotAllowedError
 from lamplighter.adapters.resources.exchange import DeviceAnswer, DeviceRequest
 from lamplighter.adapters.resources.polled import PolledExchanges
 from lamplighter.engine.errors import PayloadError, UpstreamError
@@ -21,7 +21,7 @@ from tests.support.modbus_device import ModbusDevice, modbus_device
 def exchanges(**keys: Any) -> tuple[PolledExchanges, ModbusProtocol]:
     quick = {"networks": ("127.0.0.0/8",), "retry_min_s": 0.001, "retry_max_s": 0.01, "answer_timeout_s": 30.0}
     settings = ModbusSettings(**quick | keys)
-    protocol = ModbusProtocol(settings)
+    protocol = ModbusProtocol(settings, Networks(settings.networks, "modbus.networks"))
     return PolledExchanges(protocol, settings, kind="modbus", table="modbus"), protocol
 
 
