@@ -70,6 +70,8 @@ def modbus_form(form: Mapping[str, Any], href: str, schema: Mapping[str, Any], *
     unit, address = _number(form, "modv:unitID", path[1]), _number(form, "modv:address", path[2])
     if unit is None or address is None:
         raise UnusableTermError("href", "write modbus+tcp://HOST:PORT/UNIT/ADDRESS")
+    if written and not unit:
+        raise UnusableTermError("href", "the unit 0 is every unit of a line; write the unit of one device")
     if form.get("modv:zeroBasedAddressing") is False:
         address -= 1
     keys: dict[str, str] = {}

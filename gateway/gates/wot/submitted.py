@@ -1,8 +1,8 @@
 """A Thing Description that a client submits -> the record of a device, with its rules (`adapters.devices.draft`).
 
 The document is hostile input, and plain JSON: no context is loaded or processed. Each affordance is read by the first
-of its forms that an adapter speaks, MQTT or CoAP. An affordance without such a form is left out, with the reason; a
-description without any that can be used is refused.
+of its forms that an adapter speaks: MQTT, CoAP or Modbus. An affordance without such a form is left out, with the
+reason; a description without any that can be used is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from lamplighter.adapters.devices.device import Device, Table
 from lamplighter.adapters.devices.draft import Payload, ThingDraft, number, own_kind, plain
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Registry
+from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+from lamplighter.adapters.mapping.tables import RESOURCE_KINDS
 from lamplighter.adapters.mapping.tables import Kind as AdapterKind
 from lamplighter.adapters.mqtt.settings import BrokerSettings
-from lamplighter.engine.errors import RequestError
+from lamplighter.engine.errors import PayloadError, RequestError
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.gates.wot.description import CONTEXT
+from lamplighter.gateway.gates.wot.modbus_forms import SCHEME, UnusableTermError, modbus_form
 from lamplighter.gateway.gates.wot.problems import Fault
 from lamplighter.ontology.vocabulary import UNIT
 
@@ -49,8 +52,12 @@ _FORMATS = {
     "application/cbor": "cbor",
 }
 """Media types -> names of content formats; "": of none that a single value is read from."""
+REGISTERS = "registers"
+"""In place of the name of a content format: of a Modbus device."""
 _OPEN = ("nosec", "auto")
 _KINDS: Mapping[str, Payload] = {"number": "number", "integer": "number", "boolean": "boolean", "string": "text"}
+_ON, _OFF = ("true", "1"), ("false", "0")
+"""The words of a boolean; in JSON and texts only the first ones."""
 _JSON_TEXT = '^"(.*)"$'
 """A JSON string that needs no escapes: its text."""
 
@@ -81,16 +88,22 @@ class Adopted:
 
 
 class _FormPlace(NamedTuple):
-    """Where a form reads or writes: a topic, or the URI of a resource; media: its content format; method: of CoAP."""
+    """Where a form reads or writes: a topic, or the URI of a resource; media: its content format; method: of CoAP;
+    message: further keys of a command, or for registers of any rule; poll_s: None: as usual."""
 
     text: str
     media: str
     method: str
     message: Table
+    poll_s: float | None = None
 
     @property
     def of_resource(self) -> bool:
         return self.text.startswith("coap:")
+
+    @property
+    def of_registers(self) -> bool:
+        return self.media == REGISTERS
 
 
 def submitted(body: bytes) -> Submitted:
@@ -186,7 +199,7 @@ def device_of(found: Submitted, identifier: str, brokers: Mapping[str, BrokerSet
     adopted = _Reading(found.document, identifier, brokers).device()
     rules = registry.rules(adopted.device)
     rows = [(iri(registry.base_iri + path), literal(json.dumps(rule))) for path, rule in rules.items()]
-    kinds: tuple[AdapterKind, ...] = ("mqtt", "coap")
+    kinds: tuple[AdapterKind, ...] = ("mqtt", *RESOURCE_KINDS)
     for kind in kinds:
         of_kind = DatasetRules(registry.base_iri, kind=kind)
         of_kind.change(rows, ())
@@ -243,10 +256,10 @@ class _Reading:
 
     def _property(self, name: str, one: Table, field: str) -> None:
         readable = one.get("writeOnly") is not True
-        read = self._form(one, field, ("observeproperty", "readproperty")) if readable else None
+        read = self._form(one, one, field, ("observeproperty", "readproperty")) if readable else None
         write = None
         if one.get("readOnly") is not True:
-            write = self._form(one, field, ("writeproperty",))
+            write = self._form(one, one, field, ("writeproperty",))
         if read is None and write is None:
             raise _UnusableError(f"{field}.forms", "no form reads or writes a value; see op")
         if write is not None and one.get("type") != "object":
@@ -260,7 +273,7 @@ class _Reading:
             raise _UnusableError(
                 f"{field}.input", "an action without input has no state to keep; write its data schema"
             )
-        place = self._form(one, field, ("invokeaction",))
+        place = self._form(one, schema, field, ("invokeaction",))
         if place is None:
             raise _UnusableError(f"{field}.forms", "no form invokes the action; see op")
         self._actuator(name, one, schema, place, None, field)
@@ -273,7 +286,9 @@ class _Reading:
             payload = _payload(schema, at)
             key = ".".join((name, *path))
             more: Table = {}
-            if place.of_resource:
+            if place.of_registers:
+                more |= place.message | ({} if place.poll_s is None else {"poll_s": place.poll_s})
+            elif place.of_resource:
                 more["accept"] = place.media
             elif payload == "text" and place.media == "json" and not path:
                 more["pattern"] = _JSON_TEXT
@@ -288,8 +303,8 @@ class _Reading:
                 payload,
                 label=schema.get("title") or key,
                 member=path,
-                on=("true",),
-                off=("false",),
+                on=_ON if place.of_registers else _ON[:1],
+                off=_OFF if place.of_registers else _OFF[:1],
                 unit=None if known is not None else unit,
                 instead={} if known is None else {"unit": f"unit:{known[1]}"},
                 **more,
@@ -300,20 +315,24 @@ class _Reading:
     ) -> None:
         payload = _payload(schema, field)
         values = None
-        if payload == "boolean":
+        if payload == "boolean" and not place.of_registers:
             values = {"true": "true", "false": "false"}
         elif payload == "text" and isinstance(schema.get("enum"), list):
             values = {word: word for word in schema["enum"] if isinstance(word, str)}
         template = "{json}" if payload == "text" and place.media != "text" else "{value}"
         kind = _kind(name, one, payload)
         message: Table = {"payload": template}
-        if place.of_resource:
+        if place.of_registers:
+            message = place.message
+        elif place.of_resource:
             message |= {"content_format": place.media}
             message |= {"method": place.method} if place.method != "PUT" else {}
         else:
             message |= place.message
         state = None
-        if read is not None and not place.of_resource and not read.of_resource:
+        if place.of_registers:
+            message = message | self._register_state(name, kind, place, read, payload)
+        elif read is not None and not place.of_resource and not read.of_resource and not read.of_registers:
             state = self._draft.state_table(name, kind, read.text, payload, on=["true"], off=["false"])
             if payload == "text" and read.media == "json":
                 state = state | {"pattern": _JSON_TEXT}
@@ -329,10 +348,25 @@ class _Reading:
             maximum=number(schema.get("maximum")),
         )
 
+    def _register_state(
+        self, name: str, kind: str, place: _FormPlace, read: _FormPlace | None, payload: Payload
+    ) -> Table:
+        """How the state of registers is read again: as the form for reading says, or from where it is written."""
+        state: Table = {"payload": payload}
+        if payload == "boolean":
+            state |= {"on": list(_ON), "off": list(_OFF)}
+        if read is None or not read.of_registers:
+            return {"state": state}
+        if read.text != place.text:
+            state |= {"resource": read.text}
+        state |= read.message | ({} if read.poll_s is None else {"poll_s": read.poll_s})
+        return {"state": state}
+
     # --- forms ---
 
-    def _form(self, one: Table, field: str, ops: Sequence[str]) -> _FormPlace | None:
-        """The first form for one of the operations that can be used; None if no form has such an operation.
+    def _form(self, one: Table, schema: Table, field: str, ops: Sequence[str]) -> _FormPlace | None:
+        """The first form for one of the operations that can be used; None if no form has such an operation. schema: of
+        the value.
 
         Raises _UnusableError with the reason of the first one that cannot.
         """
@@ -342,22 +376,31 @@ class _Reading:
             if not _operations(form, field) & set(ops):
                 continue
             try:
-                return self._place(form, at, ops)
+                return self._place(form, schema, at, ops)
             except _UnusableError as error:
                 reason = reason or error
         if reason is not None:
             raise reason
         return None
 
-    def _place(self, form: Table, at: str, ops: Sequence[str]) -> _FormPlace:
+    def _place(self, form: Table, schema: Table, at: str, ops: Sequence[str]) -> _FormPlace:
         href = self._absolute(form["href"])
         scheme = href.partition(":")[0].lower()
+        if scheme == SCHEME:
+            self._check_open(form, at, "not used for Modbus; write nosec, it has no security")
+            try:
+                found = modbus_form(form, href, schema, written=ops[-1] != "readproperty")
+                return _FormPlace(uris.normal(found.resource), REGISTERS, "PUT", found.keys, found.poll_s)
+            except UnusableTermError as error:
+                raise _UnusableError(f"{at}.{error.term}", str(error)) from error
+            except PayloadError as error:
+                raise _UnusableError(f"{at}.href", str(error)) from error
         media = form.get("contentType", "")
         media = _FORMATS.get(media.partition(";")[0].strip().lower(), "") if isinstance(media, str) else ""
         if not media:
             raise _UnusableError(f"{at}.contentType", "write application/json, application/cbor or text/plain")
         if scheme == "coap":
-            self._check_open(form, at)
+            self._check_open(form, at, "not used for CoAP; write nosec, and make a key with `lamplighter devices key`")
             method = form.get("cov:method", "POST" if "invokeaction" in ops else "PUT")
             if ops[-1] != "readproperty" and method not in ("PUT", "POST"):
                 raise _UnusableError(f"{at}.cov:method", "write PUT or POST")
@@ -369,7 +412,7 @@ class _Reading:
         known = (
             "HTTP forms are not used" if scheme in ("http", "https") else f"the scheme {plain(scheme, 20)} is unknown"
         )
-        raise _UnusableError(f"{at}.href", f"{known}; write an mqtt:// or coap:// URI")
+        raise _UnusableError(f"{at}.href", f"{known}; write an mqtt://, coap:// or modbus+tcp:// URI")
 
     def _topic(self, form: Table, href: str, at: str, media: str) -> _FormPlace:
         name = _broker(href, self._brokers)
@@ -388,14 +431,11 @@ class _Reading:
             raise _UnusableError(f"{at}.mqv:filter", "write one topic, without wildcards")
         return _FormPlace(topic, media, "", message)
 
-    def _check_open(self, form: Table, at: str) -> None:
+    def _check_open(self, form: Table, at: str, reason: str) -> None:
         used = form.get("security", self._document["security"])
         for name in used if isinstance(used, list) else [used]:
             if self._document["securityDefinitions"][name]["scheme"] not in _OPEN:
-                raise _UnusableError(
-                    f"{at}.security",
-                    "the scheme is not used for CoAP; write nosec, and make a key with `lamplighter devices key`",
-                )
+                raise _UnusableError(f"{at}.security", f"the scheme is {reason}")
 
     def _absolute(self, href: str) -> str:
         base = self._document.get("base", "")

@@ -74,11 +74,12 @@ def rules(device: Device) -> list[tuple[Term, Term]]:
     return [(iri(BASE + path), literal(json.dumps(rule))) for path, rule in found.items()]
 
 
-def read(device: Device, where: str, payload: str) -> dict[str, str]:
+def read(device: Device, where: str, payload: str | bytes) -> dict[str, str]:
     """The values that the rules of a device read of a message, by sensor."""
     trial = MessageTrial(file_rules(Path(__file__) / "none", BASE), InDataset.of(rules(device), BASE, ()), event=False)
     values = {}
-    for rule in trial.of(TriedMessage(where, payload.encode(), datetime.now(UTC))):
+    data = payload.encode() if isinstance(payload, str) else payload
+    for rule in trial.of(TriedMessage(where, data, datetime.now(UTC))):
         for made in rule.made:
             assert not made.fault, made.fault
             subjects = {quad.s: quad.o for quad in made.triples if quad.p.endswith("hasSimpleResult>")}
@@ -89,7 +90,7 @@ def read(device: Device, where: str, payload: str) -> dict[str, str]:
 
 def sent(device: Device, key: str, state: Term) -> bytes:
     """What an actuator of a device is sent for a state."""
-    for kind in ("mqtt", "coap"):
+    for kind in ("mqtt", "coap", "modbus"):
         found = DatasetRules(BASE, kind=kind)  # type: ignore[arg-type]
         found.change(rules(device), ())
         for rule in found.commands():
@@ -140,6 +141,69 @@ def test_states_are_sent_by_topic_and_resource(kind: str, media: str, state: Ter
         found = adopted(td({"p": written}, {"a": invoked}))
         assert not found.warnings
         assert sent(found.device, "p", state) == sent(found.device, "a", state) == payload
+
+
+def plc(kind: str, place: str, **more: Any) -> dict[str, Any]:
+    return one(kind, f"modbus+tcp://192.0.2.1/1/{place}", "application/octet-stream", **more)
+
+
+def test_registers_and_coils_are_read_and_written() -> None:
+    unit = "http://qudt.org/vocab/unit/W"
+    found = adopted(
+        td(
+            {
+                "power": plc("number", "52", readOnly=True, unit=unit, **{"modv:entity": "InputRegister",
+                             "modv:type": "xsd:float", "modv:mostSignificantWord": False, "modv:pollingTime": 5_000}),
+                "door": plc("boolean", "7", readOnly=True, **{"modv:function": "readDiscreteInput"}),
+                "pump": plc("boolean", "3", **{"modv:entity": "Coil"}),
+                "level": plc("integer", "9?quantity=2", minimum=0, maximum=70_000,
+                             **{"modv:entity": "HoldingRegister"}),
+                "auto": plc("boolean", "11", **{"modv:entity": "HoldingRegister"}),
+                "name": plc("string", "20?quantity=4", readOnly=True, **{"modv:entity": "HoldingRegister"}),
+            },
+            {"reset": {"input": {"type": "boolean"}, "forms": [{"href": "modbus+tcp://192.0.2.1/1/5",
+                                                               "modv:function": "writeMultipleCoils"}]}},
+        )
+    )  # fmt: skip
+    assert not found.warnings
+    at = "modbus+tcp://192.0.2.1/1/"
+    assert read(found.device, f"{at}52?quantity=2&entity=input_register", bytes.fromhex("5000449a")) == {
+        "power": "1234.5"
+    }
+    assert read(found.device, f"{at}7?entity=discrete_input", b"\1") == {"door": "true"}
+    assert read(found.device, f"{at}20?quantity=4", b"plc1\0\0\0\0") == {"name": "plc1"}
+    power = next(sensor for sensor in found.device.sensors if sensor.key == "power").table
+    assert (power["poll_s"], power["unit"], power["word_order"]) == (5.0, "unit:W", "little")
+    assert sent(found.device, "pump", TRUE) == b"\1"
+    assert sent(found.device, "auto", TRUE) == b"\0\1"
+    assert sent(found.device, "level", literal("65537", datatype=XSD + "integer")) == b"\0\1\0\1"
+    assert sent(found.device, "reset", TRUE) == b"\1"
+    [reset] = [one for one in found.device.actuators if one.key == "reset"]
+    assert reset.command["resource"] == f"{at}5?entity=coil&function=multiple"
+    [auto] = [one for one in found.device.actuators if one.key == "auto"]
+    assert auto.command["state"] == {"payload": "boolean", "on": ["true", "1"], "off": ["false", "0"]}
+
+
+def test_registers_that_cannot_be_used_are_told() -> None:
+    found = adopted(
+        td(
+            {
+                "a": plc("boolean", "1", **{"modv:entity": "Coil"}),
+                "b": plc("number", "1", **{"modv:entity": "InputRegister"}),
+                "c": plc("number", "70000", readOnly=True, **{"modv:entity": "InputRegister"}),
+                "d": plc("boolean", "1", security="basic_sc", **{"modv:entity": "Coil"}),
+                "e": plc("boolean", "1", **{"modv:entity": "Coil"}) | {"forms": [
+                    {"href": "modbus+tcp://192.0.2.1/0/1", "op": "writeproperty", "modv:entity": "Coil"}]},
+            }
+        )
+    )  # fmt: skip
+    assert [actuator.key for actuator in found.device.actuators] == ["a"]
+    assert list(found.warnings) == [
+        "properties.b.forms.0.modv:entity: discrete inputs and input registers cannot be written",
+        "properties.c.forms.0.href: the unit is at most 255, and the last address at most 65535",
+        "properties.d.forms.0.security: the scheme is not used for Modbus; write nosec, it has no security",
+        "properties.e.forms.0.href: the unit 0 is every unit of a line; write the unit of one device",
+    ]
 
 
 def test_an_object_is_a_value_for_each_member() -> None:
