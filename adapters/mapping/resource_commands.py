@@ -217,6 +217,8 @@ def resource_command(
     form = "text" if number is None else _FORM_NAMES.get(number, "text")
     if form.startswith("lwm2m") and resource.kind != "coap":
         raise refused("content_format", f"{form} is for coap:// resources; write json, or another one")
+    if table.device is not None and resource.kind != "coap":
+        raise refused("device", "is for coap:// resources; leave it out, the address says which it is")
     state = _state_rule(table, form, resource.kind, prefixes=prefixes, base_iri=base_iri, place=place)
     in_uris = resource.names | (state.resource.names if state is not None and state.resource is not None else set())
     if in_uris and select is None:
