@@ -234,6 +234,8 @@ def resource_command(
     form = "text" if number is None else _FORM_NAMES.get(number, "text")
     if form.startswith("lwm2m") and resource.kind != "coap":
         raise refused("content_format", f"{form} is for coap:// resources; write json, or another one")
+    if table.device is not None and resource.kind != "coap":
+        raise refused("device", "is for coap:// resources; leave it out, the address says which it is")
     registers = None
     if resource.kind == "modbus":
         registers = register_writing(table, place_of(resource.example), place)

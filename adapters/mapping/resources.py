@@ -115,6 +115,8 @@ def check_reading(table: ResourceReadTable, kind: Kind, place: str) -> None:
         raise ConfigurationError(f"{place}: accept: is for other resources; write type")
     if kind != "coap" and table.observe == "always":
         raise ConfigurationError(f"{place}: observe: is for coap:// resources; leave it out, the resource is polled")
+    if kind != "coap" and table.device is not None:
+        raise ConfigurationError(f"{place}: device: is for coap:// resources; leave it out")
     if kind != "coap" and table.max_age_s is not None:
         raise ConfigurationError(f"{place}: max_age_s: is for coap:// resources; leave it out, or write poll_s")
     if table.observe == "never" and table.max_age_s is not None:

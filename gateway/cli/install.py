@@ -37,7 +37,7 @@ _JOURNAL = "journald.conf.d/50-lamplighter.conf"
 _NOT_INSTALLED = ("demo", "mapping", "apps")  # for experiments; settings and profiles have their own places
 _EXTRAS = ("mcp", "sync-s3", "sync-sftp")
 _TARGET = "lamplighter.target"
-_LONG_RUNNING = ("gateway", "mqtt", "coap")
+_LONG_RUNNING = ("gateway", "mqtt", "coap", "http-devices")
 _START = """\
 #!/usr/lib/lamplighter/bin/python -P
 import sys
