@@ -13,7 +13,7 @@ from lamplighter.adapters.http.settings import HttpDevicesSettings, origin
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.networks import Networks, NotAllowedError, refusal
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX, DeviceRequest
-from lamplighter.adapters.resources.polled import DeviceReply
+from lamplighter.adapters.resources.polled import DeviceReply, PolledProtocol
 from lamplighter.engine.client.outward import AddressRefusedError, OutwardAnswer, OutwardHttp
 from lamplighter.engine.errors import PayloadError
 
@@ -33,7 +33,7 @@ SAID_BYTES_MAX = 200
 """Of a text of a device that is shown to people."""
 
 
-class HttpDevices:
+class HttpDevices(PolledProtocol):
     """networks: of the setting ``http_devices.networks``."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`run`, `mqtt`, `coap`, `http-devices`: the gateway and the adapters as processes that run until they are stopped."""
+"""`run`, and a command for each adapter: the gateway and the adapters as processes that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from lamplighter.gateway.service.adapter_process import (
     ended_by_signals,
     run_coap,
     run_http_devices,
+    run_modbus,
     run_mqtt,
     serve,
 )
@@ -50,6 +51,7 @@ def add_process_commands(command: Adder) -> None:
     command("mqtt", "run only the MQTT adapter", _mqtt)
     command("coap", "run only the CoAP adapter", _coap)
     command("http-devices", "run only the adapter for devices with HTTP", _http_devices)
+    command("modbus", "run only the Modbus adapter", _modbus)
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
@@ -118,6 +120,10 @@ def _coap(options: argparse.Namespace) -> int:
 
 def _http_devices(options: argparse.Namespace) -> int:
     return _adapter(options, run_http_devices)
+
+
+def _modbus(options: argparse.Namespace) -> int:
+    return _adapter(options, run_modbus)
 
 
 def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:

@@ -37,7 +37,7 @@ from lamplighter.ontology.vocabulary import (
 GRACE_S = 10.0
 """A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
 
-POLLED: dict[Kind, str] = {"http-devices": "http_devices"}
+POLLED: dict[Kind, str] = {"http-devices": "http_devices", "modbus": "modbus"}
 """Adapters for polled devices -> their tables of lamplighter.toml."""
 _WORST_SAID = 3
 """Devices in the text."""

@@ -1,4 +1,4 @@
-"""Runs each adapter as a process: `python -m lamplighter.gateway.service.adapter_process mqtt|coap|http-devices`.
+"""Runs each adapter as a process, `python -m lamplighter.gateway.service.adapter_process mqtt` or such.
 
 Such a process loads neither store nor gates, which would double its memory. It reads only the tables that concern it;
 `lamplighter check` checks all of them.
@@ -24,6 +24,7 @@ import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.http.settings import HttpDevicesSettings
+from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
@@ -75,6 +76,7 @@ class AdapterConfiguration:
     mqtt: MqttSettings
     coap: CoapSettings
     http_devices: HttpDevicesSettings
+    modbus: ModbusSettings
     base_iri: str
     folder: Path
     data: Path
@@ -86,7 +88,7 @@ class AdapterConfiguration:
     @classmethod
     def of(cls, settings: Settings, folder: Path, url: str) -> AdapterConfiguration:
         gateway = settings.gateway
-        tables = settings.mqtt, settings.coap, settings.http_devices
+        tables = settings.mqtt, settings.coap, settings.http_devices, settings.modbus
         data, secure = folder / gateway.data, settings.security.enabled
         return cls(*tables, gateway.base_iri, folder, data, url, gateway.log_level, secure, gateway.clock_trusted)
 
@@ -114,7 +116,8 @@ class _PolledPart(NamedTuple):
         return (self.settings, self.base_iri, self.files) == (other.settings, other.base_iri, other.files)
 
 
-TABLES = ("gateway", "websocket", "security", "mqtt", "coap", "http_devices")
+MODBUS_CURE = "pip install 'lamplighter[modbus]', or set enabled = false"
+TABLES = ("gateway", "websocket", "security", "mqtt", "coap", "http_devices", "modbus")
 """The tables of lamplighter.toml that an adapter needs. The gateway checks the others."""
 
 
@@ -163,7 +166,7 @@ class _NotWantedError(ConfigurationError):
 Reread = Callable[[], AdapterConfiguration]
 """Reads the configuration again. Raises ConfigurationError."""
 AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], Coroutine[Any, Any, None]]
-"""`run_mqtt`, `run_coap` or `run_http_devices`."""
+"""`run_mqtt`, `run_coap`, `run_http_devices` or `run_modbus`."""
 
 
 async def run_mqtt(
@@ -288,6 +291,26 @@ async def run_http_devices(
         return credentials, lambda networks: HttpDevices(settings, networks, credentials)
 
     await _run_polled("http-devices", configuration, protocol, service, reread, tried)
+
+
+async def run_modbus(
+    configuration: AdapterConfiguration,
+    service: Supervisor = NOBODY,
+    reread: Reread | None = None,
+    tried: asyncio.Event | None = None,
+) -> None:
+    """The Modbus adapter, as `run_coap`. Raises ConfigurationError if its package is not installed."""
+
+    def protocol(now: AdapterConfiguration) -> tuple[object, Callable[[Networks], PolledProtocol]]:
+        try:
+            from lamplighter.adapters.modbus.protocol import ModbusProtocol  # only an enabled adapter needs it
+        except ImportError as missing:
+            raise ConfigurationError(
+                f"[modbus] enabled = true needs a package that cannot be loaded: {missing}; {MODBUS_CURE}"
+            ) from missing
+        return None, lambda networks: ModbusProtocol(now.modbus, networks)
+
+    await _run_polled("modbus", configuration, protocol, service, reread, tried)
 
 
 async def _run_polled(
@@ -601,7 +624,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m lamplighter.gateway.service.adapter_process", description="Runs one adapter."
     )
-    parser.add_argument("adapter", choices=["mqtt", "coap", "http-devices"])
+    parser.add_argument("adapter", choices=["mqtt", "coap", "http-devices", "modbus"])
     parser.add_argument("--config", type=Path, required=True, help="lamplighter.toml")
     options = parser.parse_args(arguments)
     set_up_logging(os.environ)
@@ -612,7 +635,7 @@ def main(arguments: list[str] | None = None) -> int:
         return configuration
 
     try:
-        works = {"mqtt": run_mqtt, "coap": run_coap, "http-devices": run_http_devices}
+        works = {"mqtt": run_mqtt, "coap": run_coap, "http-devices": run_http_devices, "modbus": run_modbus}
         serve(works[options.adapter], read(), read)
     except GatewayError as error:
         print(f"lamplighter: {error}", file=sys.stderr)

@@ -40,6 +40,7 @@ from lamplighter.gateway.service.adapter_process import (
     background,
     run_coap,
     run_http_devices,
+    run_modbus,
     run_mqtt,
     stop_on_signals,
 )
@@ -80,6 +81,7 @@ class Tried:
     mqtt: asyncio.Event = field(default_factory=asyncio.Event)
     coap: asyncio.Event = field(default_factory=asyncio.Event)
     http_devices: asyncio.Event = field(default_factory=asyncio.Event)
+    modbus: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class RefusedConfigurationError(ConfigurationError):
@@ -371,7 +373,8 @@ def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str
 
 async def _until_tried(tried: Tried, stop: asyncio.Event) -> None:
     """Waits for the adapters, so that a reading which is sent once the gateway is ready is not lost."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in (tried.mqtt, tried.coap, tried.http_devices)]
+    events = tried.mqtt, tried.coap, tried.http_devices, tried.modbus
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
     stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     both: asyncio.Future[Any] = asyncio.gather(*waiting)
     try:
@@ -402,4 +405,8 @@ async def _run_adapters(configuration: Configuration, url: str, reread: Reread |
             group.create_task(run_http_devices(configuration.for_adapters(url), NOBODY, again, tried.http_devices))
         else:
             tried.http_devices.set()
+        if configuration.settings.modbus.enabled:
+            group.create_task(run_modbus(configuration.for_adapters(url), NOBODY, again, tried.modbus))
+        else:
+            tried.modbus.set()
         group.create_task(asyncio.Event().wait())  # without any, there is nothing to do

@@ -1,6 +1,6 @@
 """Tells systemd whether the settings ask for a process (`ExecCondition=`).
 
-`python -m lamplighter.gateway.service.wanted mqtt|coap|http-devices|sync`.
+`python -m lamplighter.gateway.service.wanted mqtt|coap|http-devices|modbus|sync`.
 
 Exit code 0 if they do, `NOT_WANTED` if not. Also 0 for unreadable settings: the process itself then reports the error.
 Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would then skip the
@@ -20,6 +20,7 @@ _QUESTIONS = {
     "mqtt": ("host", "", "mqtt.host is empty: no broker is set"),
     "coap": ("enabled", True, "coap.enabled is false"),
     "http-devices": ("enabled", False, "http_devices.enabled is false"),
+    "modbus": ("enabled", False, "modbus.enabled is false"),
     "sync": ("destination", "", "sync.destination is empty: nothing is shipped"),
 }
 """Key of the table, its default, and the message when it is empty or false."""
