@@ -29,6 +29,7 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.http.settings import HttpDevicesSettings
 from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_mapping, load_resource_rules, lwm2m
 from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
@@ -37,7 +38,7 @@ from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
-from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
 from lamplighter.engine import Engine
@@ -52,6 +53,7 @@ from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term, literal
 from lamplighter.gateway.gates.wot.submitted import InvalidDescriptionError, device_of, submitted
+from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
@@ -337,11 +339,11 @@ def device_records(data: bytes) -> None:
 def thing_descriptions(data: bytes) -> None:
     """A submitted Thing Description is refused with places, or becomes a device whose record is one of discovery, whose
     rules the adapters take, and whose update has one operation."""
-    brokers = {"default": BrokerSettings(host="127.0.0.1")}
+    settings = Settings(mqtt=MqttSettings(host="127.0.0.1"), http_devices=HttpDevicesSettings(enabled=True))
     registry = Registry("http://e/")
     try:
         found = submitted(data)
-        device = device_of(found, found.id or "urn:uuid:1", brokers, registry).device
+        device = device_of(found, found.id or "urn:uuid:1", settings, registry).device
     except InvalidDescriptionError as error:
         assert error.faults and all(fault.field and fault.description for fault in error.faults)
         return
