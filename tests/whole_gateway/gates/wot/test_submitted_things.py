@@ -174,6 +174,7 @@ def test_an_http_thing_is_read_switched_lost_and_removed(gateway: GatewayProcess
     with web_device() as device:
         device.has("/climate", '{"temperature": 21.5}')
         device.has("/light", "false")
+        device.has("/scene", "")
         document = {
             "@context": "https://www.w3.org/2022/wot/td/v1.1",
             "id": "urn:web",
