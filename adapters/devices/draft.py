@@ -42,7 +42,8 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
 _NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")
 _PLAIN_MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_:-]*")
 _NOT_IN_MEMBER = re.compile(r"[\"\\\[\]\x00-\x1f\x7f]")
-_BASE = re.compile(r"(?:coap|modbus\+tcp)://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[1-9][0-9]{0,4})?")
+_AUTHORITY = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[1-9][0-9]{0,4})?")
+_BASE = re.compile(rf"coap://{_AUTHORITY.pattern}")
 _RESOURCE_PATH = re.compile(r"/(?:[A-Za-z0-9._~/?&=-]|%[0-9A-F]{2})*")
 _NOT_IN_TOPIC = re.compile(r"[+#{}\x00-\x1f\x7f-\x9f]")
 
@@ -90,10 +91,10 @@ def checked_topic(topic: object) -> str:
 
 
 def checked_base(base: object) -> str:
-    """The base URI of a device in normal form, such as ``coap://192.168.7.20:61616``. Raises ValueError."""
+    """The base URI of a CoAP device in normal form, such as ``coap://192.168.7.20:61616``. Raises ValueError."""
     if not isinstance(base, str) or len(base) > NAME_CHARS_MAX or not _BASE.fullmatch(base):
-        raise ValueError("the base is not a URI of a host, with its port if that is not the usual one")
-    _check_normal(f"{base}/1/0" if uris.kind_of_uri(base) == "modbus" else f"{base}/")
+        raise ValueError("the base is not a coap:// URI of a host, with its port if that is not 5683")
+    _check_normal(f"{base}/")
     return base
 
 
@@ -445,9 +446,13 @@ class ThingDraft(Draft):
 
 
 def resource_base(resource: str) -> str:
-    """The base URI of a resource. Raises ValueError."""
+    """The base URI of a resource of any scheme. Raises ValueError."""
     scheme, _, rest = resource.partition("://")
-    return checked_base(f"{scheme}://{rest.partition('/')[0]}")
+    base = f"{scheme}://{rest.partition('/')[0]}"
+    if scheme not in uris.SCHEMES or len(base) > NAME_CHARS_MAX or not _AUTHORITY.fullmatch(rest.partition("/")[0]):
+        raise ValueError(f"{plain(resource)!r} is not the URI of a resource")
+    _check_normal(f"{base}/1/0" if uris.kind_of_uri(base) == "modbus" else f"{base}/")
+    return base
 
 
 def own_kind(name: str) -> str:

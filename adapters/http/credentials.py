@@ -30,20 +30,20 @@ def read_credentials(settings: HttpDevicesSettings, folder: Path) -> HttpCredent
     """Reads all files. folder: where relative paths begin. Raises ConfigurationError, which names all faults."""
     found: dict[str, str] = {}
     authorities = None
-    faults = []
+    faults: list[tuple[str, Exception]] = []
     for name, one in settings.devices.items():
         try:
             found[origin(uris.normal(one.origin))] = _authorization(one, folder)
         except (OSError, ValueError) as error:
-            faults.append(f"http_devices.devices.{name}.secret_file cannot be used: {error}")
+            faults.append((f"http_devices.devices.{name}.secret_file cannot be used: {error}", error))
     if settings.ca_file:
         try:
             authorities = (folder / settings.ca_file).read_text(encoding="ascii")
             ssl.create_default_context(cadata=authorities)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            faults.append(f"http_devices.ca_file = {settings.ca_file!r} cannot be used: {error}")
+            faults.append((f"http_devices.ca_file = {settings.ca_file!r} cannot be used: {error}", error))
     if faults:
-        raise ConfigurationError("\n".join(faults))
+        raise ConfigurationError("\n".join(text for text, _ in faults)) from faults[0][1]
     return HttpCredentials(found, authorities)
 
 

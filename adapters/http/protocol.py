@@ -15,6 +15,7 @@ from lamplighter.adapters.networks import Networks, NotAllowedError, refusal
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX, DeviceRequest
 from lamplighter.adapters.resources.polled import DeviceReply, PolledProtocol
 from lamplighter.engine.client.outward import AddressRefusedError, OutwardAnswer, OutwardHttp
+from lamplighter.engine.client.outward import origin as url_origin
 from lamplighter.engine.errors import PayloadError
 
 MEDIA_TYPES = {
@@ -114,7 +115,8 @@ def _format(content_type: str, request: DeviceRequest) -> int | None:
 def _refusing(answer: OutwardAnswer) -> DeviceReply:
     code = str(answer.status)
     if 300 <= answer.status < 400:
-        to = origin(answer.headers.get("location", ""))[:100]
+        place = answer.headers.get("location", "")
+        to = url_origin(place)[:100] if "://" in place else "another path"  # a path may be secret
         return DeviceReply(code, f"redirects to {to}; redirects are not followed".encode())
     texts = answer.headers.get("content-type", "").partition("/")[0].strip().lower() == "text"
     return DeviceReply(code, answer.body[:SAID_BYTES_MAX] if texts else b"")

@@ -323,7 +323,7 @@ def _state_rule(
     registers, modbus = None, None
     if writing is not None:
         modbus = place_of((resource or written).example)
-        registers = register_form(state, modbus, here, writing.form)
+        registers = register_form(state, modbus, here, writing.form if resource is None else None)
         keys |= {"payload": registers.kind} if untyped else {}
         if resource is None:  # the same registers
             keys |= {key: getattr(table, key) for key in ("scale", "offset") if getattr(state, key) is None}

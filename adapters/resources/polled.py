@@ -24,6 +24,7 @@ from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.devices.sender import Outdated
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import Kind
+from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.adapters.resources.exchange import (
     BODY_BYTES_MAX,
@@ -35,7 +36,7 @@ from lamplighter.adapters.resources.exchange import (
     ObservedResource,
 )
 from lamplighter.adapters.resources.polled_settings import PolledSettings
-from lamplighter.engine.errors import PayloadError, UpstreamError
+from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 
 FAILURES_MAX = 3
 """After so many failures in a row a device counts as unreachable."""
@@ -116,6 +117,7 @@ class PolledExchanges:
         self.settings = settings
         self.now = now
         self._protocol = protocol
+        self._failures = Failures(kind)
         self._slots = asyncio.Semaphore(settings.concurrency_max)
         self._retry_slots = asyncio.Semaphore(max(1, settings.concurrency_max // 2))
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by authority, those in use
@@ -166,6 +168,10 @@ class PolledExchanges:
                 raise self._no_answer(authority, "no answer in time") from None
             except UpstreamError as error:
                 raise self._no_answer(authority, str(error)) from error
+            except GatewayError:
+                raise
+            except Exception as error:  # an answer that breaks the protocol concerns this device only
+                raise self._failures.payload_error(request.uri, error) from error
         self._silent.pop(authority, None)
         at = self.now()
         for one in others:

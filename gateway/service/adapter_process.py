@@ -39,11 +39,11 @@ if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
     from lamplighter.adapters.mapping import CommandRule, PublishRule, ResourceRules, StreamRule
     from lamplighter.adapters.mapping.tables import Kind
+    from lamplighter.adapters.modbus.protocol import ModbusProtocol
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
     from lamplighter.adapters.networks import Networks
     from lamplighter.adapters.resources.polled import PolledProtocol
     from lamplighter.adapters.resources.polled_adapter import PolledAdapter
-    from lamplighter.adapters.resources.polled_settings import PolledSettings
     from lamplighter.engine.client import Jsap
 
     _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
@@ -103,17 +103,12 @@ class _CoapPart(NamedTuple):
 
 
 class _PolledPart(NamedTuple):
-    """protocol: makes it. files: what the protocol was made of, beside the settings."""
+    """files: what the files have that the settings name."""
 
-    settings: PolledSettings
+    settings: Any
     base_iri: str
     rules: ResourceRules
-    files: object
-    protocol: Callable[[Networks], PolledProtocol]
-
-    def same(self, other: _PolledPart) -> bool:
-        """Whether only the rules differ."""
-        return (self.settings, self.base_iri, self.files) == (other.settings, other.base_iri, other.files)
+    files: Any
 
 
 MODBUS_CURE = "pip install 'lamplighter[modbus]', or set enabled = false"
@@ -283,14 +278,13 @@ async def run_http_devices(
     tried: asyncio.Event | None = None,
 ) -> None:
     """The adapter for devices with HTTP, as `run_coap`."""
-    from lamplighter.adapters.http.credentials import read_credentials
+    from lamplighter.adapters.http.credentials import HttpCredentials, read_credentials
     from lamplighter.adapters.http.protocol import HttpDevices
 
-    def protocol(now: AdapterConfiguration) -> tuple[object, Callable[[Networks], PolledProtocol]]:
-        settings, credentials = now.http_devices, read_credentials(now.http_devices, now.folder)
-        return credentials, lambda networks: HttpDevices(settings, networks, credentials)
+    def files(now: AdapterConfiguration) -> HttpCredentials:
+        return read_credentials(now.http_devices, now.folder)
 
-    await _run_polled("http-devices", configuration, protocol, service, reread, tried)
+    await _run_polled("http-devices", configuration, files, HttpDevices, service, reread, tried)
 
 
 async def run_modbus(
@@ -301,28 +295,32 @@ async def run_modbus(
 ) -> None:
     """The Modbus adapter, as `run_coap`. Raises ConfigurationError if its package is not installed."""
 
-    def protocol(now: AdapterConfiguration) -> tuple[object, Callable[[Networks], PolledProtocol]]:
+    def files(now: AdapterConfiguration) -> type[ModbusProtocol]:
         try:
-            from lamplighter.adapters.modbus.protocol import ModbusProtocol  # only an enabled adapter needs it
+            from lamplighter.adapters.modbus.protocol import ModbusProtocol  # only where it is enabled
         except ImportError as missing:
             raise ConfigurationError(
                 f"[modbus] enabled = true needs a package that cannot be loaded: {missing}; {MODBUS_CURE}"
             ) from missing
-        return None, lambda networks: ModbusProtocol(now.modbus, networks)
+        return ModbusProtocol
 
-    await _run_polled("modbus", configuration, protocol, service, reread, tried)
+    def protocol(settings: Any, networks: Networks, loaded: type[ModbusProtocol]) -> PolledProtocol:
+        return loaded(settings, networks)
+
+    await _run_polled("modbus", configuration, files, protocol, service, reread, tried)
 
 
 async def _run_polled(
     kind: Kind,
     configuration: AdapterConfiguration,
-    protocol: Callable[[AdapterConfiguration], tuple[object, Callable[[Networks], PolledProtocol]]],
+    files: Callable[[AdapterConfiguration], Any],
+    protocol: Callable[[Any, Networks, Any], PolledProtocol],
     service: Supervisor,
     reread: Reread | None,
     tried: asyncio.Event | None,
 ) -> None:
-    """An adapter for polled devices. Its table has the name of its kind. protocol: reads the files that the settings
-    name, and returns them with what makes the protocol."""
+    """An adapter for polled devices. Its table has the name of its kind. files: reads the files that the settings name;
+    protocol: made of settings, networks, and what `files` returned."""
     from lamplighter.adapters.mapping import load_resource_rules
     from lamplighter.adapters.mapping.dataset_rules import DatasetRules
     from lamplighter.adapters.networks import Networks
@@ -335,7 +333,7 @@ async def _run_polled(
         if not settings.enabled:
             raise _NotWantedError(f"{table}.enabled is false; set it to true to start the adapter")
         rules = load_resource_rules(now.folder / "mapping", now.base_iri, kind)
-        return _PolledPart(settings, now.base_iri, rules, *protocol(now))
+        return _PolledPart(settings, now.base_iri, rules, files(now))
 
     last = LastMessages()
     async with EngineClient(configuration.url, name=kind) as client:
@@ -349,7 +347,7 @@ async def _run_polled(
                 table,
                 made_of.settings,
                 client,
-                lambda: made_of.protocol(networks),
+                lambda: protocol(made_of.settings, networks, made_of.files),
                 files=made_of.rules,
                 rules=DatasetRules(made_of.base_iri, kind=kind),
                 trusted=lambda: clock_trusted(trust),
@@ -359,7 +357,7 @@ async def _run_polled(
             )
 
         def remapped(running: Any, made_of: _PolledPart, wanted: _PolledPart) -> bool:
-            if not made_of.same(wanted):
+            if made_of._replace(rules=wanted.rules) != wanted:
                 return False
             running.remap(wanted.rules)
             return True

@@ -64,6 +64,7 @@ def preflight(settings: Settings, config: Path | None, data: Path, show: Show = 
     _check_brokers(settings, service, found)
     if settings.modbus.enabled and find_spec("pymodbus") is None:
         found.faults.append(f"[modbus] enabled = true needs pymodbus, which is not installed; {MODBUS_CURE}")
+    _check_http_devices(settings, config, found)
     _check_shipping(settings, config, service, found)
     _check_orders(settings, config, found)
     _check_data(settings, data, found)
@@ -91,6 +92,18 @@ def _check_brokers(settings: Settings, service: bool, found: MachineFindings) ->
         except ConfigurationError as error:
             unreadable = isinstance(error.__cause__, PermissionError)
             (found.notes if unreadable else found.faults).extend(str(error).splitlines())
+
+
+def _check_http_devices(settings: Settings, config: Path | None, found: MachineFindings) -> None:
+    if not settings.http_devices.enabled:
+        return
+    from lamplighter.adapters.http.credentials import read_credentials as read_secrets  # most gateways need none
+
+    try:
+        read_secrets(settings.http_devices, config.parent if config else Path())
+    except ConfigurationError as error:
+        unreadable = isinstance(error.__cause__, PermissionError)
+        (found.notes if unreadable else found.faults).extend(str(error).splitlines())
 
 
 def _with_credential(broker: BrokerSettings, key: str, found: MachineFindings) -> BrokerSettings:

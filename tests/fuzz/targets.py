@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import google_crc32c
+import httpcore
 import msgspec
 import zstandard
 from pyoxigraph import Store
@@ -29,20 +30,25 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.http.protocol import SAID_BYTES_MAX, HttpDevices
+from lamplighter.adapters.http.settings import HttpDevicesSettings
 from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_mapping, load_resource_rules, lwm2m
 from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.expressions import compiled
+from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
-from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.networks import Networks
 from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.resources.exchange import DeviceRequest
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, decode, encode
-from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, PayloadError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, PayloadError, UpstreamError
 from lamplighter.engine.protocol import requests
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.sparql.forced_bindings import bound
@@ -52,6 +58,7 @@ from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term, literal
 from lamplighter.gateway.gates.wot.submitted import InvalidDescriptionError, device_of, submitted
+from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
@@ -63,6 +70,7 @@ _NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _QUOTED = re.compile(r"[0-9]{4,}|secret[a-z]*")
 FUZZED_RULES = load_mapping(Path(__file__).parent / "mapping", "http://gateway.example/")
 """Rules of every kind."""
+FUZZED_DEVICES = HttpDevices(HttpDevicesSettings(), Networks(("127.0.0.0/8",), "http_devices.networks"))
 FUZZED_BODIES = load_resource_rules(Path(__file__).parent / "mapping", "http://gateway.example/")
 
 
@@ -239,6 +247,26 @@ def coap_bodies(data: bytes) -> None:
         assert cbor.decoded(cbor.encoded(document)) == document
 
 
+def http_answers(data: bytes) -> None:
+    """The bytes that a web server of a device sends: a reply within the bounds, or a reason."""
+
+    async def replied(request: DeviceRequest) -> None:
+        devices, network = FUZZED_DEVICES, httpcore.AsyncMockBackend([data[:7], data[7:]])
+        devices._http._pool = httpcore.AsyncConnectionPool(network_backend=network)
+        with suppress(PayloadError, UpstreamError):
+            reply = await (devices.read if request.method == "GET" else devices.write)(request)
+            limit = request.limit if reply.code.startswith("2") else SAID_BYTES_MAX
+            assert re.fullmatch(r"[1-9][0-9]{2}", reply.code) and len(reply.body) <= limit
+            assert reply.format in (None, *FORMAT_NUMBERS.values())
+        await devices.close()
+
+    for request in (
+        DeviceRequest("http://127.0.0.1/a", "GET", accept=FORMAT_NUMBERS["json"], limit=100),
+        DeviceRequest("http://127.0.0.1/a", "PUT", b"1", FORMAT_NUMBERS["text"]),
+    ):
+        run_in_new_loop(replied(request))
+
+
 def dataset_rules(data: bytes) -> None:
     """The JSON of a rule in the dataset: a rule, or a reason; a rule takes any message."""
     text = data.decode("utf-8", "replace")
@@ -337,11 +365,11 @@ def device_records(data: bytes) -> None:
 def thing_descriptions(data: bytes) -> None:
     """A submitted Thing Description is refused with places, or becomes a device whose record is one of discovery, whose
     rules the adapters take, and whose update has one operation."""
-    brokers = {"default": BrokerSettings(host="127.0.0.1")}
+    settings = Settings(mqtt=MqttSettings(host="127.0.0.1"), http_devices=HttpDevicesSettings(enabled=True))
     registry = Registry("http://e/")
     try:
         found = submitted(data)
-        device = device_of(found, found.id or "urn:uuid:1", brokers, registry).device
+        device = device_of(found, found.id or "urn:uuid:1", settings, registry).device
     except InvalidDescriptionError as error:
         assert error.faults and all(fault.field and fault.description for fault in error.faults)
         return
@@ -360,6 +388,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "profiles": profiles,
     "readings": readings,
     "coap_bodies": coap_bodies,
+    "http_answers": http_answers,
     "dataset_rules": dataset_rules,
     "announcements": announcements,
     "links": links,

@@ -271,7 +271,7 @@ def test_services_are_installed_from_the_wheel(machine: Path) -> None:
 def test_each_command_of_the_units_runs(machine: Path) -> None:
     units = sorted((machine / "etc/systemd/system").glob("lamplighter-*.service"))
     found = [line for unit in units for line in re.findall(r"^Exec(?:Start|Condition)=(.*)$", unit.read_text(), re.M)]
-    assert len(found) == 7
+    assert len(found) == 9
     for command in found:
         shell = command.startswith("/bin/sh")
         told = installed(machine, command if shell else f"{command} --help")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response
+
+from tests.support.brokers import free_port
+from tests.support.event_loops import TIMEOUT_S, until
 
 Answer = Callable[[Request], Response]
 
@@ -54,7 +58,6 @@ class WebDevice:
             self.asked.append((request.method, request.url.path, request.state.body, headers))
             found = self.answers.get(request.url.path)
             answer = Response("unknown", 404, media_type="text/plain") if found is None else found(request)
-            await asyncio.sleep(0)
             await answer(scope, receive, send)
         finally:
             self._now -= 1
@@ -69,10 +72,30 @@ async def served(device: WebDevice) -> AsyncIterator[WebDevice]:
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     running = asyncio.create_task(server._serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
+    await until(lambda: server.started)
     try:
         yield device
     finally:
         server.should_exit = server.force_exit = True
         await running
+
+
+@contextmanager
+def web_device() -> Iterator[WebDevice]:
+    """A device that is served by a thread, for tests without a loop. It gives its answers there."""
+    device = WebDevice(free_port())
+    started, done = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with served(device):
+            started.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(TIMEOUT_S)
+        yield device
+    finally:
+        done.set()
+        thread.join()

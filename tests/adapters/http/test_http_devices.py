@@ -190,9 +190,11 @@ async def test_a_device_vanishes_and_returns(device: WebDevice) -> None:
         (lambda request: Response("{", media_type="application/json"), "not JSON"),
         (lambda request: Response("1", headers={"content-encoding": "gzip"}), "encoded as gzip"),
         (lambda request: RedirectResponse("http://127.0.0.1:1/secret"), "redirects to http://127.0.0.1:1;"),
+        (lambda request: RedirectResponse("/secret", 302), "302 redirects to another path;"),
+        (lambda request: Response(None, 307, {"location": "http://[::1/secret"}), "307 redirects to http://[::1;"),
         (lambda request: Response("go away", 403, media_type="text/plain"), "403 go away"),
     ],
-    ids=["oversized", "xml", "faulty", "gzip", "redirect", "forbidden"],
+    ids=["oversized", "xml", "faulty", "gzip", "redirect", "path", "malformed", "forbidden"],
 )
 async def test_an_answer_that_cannot_be_used_is_a_problem(device: WebDevice, answer: Any, reason: str) -> None:
     device.answers["/a"] = answer

@@ -105,6 +105,7 @@ async def test_an_outdated_request_is_not_sent_and_a_late_one_is_a_failure() -> 
         (UpstreamError("no answer"), "unreachable"),
         (PayloadError("too long"), "refused"),
         (NotAllowedError("outside"), "withheld"),
+        (KeyError("a fault of the protocol"), "refused"),
     ],
 )
 async def test_a_poll_says_what_came_of_it_and_goes_on(reply: Any, state: str) -> None:

@@ -12,10 +12,13 @@ import pytest
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.http.settings import HttpDeviceSettings, HttpDevicesSettings
 from lamplighter.adapters.mapping.command_payloads import command_payload, request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.files import file_rules
-from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.mapping.tables import KINDS
+from lamplighter.adapters.modbus.settings import ModbusSettings
+from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.devices.trial import InDataset, MessageTrial, TriedMessage
 from lamplighter.gateway.gates.wot.submitted import (
@@ -27,11 +30,18 @@ from lamplighter.gateway.gates.wot.submitted import (
     device_of,
     submitted,
 )
+from lamplighter.gateway.settings import Settings
 
 BASE = "http://lamplighter.local/"
-BROKERS = {"default": BrokerSettings(host="127.0.0.1"), "barn": BrokerSettings(host="barn.example", port=1884)}
+BARN = BrokerSettings(host="barn.example", port=1884)
+METER = HttpDeviceSettings(origin="http://192.0.2.9", username="me", secret_file="none")
+SETTINGS = Settings(
+    mqtt=MqttSettings(host="127.0.0.1", brokers={"barn": BARN}),
+    http_devices=HttpDevicesSettings(enabled=True, devices={"meter": METER}),
+    modbus=ModbusSettings(enabled=True),
+)
 CONTEXT = "https://www.w3.org/2022/wot/td/v1.1"
-MQTT, COAP = "mqtt://127.0.0.1/", "coap://192.0.2.1/"
+MQTT, COAP, HTTP = "mqtt://127.0.0.1/", "coap://192.0.2.1/", "http://192.0.2.1/"
 
 
 def td(properties: Any = None, actions: Any = None, **more: Any) -> dict[str, Any]:
@@ -55,7 +65,7 @@ def one(kind: str, href: str, media: str = "application/json", **more: Any) -> d
 
 def adopted(document: dict[str, Any]) -> Adopted:
     found = submitted(json.dumps(document).encode())
-    made = device_of(found, found.id or "urn:uuid:1", BROKERS, Registry(BASE))
+    made = device_of(found, found.id or "urn:uuid:1", SETTINGS, Registry(BASE))
     check_record(Device.from_json(made.device.to_json()))
     return made
 
@@ -64,7 +74,7 @@ def faults(document: Any) -> dict[str, str]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     with pytest.raises(InvalidDescriptionError) as caught:
         found = submitted(body)
-        device_of(found, found.id or "urn:uuid:1", BROKERS, Registry(BASE))
+        device_of(found, found.id or "urn:uuid:1", SETTINGS, Registry(BASE))
     assert len(caught.value.faults) <= FAULTS_MAX
     return {fault.field: fault.description for fault in caught.value.faults}
 
@@ -90,8 +100,8 @@ def read(device: Device, where: str, payload: str | bytes) -> dict[str, str]:
 
 def sent(device: Device, key: str, state: Term) -> bytes:
     """What an actuator of a device is sent for a state."""
-    for kind in ("mqtt", "coap", "modbus"):
-        found = DatasetRules(BASE, kind=kind)  # type: ignore[arg-type]
+    for kind in KINDS:
+        found = DatasetRules(BASE, kind=kind)
         found.change(rules(device), ())
         for rule in found.commands():
             if rule.actuator is not None and rule.actuator.endswith(f"/{key}"):
@@ -117,11 +127,18 @@ NUMBER, TRUE, TEXT = literal("12.5", datatype=XSD + "decimal"), literal("true", 
 )
 def test_values_arrive_by_topic_and_resource(kind: str, media: str, payload: str, value: str) -> None:
     found = adopted(
-        td({"a": one(kind, MQTT + "x/a", media, readOnly=True), "b": one(kind, COAP + "b", media, readOnly=True)})
+        td(
+            {
+                "a": one(kind, MQTT + "x/a", media, readOnly=True),
+                "b": one(kind, COAP + "b", media, readOnly=True),
+                "c": one(kind, HTTP + "c", media, readOnly=True, op="observeproperty"),
+            }
+        )
     )
     assert not found.warnings
     assert read(found.device, "x/a", payload) == {"a": value}
     assert read(found.device, f"{COAP}b", payload) == {"b": value}
+    assert read(found.device, f"{HTTP}c", payload) == {"c": value}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +152,7 @@ def test_values_arrive_by_topic_and_resource(kind: str, media: str, payload: str
     ],
 )
 def test_states_are_sent_by_topic_and_resource(kind: str, media: str, state: Term, payload: bytes) -> None:
-    for href in (MQTT + "x/set", COAP + "x"):
+    for href in (MQTT + "x/set", COAP + "x", HTTP + "x"):
         written = one(kind, href, media, op="writeproperty")
         invoked = {"input": {"type": kind}, "forms": [{"href": href, "contentType": media}]}
         found = adopted(td({"p": written}, {"a": invoked}))
@@ -181,7 +198,7 @@ def test_registers_and_coils_are_read_and_written() -> None:
     [reset] = [one for one in found.device.actuators if one.key == "reset"]
     assert reset.command["resource"] == f"{at}5?entity=coil&function=multiple"
     [auto] = [one for one in found.device.actuators if one.key == "auto"]
-    assert auto.command["state"] == {"payload": "boolean", "on": ["true", "1"], "off": ["false", "0"]}
+    assert auto.state is not None and auto.state["resource"] == f"{at}11" and auto.state["on"] == ["true", "1"]
 
 
 def test_registers_that_cannot_be_used_are_told() -> None:
@@ -264,7 +281,7 @@ def test_what_is_not_used_is_told() -> None:
         td(
             {
                 "a": one("number", MQTT + "a"),
-                "b": one("number", "http://192.0.2.1/b"),
+                "b": one("number", "ftp://192.0.2.1/b"),
                 "c": one("array", MQTT + "c"),
                 "d": one("number", MQTT + "d/+"),
                 "e": one("number", COAP + "e", security="basic_sc"),
@@ -279,7 +296,7 @@ def test_what_is_not_used_is_told() -> None:
     assert [actuator.key for actuator in found.device.actuators] == ["a"]
     told = "\n".join(found.warnings)
     for expected in (
-        "properties.b.forms.0.href: HTTP forms are not used",
+        "properties.b.forms.0.href: the scheme ftp is unknown",
         "properties.c.type: write number",
         "d: the topic 'd/+' has a wildcard",
         "properties.e.forms.0.security: the scheme is not used for CoAP",
@@ -290,6 +307,69 @@ def test_what_is_not_used_is_told() -> None:
         "events.x: events are not read",
     ):
         assert expected in told, told
+
+
+def test_http_forms_name_methods_and_states() -> None:
+    forms = [
+        {"href": HTTP + "on", "op": "readproperty"},
+        {"href": HTTP + "set", "op": "writeproperty", "htv:methodName": "POST"},
+    ]
+    found = adopted(
+        td(
+            {
+                "light": {"type": "boolean", "forms": forms},
+                "level": one("number", HTTP + "level"),
+                "secret": one("number", HTTP + "secret", writeOnly=True),
+            },
+            {"scene": {"input": {"type": "string"}, "forms": [{"href": HTTP + "scene"}]}},
+        )
+    )
+    assert not found.warnings
+    commands = {one.key: (one.command["resource"], one.command.get("method", "PUT")) for one in found.device.actuators}
+    assert commands == {
+        "light": (HTTP + "set", "POST"),
+        "level": (HTTP + "level", "PUT"),
+        "secret": (HTTP + "secret", "PUT"),
+        "scene": (HTTP + "scene", "POST"),
+    }
+    states = {one.key: one.state and one.state["resource"] for one in found.device.actuators}
+    assert states == {"light": HTTP + "on", "level": HTTP + "level", "secret": None, "scene": None}
+    assert {one.key for one in found.device.actuators if one.command.get("state") is False} == {"secret", "scene"}
+    assert read(found.device, HTTP + "level", "12.5") == {}, "a state is no reading"
+
+
+def test_http_forms_that_cannot_be_used_are_told() -> None:
+    found = adopted(
+        td(
+            {
+                "a": one("number", "http://192.0.2.9/a", security="basic_sc"),
+                "b": one("number", HTTP + "b", security="basic_sc"),
+                "c": one("number", "http://192.0.2.9:81/c", security="basic_sc"),
+                "d": one("number", "http://192.0.2.9/d", security="digest_sc"),
+                "e": one("number", HTTP + "e", readOnly=True, **{"htv:methodName": "POST"}),
+                "f": one("number", HTTP + "f", writeOnly=True, **{"htv:methodName": "DELETE"}),
+            },
+            securityDefinitions={"nosec_sc": {"scheme": "nosec"}, "basic_sc": {"scheme": "basic"}}
+            | {"digest_sc": {"scheme": "digest"}},
+        )
+    )
+    assert [actuator.key for actuator in found.device.actuators] == ["a"]
+    told = "\n".join(found.warnings)
+    for expected in (
+        "properties.b.forms.0.security: the gateway has no credentials for this scheme; name a secret of http://192.0.2.1",
+        "properties.c.forms.0.security: the gateway has no credentials",
+        "properties.d.forms.0.security: the gateway has no credentials for this scheme; write nosec, basic or bearer",
+        "properties.e.forms.0.htv:methodName: write GET",
+        "properties.f.forms.0.htv:methodName: write PUT or POST",
+    ):
+        assert expected in told, told
+
+
+def test_http_forms_are_not_used_without_the_adapter() -> None:
+    found = submitted(json.dumps(td({"a": one("number", HTTP + "a")})).encode())
+    with pytest.raises(InvalidDescriptionError) as caught:
+        device_of(found, found.id, Settings(), Registry(BASE))
+    assert "http_devices.enabled is false" in caught.value.faults[0].description
 
 
 @pytest.mark.parametrize(
@@ -319,7 +399,8 @@ def test_what_is_not_used_is_told() -> None:
         (td({"a": one("number", "x", security="y")}), "properties.a.forms.0.security", "write the name"),
         (td({str(number): {} for number in range(101)}), "properties", "more than 100"),
         (td({}), "(root)", "no property or action"),
-        (td({"a": one("number", "http://x/")}), "properties.a.forms.0.href", "HTTP forms are not used"),
+        (td({"a": one("number", "ftp://x/")}), "properties.a.forms.0.href", "the scheme ftp is unknown"),
+        (td({"a": one("number", "http://me:pw@x/")}), "properties.a.forms.0.href", "write http://HOST/PATH"),
         (
             td({"a": one("number", MQTT + "a", "text/html")}),
             "properties.a.forms.0.contentType",

@@ -1,4 +1,4 @@
-"""Forms of the W3C WoT Modbus Binding -> resources of Modbus devices. Pure.
+"""Forms of a submitted Thing Description with modbus+tcp:// (W3C WoT Modbus Binding).
 
 Where the text of the binding is vague, forms mean what they mean to node-wot: an address is that of the protocol, the
 entity counts before the function, and without `modv:type` the value lies in the registers as the parameters of
@@ -8,15 +8,18 @@ application/octet-stream say. `modv:zeroBasedAddressing` counts only where it is
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from lamplighter.adapters.mapping.modbus_places import ModbusPlace, modbus_place
+from lamplighter.adapters.devices.device import Table
+from lamplighter.adapters.mapping import modbus_places
+from lamplighter.adapters.mapping.modbus_places import ModbusPlace
 from lamplighter.adapters.mapping.registers import WRITABLE_ENTITIES, Entity, RegisterForm
 from lamplighter.engine.errors import PayloadError
+from lamplighter.gateway.gates.wot.forms import OPEN, DescribedThing, FormPlace, UnusableError, reads, resource
 
-SCHEME = "modbus+tcp"
+MODBUS_SCHEME = "modbus+tcp"
 _ENTITIES: dict[object, Entity] = {
     "Coil": "coil", "DiscreteInput": "discrete_input", "HoldingRegister": "holding_register",
     "InputRegister": "input_register",
@@ -39,8 +42,12 @@ _BYTE_SEQUENCES = {
     "BIG_ENDIAN": (None, None), "LITTLE_ENDIAN": ("little", "little"), "BIG_ENDIAN_BYTE_SWAP": ("little", None),
     "LITTLE_ENDIAN_BYTE_SWAP": (None, "little"),
 }  # fmt: skip
+_ON, _OFF = ("true", "1"), ("false", "0")
+"""The words of a boolean in a coil, or in a register."""
 _SCHEMA = "xsd:"
 _PATH = re.compile(r"(/[0-9]{1,3})?(/[0-9]{1,5})?/?")
+REGISTERS = "registers"
+"""In place of the name of a content format."""
 _POLL_S = 1.0, 86_400.0
 
 
@@ -60,6 +67,24 @@ class UnusableTermError(ValueError):
         self.term = term
 
 
+def modbus_place(
+    thing: DescribedThing, form: Table, schema: Table, href: str, at: str, ops: Sequence[str]
+) -> FormPlace:
+    """As `FormReader`."""
+    if not thing.settings.modbus.enabled:
+        raise UnusableError(f"{at}.href", "modbus.enabled is false in lamplighter.toml; set it to true")
+    if not set(thing.schemes(form)) <= set(OPEN):
+        raise UnusableError(f"{at}.security", "the scheme is not used for Modbus; write nosec, it has no security")
+    try:
+        found = modbus_form(form, href, schema, written=not reads(ops))
+    except UnusableTermError as error:
+        raise UnusableError(f"{at}.{error.term}", str(error)) from error
+    reading: Table = dict(found.keys) | ({} if found.poll_s is None else {"poll_s": found.poll_s})
+    if schema.get("type") == "boolean":
+        reading |= {"on": list(_ON), "off": list(_OFF)}
+    return FormPlace("modbus", resource(found.resource, at), REGISTERS, dict(found.keys), reading)
+
+
 def modbus_form(form: Mapping[str, Any], href: str, schema: Mapping[str, Any], *, written: bool) -> ModbusForm:
     """The resource of a form. href: absolute; schema: of the value; written: by the operation. Raises
     UnusableTermError."""
@@ -77,8 +102,7 @@ def modbus_form(form: Mapping[str, Any], href: str, schema: Mapping[str, Any], *
     keys: dict[str, str] = {}
     if entity in ("holding_register", "input_register"):
         type_ = _type(form, schema, quantity)
-        keys = {"type": type_} if type_ != "uint16" else {}
-        keys |= _orders(form)
+        keys = {"type": type_} | _orders(form)
         quantity = quantity or RegisterForm(type_).size  # type: ignore[arg-type]
     elif schema.get("type") != "boolean" or quantity not in (None, 1):
         raise UnusableTermError("modv:entity", "a coil or discrete input is one value of type boolean")
@@ -86,10 +110,10 @@ def modbus_form(form: Mapping[str, Any], href: str, schema: Mapping[str, Any], *
         unit, max(address, -1), quantity or 1, entity, written and quantity in (None, 1) and _multiple(form)
     )
     try:
-        modbus_place(*place.path().partition("?")[::2])
+        modbus_places.modbus_place(*place.path().partition("?")[::2])
     except PayloadError as error:
         raise UnusableTermError("href", str(error)) from error
-    return ModbusForm(f"{SCHEME}://{parts}{place.path()}", keys, _poll_s(form))
+    return ModbusForm(f"{MODBUS_SCHEME}://{parts}{place.path()}", keys, _poll_s(form))
 
 
 def _parts(form: Mapping[str, Any], href: str) -> tuple[str, re.Match[str], int | None]:

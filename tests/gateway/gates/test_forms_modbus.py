@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lamplighter.gateway.gates.wot.modbus_forms import ModbusForm, UnusableTermError, modbus_form
+from lamplighter.gateway.gates.wot.forms_modbus import ModbusForm, UnusableTermError, modbus_form
 
 HREF = "modbus+tcp://127.0.0.1:60000/1/1"
 INTEGER, NUMBER, BOOLEAN, TEXT = ({"type": name} for name in ("integer", "number", "boolean", "string"))
@@ -25,18 +25,18 @@ def found(form: dict[str, Any], schema: dict[str, Any], href: str = HREF, *, wri
         ({"modv:function": 4}, INTEGER, "1/1?entity=input_register", {"type": "int16"}),
         ({"modv:entity": "InputRegister", "modv:function": "readCoil"}, INTEGER, "1/1?entity=input_register",
          {"type": "int16"}),
-        ({"modv:entity": "HoldingRegister", "modv:type": "xsd:unsignedShort"}, INTEGER, "1/1", {}),
+        ({"modv:entity": "HoldingRegister", "modv:type": "xsd:unsignedShort"}, INTEGER, "1/1", {"type": "uint16"}),
         ({"modv:entity": "HoldingRegister", "modv:type": "xsd:float"}, NUMBER, "1/1?quantity=2", {"type": "float32"}),
         ({"modv:entity": "HoldingRegister", "modv:type": "xsd:unsignedLong"}, INTEGER, "1/1?quantity=4",
          {"type": "uint64"}),
         ({"modv:entity": "HoldingRegister", "modv:type": "xsd:byte"}, INTEGER, "1/1", {"type": "int16"}),
-        ({"modv:entity": "HoldingRegister", "modv:type": "xsd:boolean"}, BOOLEAN, "1/1", {}),
+        ({"modv:entity": "HoldingRegister", "modv:type": "xsd:boolean"}, BOOLEAN, "1/1", {"type": "uint16"}),
         ({"modv:entity": "HoldingRegister", "modv:type": "xsd:decimal", "modv:quantity": 2}, NUMBER, "1/1?quantity=2",
          {"type": "int32"}),
         ({"modv:entity": "HoldingRegister", "modv:quantity": 8}, TEXT, "1/1?quantity=8", {"type": "string"}),
         ({"modv:entity": "HoldingRegister", "modv:quantity": 4}, NUMBER, "1/1?quantity=4", {"type": "float64"}),
         ({"modv:entity": "HoldingRegister", "contentType": "application/octet-stream;length=2;signed=false"}, INTEGER,
-         "1/1", {}),
+         "1/1", {"type": "uint16"}),
         ({"modv:entity": "HoldingRegister", "modv:type": "xsd:int", "modv:mostSignificantByte": False}, INTEGER,
          "1/1?quantity=2", {"type": "int32", "byte_order": "little"}),
         ({"modv:entity": "HoldingRegister", "modv:type": "xsd:int", "modv:mostSignificantWord": False}, INTEGER,
