@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -220,13 +220,7 @@ def resource_command(
         return ConfigurationError(f"{place}: {key}: {reason}")
 
     actuator = actuator_iri(table, prefixes, base_iri, place)
-    select = None
-    if table.query is not None:
-        if actuator is not None:
-            raise refused("query", "its rows have the actuators; leave out actuator or query")
-        if len(table.query) > QUERY_CHARS_MAX:
-            raise refused("query", f"write at most {QUERY_CHARS_MAX} characters")
-        select = "".join(f"PREFIX {name}: <{iri}> " for name, iri in prefixes.items()) + table.query
+    select = None if table.query is None else _select(table.query, actuator, prefixes, refused)
     resource = UriTemplate(table.resource, "resource", place)
     number = (
         CONTENT_FORMATS.get(table.content_format) if isinstance(table.content_format, str) else table.content_format
@@ -270,6 +264,15 @@ def resource_command(
     )
 
 
+def _select(query: str, actuator: str | None, prefixes: Mapping[str, str], refused: Any) -> str:
+    """The query of a rule with declarations of the prefixes. Raises ConfigurationError."""
+    if actuator is not None:
+        raise refused("query", "its rows have the actuators; leave out actuator or query")
+    if len(query) > QUERY_CHARS_MAX:
+        raise refused("query", f"write at most {QUERY_CHARS_MAX} characters")
+    return "".join(f"PREFIX {name}: <{iri}> " for name, iri in prefixes.items()) + query
+
+
 def _number(accept: str | int) -> int:
     return CONTENT_FORMATS[accept] if isinstance(accept, str) else accept
 
@@ -310,45 +313,35 @@ def _state_rule(
         return None
     if table.state is True:
         raise ConfigurationError(f"{place}: state: write a table, or false")
-    state, kind = table.state or ResourceStateTable(), written.kind
-    here = f"{place} state"
+    state, here = table.state or ResourceStateTable(), f"{place} state"
     resource = None if state.resource is None else UriTemplate(state.resource, "state resource", place)
-    if resource is not None and resource.kind != kind:
+    if resource is not None and resource.kind != written.kind:
         raise ConfigurationError(f"{here}: resource: {state.resource!r} is of another protocol than the command")
     untyped = state.payload is None and usual_payload(state) is None
     keys: dict[str, Any] = {"property": state.property or REPORTED_STATE, "optional": state.optional is not False}
+
+    def read_of(state: ResourceStateTable) -> Read:
+        check_reading(state, written.kind, here)
+        origin = ReadOrigin(written.kind, untyped=untyped)
+        pattern = TopicPattern("state")
+        read = Read(state, pattern, prefixes=prefixes, base_iri=base_iri, place=here, item=False, origin=origin)
+        if read.many and not read.records:
+            raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")
+        return read
+
+    if writing is not None:
+        return _register_state(
+            table, msgspec.structs.replace(state, **keys), resource or written, writing, read_of, here
+        )
     if untyped:
         asked = form if state.accept is None else _FORM_NAMES.get(_number(state.accept), "")
         keys["payload"] = "text" if asked in ("", *TEMPLATE_FORMATS) else asked.partition("+")[0]
-    registers, modbus = None, None
-    if writing is not None:
-        modbus = place_of((resource or written).example)
-        registers = register_form(state, modbus, here, writing.form if resource is None else None)
-        keys |= {"payload": registers.kind} if untyped else {}
-        if resource is None:  # the same registers
-            keys |= {key: getattr(table, key) for key in ("scale", "offset") if getattr(state, key) is None}
     state = msgspec.structs.replace(state, **keys)
-    check_reading(state, kind, here)
-    read = Read(
-        state,
-        TopicPattern("state"),
-        prefixes=prefixes,
-        base_iri=base_iri,
-        place=here,
-        item=False,
-        origin=ReadOrigin(kind, untyped=untyped),
-    )
-    if read.many and not read.records:
-        raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")
+    read = read_of(state)
     accept: str | int | None = state.accept
     if accept is None and form != "text" and form in forms(read):
         accept = form
     back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
-    if registers is not None and writing is not None and modbus is not None:
-        check_register_reads((read,), registers, modbus.quantity)
-        if resource is None and registers == writing.form:
-            back = states_of_registers(table.values, writing, modbus, read, place)
-        return StateRule(state, resource, "never", of_registers(registers), read, back if untyped else {})
     return StateRule(
         state,
         resource,
@@ -357,3 +350,29 @@ def _state_rule(
         read,
         back if untyped else {},
     )
+
+
+def _register_state(
+    table: ResourceCommandTable,
+    state: ResourceStateTable,
+    resource: UriTemplate,
+    writing: RegisterWriting,
+    read_of: Callable[[ResourceStateTable], Read],
+    place: str,
+) -> StateRule:
+    """How the state is read from registers: if the table of the state names none, those that the command writes."""
+    modbus, elsewhere = place_of(resource.example), state.resource is not None
+    registers = register_form(state, modbus, place, None if elsewhere else writing.form)
+    untyped = state.payload is None and usual_payload(state) is None
+    keys: dict[str, Any] = {"payload": registers.kind} if untyped else {}
+    if not elsewhere:
+        keys |= {key: getattr(table, key) for key in ("scale", "offset") if getattr(state, key) is None}
+    state = msgspec.structs.replace(state, **keys)
+    read = read_of(state)
+    check_register_reads((read,), registers, modbus.quantity)
+    back: Mapping[str, Term] = {}
+    if untyped and not elsewhere and registers == writing.form:
+        back = states_of_registers(table.values, writing, modbus, read, place)
+    elif untyped:
+        back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
+    return StateRule(state, resource if elsewhere else None, "never", of_registers(registers), read, back)

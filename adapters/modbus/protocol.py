@@ -24,7 +24,7 @@ _APART = frozenset((2, 3))
 ALONE_MAX = 10_000
 
 
-class _Asked(NamedTuple):
+class _AskedSpan(NamedTuple):
     request: DeviceRequest
     span: Span
 
@@ -50,7 +50,7 @@ class ModbusProtocol(PolledProtocol):
         device = uris.authority(request.uri)
         connection = self._connection(request.uri)
         span = _span(place_of(request.uri))
-        near = [_Asked(one, _span(place_of(one.uri))) for one in others]
+        near = [_AskedSpan(one, _span(place_of(one.uri))) for one in others]
         near = [one for one in near if (device, one.span) not in self._alone]
         wide = span if (device, span) in self._alone else joined(span, (one.span for one in near))
         together = [one for one in near if wide.covers(one.span)]
