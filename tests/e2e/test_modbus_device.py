@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from lamplighter.adapters.mapping import ReadTable, load_resource_rules
 from lamplighter.adapters.mapping.tables import CommandBase, ResourceCommandTable
+from lamplighter.ontology.vocabulary import GATEWAY
 from tests.support.commands import command
-from tests.support.gateway_process import GatewayProcess
-from tests.support.modbus_device import ModbusDevice
+from tests.support.gateway_process import GatewayProcess, wait_for
+from tests.support.modbus_device import threaded_modbus_device
 from tests.support.places import ROOT
 
 DOCUMENT = (ROOT / "docs" / "devices.md").read_text()
@@ -20,57 +22,32 @@ DOCUMENT = (ROOT / "docs" / "devices.md").read_text()
 SETTINGS, RULES, MORE = re.findall(r"```toml\n(.*?)```", SECTION, re.S)
 [CONSOLE] = re.findall(r"```console\n(.*?)```", SECTION, re.S)
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}")
+READINGS = "SELECT ?v { ?o a <http://www.w3.org/ns/sosa/Observation> ; <http://www.w3.org/ns/sosa/hasSimpleResult> ?v }"
 KEYS = {"type", "byte_order", "word_order", "scale", "offset"}
 
 
+@pytest.mark.faults
 def test_the_device_is_read_and_switched_as_the_document_says(tmp_path: Path) -> None:
     test, read, *shown = CONSOLE.splitlines()
     (tmp_path / "mapping").mkdir()
-    settings = tomllib.loads(SETTINGS)["modbus"] | {"networks": ["127.0.0.0/8"], "retry_max_s": 1.0}
-
-    async def run() -> None:
-        device = ModbusDevice()
-        await device.start()
+    settings = tomllib.loads(SETTINGS)["modbus"] | {"networks": ["127.0.0.0/8"]}
+    with threaded_modbus_device() as device:
         place = f"127.0.0.1:{device.port}"
-        rules = RULES.replace("192.0.2.30", place).replace("poll_s = 10", "poll_s = 1")
-        (tmp_path / "mapping" / "cellar.toml").write_text(rules)
+        (tmp_path / "mapping" / "cellar.toml").write_text(RULES.replace("192.0.2.30", place))
+        device.write("input_register", 52, 0x449A, 0x5000)
 
-        async def told(line: str) -> list[str]:
+        def told(line: str) -> list[str]:
             _, *words = shlex.split(line.removeprefix("$ ").replace("192.0.2.30", place))
-            done = await asyncio.to_thread(command, *words, "--config", gateway.config)
+            done = command(*words, "--config", gateway.config)
             assert done.returncode == 0, done.stderr
             return [TIME.sub("TIME", text) for text in done.stdout.splitlines()]
 
-        async def printed(value: str) -> bool:
-            lines = [TIME.sub("TIME", text).replace("1234.5", value) for text in shown]
-            return await told(read) == lines
-
-        async def until(condition: object, what: str) -> None:
-            while not await condition():  # type: ignore[operator]
-                await asyncio.sleep(0.05)
-
-        await device.write("input_register", 52, [0x449A, 0x5000])
-        gateway = await asyncio.to_thread(GatewayProcess(tmp_path, "--all", modbus=settings).__enter__)
-        try:
-            assert any("1234.5" in text for text in await told(test))
-            await until(lambda: printed("1234.5"), "the reading")
-            update = "INSERT DATA { <http://lamplighter.local/pump> <http://lamplighter.example/ns/gateway#desiredState> true }"
-            await told(f"$ lamplighter update '{update}'")
-
-            async def switched() -> bool:
-                return await device.read("coil", 3) == [1]
-
-            await until(switched, "the pump")
-            await device.stop()
-            await device.start()  # its registers are zero again
-            await until(switched, "the pump after the reboot of the device")
-            await device.write("input_register", 52, [0x449A, 0x7000])
-            await until(lambda: printed("1235.5"), "the reading after the reboot")
-        finally:
-            await asyncio.to_thread(gateway.__exit__, None, None, None)
-            await device.stop()
-
-    asyncio.run(asyncio.wait_for(run(), 600))
+        with GatewayProcess(tmp_path, "--all", modbus=settings) as gateway:
+            wait_for(lambda: bool(gateway.rows(READINGS)), what="the reading")
+            assert told(read) == [TIME.sub("TIME", text) for text in shown]
+            assert any('"1234.5"' in text for text in told(test))
+            gateway.update(f"INSERT DATA {{ <http://lamplighter.local/pump> <{GATEWAY}desiredState> true }}")
+            wait_for(lambda: device.read("coil", 3) == [1], what="the pump")
 
 
 def test_all_rules_of_the_document_are_good_and_name_each_key(tmp_path: Path) -> None:

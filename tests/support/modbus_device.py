@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from threading import Thread
+from typing import Any, TypeVar
 
 from pymodbus.constants import ExcCodes
 from pymodbus.server import ModbusTcpServer
 from pymodbus.simulator import DataType, SimData, SimDevice
 
 REGISTERS = COILS = 256
+Result = TypeVar("Result")
 _WRITES = {"coil": 15, "discrete_input": 2, "holding_register": 16, "input_register": 4}
 _READS = {"coil": 1, "discrete_input": 2, "holding_register": 3, "input_register": 4}
 
@@ -79,3 +83,60 @@ async def modbus_device() -> AsyncIterator[ModbusDevice]:
         yield device
     finally:
         await device.stop()
+
+
+class ThreadedModbusDevice:
+    """The same for tests without an event loop: the device runs in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="modbus device")
+        self._thread.start()
+        self._device = self._run(self._made())
+        self.start()
+
+    async def _made(self) -> ModbusDevice:
+        return ModbusDevice()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+
+    @property
+    def port(self) -> int:
+        return self._device.port
+
+    def start(self) -> None:
+        self._run(self._device.start())
+
+    def stop(self) -> None:
+        self._run(self._device.stop())
+
+    def write(self, entity: str, address: int, *values: int) -> None:
+        self._run(self._device.write(entity, address, values))
+
+    def read(self, entity: str, address: int, count: int = 1) -> list[int]:
+        return self._run(self._device.read(entity, address, count))
+
+    def end(self) -> None:
+        """The device is not used any more."""
+        self.stop()
+        self._run(self._ended())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(120)
+        self._loop.close()
+
+    async def _ended(self) -> None:
+        """Returns when no task of the device is left."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+@contextmanager
+def threaded_modbus_device() -> Iterator[ThreadedModbusDevice]:
+    device = ThreadedModbusDevice()
+    try:
+        yield device
+    finally:
+        device.end()
