@@ -257,8 +257,6 @@ def http_answers(data: bytes) -> None:
             reply = await (devices.read if request.method == "GET" else devices.write)(request)
             limit = request.limit if reply.code.startswith("2") else SAID_BYTES_MAX
             assert re.fullmatch(r"[1-9][0-9]{2}", reply.code) and len(reply.body) <= limit
-                request.limit if reply.code[0] == "2" else 200
-            )
             assert reply.format in (None, *FORMAT_NUMBERS.values())
         await devices.close()
 
