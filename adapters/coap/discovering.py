@@ -87,7 +87,7 @@ class Searcher:
     async def at(self, host: str) -> Proposal:
         """The device at a host, host:port or coap:// URI. Raises UpstreamError and PayloadError."""
         text = host if "://" in host else f"coap://{host}"
-        base = f"coap://{uris.authority(uris.normal(text))}"
+        base = f"coap://{uris.authority(uris.coap(text))}"
         return await self._proposal(base)
 
     async def everywhere(self, seconds: float = SEARCH_S) -> list[Proposal]:
@@ -438,7 +438,7 @@ def _failed(base: str, reason: str) -> Proposal:
 
 def _authority(base: str) -> str:
     """Raises PayloadError."""
-    return uris.authority(uris.normal(base))
+    return uris.authority(uris.coap(base))
 
 
 def _base(remote: Any) -> str:

@@ -245,7 +245,7 @@ class Registrations:
         """Whether the device at an address may have started again."""
         now = self._monotonic()
         with suppress(PayloadError):  # of a base of another scheme
-            base = uris.authority(uris.normal(base))
+            base = uris.authority(uris.coap(base))
         return self._returns.allows(base, now)
 
     async def _fetch(self, query: Sequence[str], caller: SiteCaller) -> None:

@@ -51,6 +51,14 @@ def normal(text: str) -> str:
     return _remembered(text) if len(text) <= CACHED_CHARS_MAX else _normal(text)
 
 
+def coap(text: str) -> str:
+    """As `normal`, for places that take coap:// URIs only."""
+    found = normal(text)
+    if kind_of_uri(found) != "coap":
+        raise PayloadError(f"only coap:// URIs are supported: {text}")
+    return found
+
+
 def _normal(text: str) -> str:
     try:
         iri(text)  # refuses white space and control characters, which urlsplit silently removes

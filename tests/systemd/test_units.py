@@ -276,6 +276,8 @@ def test_a_secret_that_everybody_could_read_is_roots_alone_from_the_next_start_o
         ("coap", "[coap]\nenabled = false", "coap.enabled is false"),
         ("http-devices", "", "http_devices.enabled is false"),
         ("http-devices", "[http_devices]\nenabled = true", ""),
+        ("modbus", "", "modbus.enabled is false"),
+        ("modbus", "[modbus]\nenabled = true", ""),
         ("sync", "", "sync.destination is empty"),
         ("sync", '[sync]\ndestination = "/srv"', ""),
         ("sync", "not TOML", ""),
@@ -305,6 +307,7 @@ def condition(name: str, config: Path, python: str) -> int:
         ("mqtt", '[mqtt]\nhost = "127.0.0.1"', ""),
         ("coap", "", "[coap]\nenabled = false"),
         ("http-devices", "[http_devices]\nenabled = true", ""),
+        ("modbus", "[modbus]\nenabled = true", ""),
         ("sync", '[sync]\ndestination = "/srv"', ""),
     ],
 )
@@ -328,7 +331,7 @@ def test_a_service_is_left_out_only_when_the_settings_say_so(
 
 def test_every_service_that_may_be_left_out_has_such_a_condition() -> None:
     conditions = {path.name for path in SERVICES if "ExecCondition" in unit(path.name)["Service"]}
-    assert conditions == {f"lamplighter-{name}.service" for name in ("mqtt", "coap", "http-devices", "sync")}
+    assert conditions == {f"lamplighter-{name}.service" for name in ("mqtt", "coap", "http-devices", "modbus", "sync")}
 
 
 def test_without_settings_the_process_itself_says_so(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ def http_place(thing: DescribedThing, form: Table, schema: Table, href: str, at:
         raise UnusableError(f"{at}.href", "http_devices.enabled is false in lamplighter.toml; set it to true")
     form_media, uri = media(form, at), resource(href, at)
     _check_security(thing, form, uri, at)
+    if "subprotocol" in form:
+        raise UnusableError(f"{at}.subprotocol", "properties are polled; write a form without subprotocol, too")
     if reads(ops):
         if form.get(_METHOD, "GET") != "GET":
             raise UnusableError(f"{at}.{_METHOD}", "write GET, for a property is read by it")

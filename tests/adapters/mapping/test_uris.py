@@ -116,3 +116,10 @@ def test_long_uris_have_a_normal_form_too_and_are_not_remembered() -> None:
     before = uris._remembered.cache_info().currsize
     assert uris.normal(long) == long.replace("LAMP", "lamp")
     assert uris._remembered.cache_info().currsize == before
+
+
+def test_where_only_coap_is_spoken_other_schemes_are_refused() -> None:
+    assert uris.coap("COAP://lamp") == "coap://lamp/"
+    for other in ("http://lamp/", "https://lamp/", "modbus+tcp://lamp/1/2"):
+        with pytest.raises(PayloadError, match="only coap://"):
+            uris.coap(other)

@@ -348,14 +348,25 @@ def test_http_forms_that_cannot_be_used_are_told() -> None:
                 "d": one("number", "http://192.0.2.9/d", security="digest_sc"),
                 "e": one("number", HTTP + "e", readOnly=True, **{"htv:methodName": "POST"}),
                 "f": one("number", HTTP + "f", writeOnly=True, **{"htv:methodName": "DELETE"}),
+                "g": {
+                    "type": "number",
+                    "readOnly": True,
+                    "forms": [
+                        {"href": HTTP + "events", "op": "observeproperty", "subprotocol": "sse"},
+                        {"href": HTTP + "g", "op": "readproperty"},
+                    ],
+                },
+                "h": {"type": "number", "forms": [{"href": HTTP + "h", "subprotocol": "longpoll"}]},
             },
             securityDefinitions={"nosec_sc": {"scheme": "nosec"}, "basic_sc": {"scheme": "basic"}}
             | {"digest_sc": {"scheme": "digest"}},
         )
     )
     assert [actuator.key for actuator in found.device.actuators] == ["a"]
+    assert [(sensor.key, sensor.table["resource"]) for sensor in found.device.sensors] == [("g", HTTP + "g")]
     told = "\n".join(found.warnings)
     for expected in (
+        "properties.h.forms.0.subprotocol: properties are polled",
         "properties.b.forms.0.security: the gateway has no credentials for this scheme; name a secret of http://192.0.2.1",
         "properties.c.forms.0.security: the gateway has no credentials",
         "properties.d.forms.0.security: the gateway has no credentials for this scheme; write nosec, basic or bearer",
