@@ -53,7 +53,7 @@ def settings() -> Settings:
 
 def test_systemd_has_nothing_to_say_about_the_units() -> None:
     files = [path for path in UNITS.iterdir() if path.suffix in (".service", ".socket", ".target", ".timer")]
-    assert len(files) == 9
+    assert len(files) == 10
     verified = subprocess.run(
         [require_command("systemd-analyze"), "verify", "--man=no", *files], capture_output=True, text=True, check=False
     )

@@ -174,6 +174,15 @@ async def test_a_device_that_goes_away_and_returns_is_read_and_set_again(tmp_pat
     await device.stop()
 
 
+async def test_neighbours_with_one_interval_are_polled_by_one_request(tmp_path: Path) -> None:
+    gateway = EngineGateway()
+    async with modbus_device() as device:
+        text = "\n".join(stream(device, at, f"1/{at}?entity=input_register", poll_s=1) for at in (20, 10, 11, 13, 12))
+        async with adapter(gateway, rule_files(tmp_path, text)):
+            # They begin one after the other, and are in step from the next poll on.
+            await until(lambda: len({request[1:] for request in device.requests} & {(20, 1), (10, 4)}) == 2)
+
+
 async def test_rules_of_the_dataset_are_followed_and_their_faults_are_told() -> None:
     gateway = EngineGateway()
     async with modbus_device() as device:

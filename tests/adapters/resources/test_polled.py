@@ -11,7 +11,7 @@ import pytest
 from lamplighter.adapters.devices.sender import Outdated
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.adapters.resources.exchange import DeviceRequest, ObservationCounters, Observed, ObservedResource
-from lamplighter.adapters.resources.polled import DeviceReply, PolledExchanges, PolledObservation
+from lamplighter.adapters.resources.polled import DeviceReply, PolledExchanges, PolledObservation, PolledProtocol
 from lamplighter.adapters.resources.polled_settings import PolledSettings
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from tests.support.event_loops import beside, settled, until
@@ -20,7 +20,7 @@ PATIENT = PolledSettings(retry_min_s=3600, retry_max_s=3600, concurrency_max=4)
 HASTY = PolledSettings(retry_min_s=0.001, retry_max_s=0.002, answer_timeout_s=0.05)
 
 
-class Devices:
+class Devices(PolledProtocol):
     """A protocol. reply: what it does with a request; asked: the URIs, in order; most: requests at the same time."""
 
     def __init__(self, reply: Callable[[DeviceRequest], Any] = lambda request: DeviceReply("200", b"1", 0)) -> None:
