@@ -26,7 +26,8 @@ from lamplighter.adapters.mapping.tables import ResourceCommandTable, ResourceRe
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term, lexical, literal
 
-_KEYS = ("type", "byte_order", "word_order")
+REGISTER_KEYS = ("type", "byte_order", "word_order")
+"""Of a rule table."""
 _OF_OTHERS = {"method": "PUT", "content_format": "text", "payload": None, "name": "", "epoch": None}
 """Keys of commands that are for other protocols, and their defaults."""
 
@@ -59,7 +60,7 @@ class RegisterBody(Payload):
 
 def check_other_keys(table: ResourceReadTable | ResourceCommandTable, place: str) -> None:
     """Raises ConfigurationError if a rule for another protocol has a key of Modbus."""
-    keys = (*_KEYS, "scale", "offset") if isinstance(table, ResourceCommandTable) else _KEYS
+    keys = (*REGISTER_KEYS, "scale", "offset") if isinstance(table, ResourceCommandTable) else REGISTER_KEYS
     for key in keys:
         if getattr(table, key) is not None:
             raise ConfigurationError(f"{place}: {key}: is for modbus+tcp:// resources; leave it out")
@@ -73,7 +74,7 @@ def register_form(
 ) -> RegisterForm:
     """How the values of a rule lie in the registers of its resource. usual: for keys that the table does not have.
     Raises ConfigurationError."""
-    given = {key: getattr(table, key) for key in _KEYS if getattr(table, key) is not None}
+    given = {key: getattr(table, key) for key in REGISTER_KEYS if getattr(table, key) is not None}
     if modbus.entity in BIT_ENTITIES:
         if given:
             raise ConfigurationError(f"{place}: {min(given)}: is for registers; a {modbus.entity} is true or false")
