@@ -50,7 +50,7 @@ class SilentUnitError(UpstreamError):
 
 
 @dataclass(slots=True)
-class _Open:
+class OpenConnection:
     """An open connection. lost: set when it is closed; answered: the units that have answered."""
 
     client: AsyncModbusTcpClient
@@ -66,7 +66,7 @@ class ModbusConnection:
         self._host, self._port = host, port
         self._networks = networks
         self._timeout_s = timeout_s
-        self._open: _Open | None = None
+        self._open: OpenConnection | None = None
         self._idle: asyncio.TimerHandle | None = None
 
     @property
@@ -159,7 +159,7 @@ class ModbusConnection:
             raise UpstreamError("the answer is of another function than the request")
         return found
 
-    async def _opened(self) -> _Open:
+    async def _opened(self) -> OpenConnection:
         """An open connection. Raises UpstreamError and NotAllowedError."""
         if self._open is not None and self._open.lost.is_set():
             self.close()
@@ -184,5 +184,5 @@ class ModbusConnection:
                 raise
             if not connected:
                 raise UpstreamError("the device takes no connection")
-            self._open = _Open(client, lost, set())
+            self._open = OpenConnection(client, lost, set())
         return self._open

@@ -6,6 +6,7 @@ what is a fault.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +22,7 @@ import google_crc32c
 import httpcore
 import msgspec
 import zstandard
+from pymodbus.client import AsyncModbusTcpClient
 from pyoxigraph import Store
 
 from lamplighter.adapters.coap.directory import Directory, Registrant, RegistrationError
@@ -37,6 +40,9 @@ from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.expressions import compiled
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
+from lamplighter.adapters.modbus.connection import ModbusConnection, OpenConnection
+from lamplighter.adapters.modbus.settings import ModbusSettings
+from lamplighter.adapters.modbus.spans import Span
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.repeats import Repeats
@@ -70,6 +76,7 @@ _NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _QUOTED = re.compile(r"[0-9]{4,}|secret[a-z]*")
 FUZZED_RULES = load_mapping(Path(__file__).parent / "mapping", "http://gateway.example/")
 """Rules of every kind."""
+MODBUS_NETWORKS = Networks(("127.0.0.0/8",), "modbus.networks")
 FUZZED_DEVICES = HttpDevices(HttpDevicesSettings(), Networks(("127.0.0.0/8",), "http_devices.networks"))
 FUZZED_BODIES = load_resource_rules(Path(__file__).parent / "mapping", "http://gateway.example/")
 
@@ -267,6 +274,61 @@ def http_answers(data: bytes) -> None:
         run_in_new_loop(replied(request))
 
 
+class PlayedModbusTransport(asyncio.Transport):
+    """A connection whose other end answers each request with the same bytes, as asyncio hands them to the library."""
+
+    def __init__(self, protocol: Any, data: bytes) -> None:
+        super().__init__()
+        self._protocol, self._data = protocol, data
+
+    def write(self, request: Any) -> None:
+        head = bytes(request[:2]) + b"\0\0" + (len(self._data) + 1).to_bytes(2) + bytes(request[6:7])
+        asyncio.get_running_loop().call_soon(
+            self._answered, head[: self._data[0] & 7 if self._data[:1] >= b"\xf0" else 7]
+        )
+
+    def _answered(self, head: bytes) -> None:
+        try:
+            self._protocol.data_received(head + self._data)
+        except Exception as error:  # asyncio closes the connection then
+            self._protocol.connection_lost(error)
+
+    def close(self) -> None:
+        return
+
+
+def _when_closed(lost: asyncio.Event, connected: bool) -> None:
+    if not connected:
+        lost.set()
+
+
+def modbus_answers(data: bytes) -> None:
+    """The bytes that a Modbus device sends behind the head of an answer, or behind a part of it: values within their
+    bounds, or a reason."""
+
+    async def asked() -> None:
+        for entity, quantity in (("holding_register", 2), ("coil", 9)):
+            span = Span(1, entity, 0, quantity)  # type: ignore[arg-type]
+            for writes in (False, True):
+                used = ModbusConnection("127.0.0.1", 502, networks=MODBUS_NETWORKS, timeout_s=0.001)
+                lost = asyncio.Event()
+                told = partial(_when_closed, lost)
+                client = AsyncModbusTcpClient(
+                    "127.0.0.1", timeout=0.001, retries=0, reconnect_delay=0, trace_connect=told
+                )
+                client.ctx.transport = PlayedModbusTransport(client.ctx, data)
+                used._open = OpenConnection(client, lost, set())
+                with suppress(UpstreamError):
+                    if writes:
+                        await used.write(span, [1] * quantity, multiple=False)
+                    else:
+                        found = await used.read(span)
+                        assert len(found) == quantity and all(0 <= one <= 65_535 for one in found)
+                used.close()
+
+    run_in_new_loop(asked())
+
+
 def dataset_rules(data: bytes) -> None:
     """The JSON of a rule in the dataset: a rule, or a reason; a rule takes any message."""
     text = data.decode("utf-8", "replace")
@@ -365,7 +427,11 @@ def device_records(data: bytes) -> None:
 def thing_descriptions(data: bytes) -> None:
     """A submitted Thing Description is refused with places, or becomes a device whose record is one of discovery, whose
     rules the adapters take, and whose update has one operation."""
-    settings = Settings(mqtt=MqttSettings(host="127.0.0.1"), http_devices=HttpDevicesSettings(enabled=True))
+    settings = Settings(
+        mqtt=MqttSettings(host="127.0.0.1"),
+        http_devices=HttpDevicesSettings(enabled=True),
+        modbus=ModbusSettings(enabled=True),
+    )
     registry = Registry("http://e/")
     try:
         found = submitted(data)
@@ -389,6 +455,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "readings": readings,
     "coap_bodies": coap_bodies,
     "http_answers": http_answers,
+    "modbus_answers": modbus_answers,
     "dataset_rules": dataset_rules,
     "announcements": announcements,
     "links": links,
