@@ -228,7 +228,8 @@ IMPORT_ALL = """
 import importlib, pkgutil, lamplighter
 extras = (
     *("lamplighter.cloud_sync.fleet.", "lamplighter.engine.rdflib", "lamplighter.engine.client.rdflib"),
-    *("lamplighter.gateway.gates.mcp", "lamplighter.adapters.modbus.connection", "lamplighter.adapters.modbus.protocol"),
+    "lamplighter.gateway.gates.mcp",
+    *("lamplighter.adapters.modbus.connection", "lamplighter.adapters.modbus.protocol"),
 )
 names = [one.name for one in pkgutil.walk_packages(lamplighter.__path__, "lamplighter.")]
 names = [name for name in names if not name.startswith(extras) and "__main__" not in name]
