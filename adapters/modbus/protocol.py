@@ -22,6 +22,8 @@ DONE, REFUSED, NOT_NOW = "200", "400", "503"
 _APART = frozenset((2, 3))
 """Exceptions of a device that does not give all registers of a request together."""
 ALONE_MAX = 10_000
+JOIN_S = 0.005
+"""Polls of one moment come one after the other within so long."""
 
 
 class _AskedSpan(NamedTuple):
@@ -31,6 +33,8 @@ class _AskedSpan(NamedTuple):
 
 class ModbusProtocol(PolledProtocol):
     """Modbus TCP for all devices, with one connection for each. networks: that requests may go to."""
+
+    join_s = JOIN_S
 
     def __init__(self, settings: ModbusSettings, networks: Networks) -> None:
         self._settings = settings

@@ -62,7 +62,11 @@ class PolledProtocol(Protocol):
     Both requests raise UpstreamError if the device does not answer, NotAllowedError if its address may not be sent to,
     and other PayloadErrors if the request cannot be sent as it is, or the answer cannot be used. They are cancelled
     when their time is over, and leave nothing behind then.
+
+    join_s: so long a read waits for others of its device, which `read_with` may join.
     """
+
+    join_s: float = 0.0
 
     async def read(self, request: DeviceRequest) -> DeviceReply:
         """The state of a resource, whose method is GET; a body of at most `DeviceRequest.limit` bytes."""
@@ -156,6 +160,8 @@ class PolledExchanges:
             if not request.is_current():
                 raise Outdated
             sent = self.now()
+            if request.method == "GET" and self._protocol.join_s:
+                await asyncio.sleep(self._protocol.join_s)
             others = [one for one in self._reads.get(authority, ()) if one is not waiting and one.answer is None]
             came: Mapping[DeviceRequest, DeviceReply] = {}
             try:
