@@ -124,7 +124,7 @@ format: $(VENV)/test.stamp ## lay the code out
 
 lock: $(VENV)/test.stamp ## pin the dependencies anew (names, versions and hashes; no addresses)
 	@$(BIN)/python -m pip install --quiet uv
-	@for set in ":demo" "-test:demo,test,cloud,mcp" "-cloud:cloud"; do \
+	@for set in ":demo" "-test:demo,test,cloud,mcp,modbus" "-cloud:cloud"; do \
 	  name=requirements$${set%%:*}.lock; extras=$${set#*:}; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	    --no-annotate --no-emit-index-url --no-emit-find-links \

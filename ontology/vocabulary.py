@@ -60,6 +60,7 @@ HAS_STATUS = LIGHTING + "hasStatus"
 
 COAP_RESOURCE = GATEWAY + "coapResource"
 COAP_ADDRESS = GATEWAY + "coapAddress"
+DEVICE_ADDRESS = GATEWAY + "address"
 UNREACHABLE = GATEWAY + "unreachable"
 DESIRED_STATE = GATEWAY + "desiredState"
 REPORTED_STATE = GATEWAY + "reportedState"
@@ -122,7 +123,7 @@ UCUM_UNIT = GATEWAY + "ucumUnit"
 
 
 def adapter_iri(base_iri: str, kind: str) -> str:
-    """The IRI of an adapter. base_iri: ends with a slash; kind: "mqtt" or "coap"."""
+    """The IRI of an adapter. base_iri: ends with a slash; kind: such as "mqtt"."""
     return f"{base_iri}adapter/{kind}"
 
 

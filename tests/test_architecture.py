@@ -87,7 +87,8 @@ ROOMS = {
         {"model"},
         {"mapping"},
         {"devices"},
-        {"coap", "mqtt"},
+        {"resources"},
+        {"coap", "http", "modbus", "mqtt"},
     ],
     "cloud_sync": [
         {"__init__", "answers", "files", "pace", "settings"},

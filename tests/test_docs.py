@@ -42,6 +42,7 @@ def test_documented_settings_are_the_defaults() -> None:
     del defaults["coap"]["query"]  # the default is in the module's documentation
     del defaults["coap"]["plain"]  # None: it depends on security.enabled; a comment describes it
     del defaults["coap"]["devices"]  # as brokers
+    del defaults["http_devices"]["devices"]
     for key in ("host", "echo"):  # as plain
         del defaults["coap"]["server"][key]
     del defaults["mqtt"]["brokers"]  # a comment describes its tables, for `brokers = {}` would forbid them

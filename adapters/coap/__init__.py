@@ -1,14 +1,12 @@
 """CoAP adapter: keeps each device in the state that the dataset gives for it, and reads sensors.
 
-adapter: rules, and the parts below; settings: the table ``[coap]``; commands: rules and rows of queries -> what is sent
-to which resource (pure); sender: requests with states; states: those that devices report; sensors: observed and polled
-resources -> readings; reachability: which devices answer; names: which resource of the dataset a device is; health:
-their summary; counters: for the metrics; formats: bodies with their content formats (pure).
+What it shares with other adapters of resources is in `adapters.resources`. adapter: rules, and the parts below;
+settings: the table ``[coap]``; commands: the rule of its query (pure); names: which resource of the dataset a device
+is; health: the summary of devices; counters: for the metrics.
 
 For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
 device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are
-longer than a datagram (pure); freshness: the order and the age of notifications (pure); pace: how often something may
-happen (pure).
+longer than a datagram (pure); freshness: the order and the age of notifications (pure).
 
 Server: server: its socket and its parts; site: each request is checked here; serving: what resources are; callers: who
 sends a request; readings: POST and PUT of devices; queries: results of JSAP queries, observed; results: their formats;

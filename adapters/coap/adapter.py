@@ -3,15 +3,15 @@
 ::
 
     mapping/*.toml ─┐
-    dataset rules  ─┼─▶ Output ─▶ CoapSender ─▶ Exchanges ─┐
-    coap.query     ─┘     ▲                                ├─▶ Endpoint ◀──▶ devices
-                          └── reported states ◀─ Observations ┘
-    gateway ◀─────────────────── CoapSensors ◀───────┘
-    gateway ◀─── readings ─── CoapServer ◀─────────────── Endpoint ◀─── devices
+    dataset rules  ─┼─▶ Output ─▶ ResourceSender ─▶ Exchanges ─┐
+    coap.query     ─┘     ▲                                    ├─▶ Endpoint ◀──▶ devices
+                          └── reported states ◀─ Observations ─┘
+    gateway ◀───────────────── ResourceSensors ◀──────┘
+    gateway ◀─── readings ─── CoapServer ◀───────────────── Endpoint ◀─── devices
        └──────── results ────────┘ └─────────────────────────────────▶ observers
 
-`devices.output` has the contract, `sender` the requests, `states` what devices report, `sensors` the readings,
-`reachability` what is known of the devices, `server` what devices send and observe.
+`devices.output` has the contract. Of `adapters.resources`, `sender` has the requests, `states` what devices report,
+`sensors` the readings, and `reachability` what is known of the devices. `server`: what devices send and observe.
 """
 
 from __future__ import annotations
@@ -23,48 +23,43 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import urlsplit
 
-from lamplighter.adapters.coap.commands import (
-    BoundCommand,
-    bound_commands,
-    command_queries,
-    settings_query,
-)
+from lamplighter.adapters.coap.commands import settings_query
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.counters import CoapCounters
 from lamplighter.adapters.coap.discovering import FoundDevices
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.exchanges import Exchanges
-from lamplighter.adapters.coap.health import WORST_MAX, CoapHealth, WorstDevice, keep_health
+from lamplighter.adapters.coap.health import CoapHealth
 from lamplighter.adapters.coap.names import DeviceNames
+from lamplighter.adapters.coap.observations import ObservingExchanges
 from lamplighter.adapters.coap.protection import DeviceProtection, NewKeys
-from lamplighter.adapters.coap.reachability import DeviceContacts, Reachability
-from lamplighter.adapters.coap.sender import CoapSender
-from lamplighter.adapters.coap.sensors import CoapSensors
 from lamplighter.adapters.coap.server import CoapServer, ServerClient
 from lamplighter.adapters.coap.settings import CoapSettings
-from lamplighter.adapters.coap.states import DeviceStates
 from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import Output
 from lamplighter.adapters.devices.problem_writer import ProblemWriter
-from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.kinds import CoapRules
+from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Network, Networks, machine_networks
+from lamplighter.adapters.resources.commands import BoundCommand, bound_commands, command_queries
+from lamplighter.adapters.resources.endings import first_error
+from lamplighter.adapters.resources.health import WORST_MAX, keep_health, worst_devices
+from lamplighter.adapters.resources.reachability import DeviceContacts, Reachability
+from lamplighter.adapters.resources.sender import ResourceSender
+from lamplighter.adapters.resources.sensors import ResourceSensors
+from lamplighter.adapters.resources.states import DeviceStates
 from lamplighter.engine.client import Jsap
-from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Term
 
 SOURCES = "coap-mapping", "coap-command"
 """Of problems of readings, and of commands."""
-NO_RULES = CoapRules()
+NO_RULES = ResourceRules()
 NO_PROFILES: Mapping[str, Jsap] = MappingProxyType({})
 OpenEndpoint = Callable[[CoapSettings, EndpointCounters], Awaitable[Endpoint]]
 
@@ -85,7 +80,7 @@ class CoapAdapter:
         settings: CoapSettings,
         client: ServerClient,
         *,
-        files: CoapRules = NO_RULES,
+        files: ResourceRules = NO_RULES,
         profiles: Mapping[str, Jsap] = NO_PROFILES,
         rules: DatasetRules | None = None,
         contexts: Path | None = None,
@@ -119,7 +114,7 @@ class CoapAdapter:
         self._warnings = DropWarnings("coap", self._note, sources=SOURCES)
         self._owners = StreamOwners(settings.streams_max, self._warnings.reading, kind="coap")
         self._output: Output[BoundCommand] | None = None
-        self._sensors: CoapSensors | None = None
+        self._sensors: ResourceSensors | None = None
         self._server: CoapServer | None = None
         self._found: FoundDevices | None = None
         self._names: DeviceNames | None = None
@@ -139,7 +134,7 @@ class CoapAdapter:
             try:
                 await self._run(endpoint, contexts)
             except BaseExceptionGroup as group:
-                raise _first(group) from None
+                raise first_error(group) from None
             finally:
                 self._output = self._reachability = self._states = self._sensors = None
                 self._server = self._found = self._names = None
@@ -151,7 +146,7 @@ class CoapAdapter:
     async def _run(self, endpoint: Endpoint, contexts: Contexts) -> None:
         settings = self._settings
         protection = DeviceProtection(contexts, settings.devices, self._plain)
-        exchanges = Exchanges(endpoint, self._networks, settings, now=self._now, seals=protection.seal)
+        exchanges = ObservingExchanges(endpoint, self._networks, settings, now=self._now, seals=protection.seal)
 
         def back(device: str) -> None:
             output.contact(device)
@@ -180,7 +175,7 @@ class CoapAdapter:
         )
         output = Output(
             self._client,
-            CoapSender(exchanges, self.counters, reachability, states),
+            ResourceSender(exchanges, self.counters, reachability, states),
             kind="coap",
             note=self._warnings.state,
             counters=self.counters,
@@ -203,7 +198,7 @@ class CoapAdapter:
             if self._base_iri:
                 counting = keep_counters(self._client, self._base_iri, "coap", self.counts)
                 tasks.create_task(counting, name="coap counters")
-                keeping = keep_health(self._client, self._base_iri, self.health)
+                keeping = keep_health(self._client, self._base_iri, "coap", self.health)
                 tasks.create_task(keeping, name="coap health")
             if self._rules is not None:
                 following = follow_rules(self._client, self._rules, self._apply)
@@ -227,9 +222,9 @@ class CoapAdapter:
             self._states.renew(device)
             self._sensors.renew(device, observed=True)
 
-    def _made_sensors(self, exchanges: Exchanges, reachability: Reachability) -> CoapSensors:
+    def _made_sensors(self, exchanges: ObservingExchanges, reachability: Reachability) -> ResourceSensors:
         settings = self._settings
-        return CoapSensors(
+        return ResourceSensors(
             exchanges,
             self._client,
             contacts=reachability,
@@ -261,7 +256,11 @@ class CoapAdapter:
         )
 
     def _made_found(
-        self, exchanges: Exchanges, returned: Callable[[str], None], contacts: DeviceContacts, names: DeviceNames
+        self,
+        exchanges: ObservingExchanges,
+        returned: Callable[[str], None],
+        contacts: DeviceContacts,
+        names: DeviceNames,
     ) -> FoundDevices:
         return FoundDevices(
             self._client,
@@ -276,7 +275,7 @@ class CoapAdapter:
             monotonic=self._monotonic,
         )
 
-    def remap(self, files: CoapRules, profiles: Mapping[str, Jsap] = NO_PROFILES) -> None:
+    def remap(self, files: ResourceRules, profiles: Mapping[str, Jsap] = NO_PROFILES) -> None:
         """Takes other rules of files and other profiles. Observations and requests of rules that stay go on."""
         self._files, self._profiles = files, profiles
         self._apply()
@@ -285,7 +284,7 @@ class CoapAdapter:
         """Puts the rules of files, of the dataset and of the settings into force, in this order."""
         if self._output is None or self._sensors is None:
             return
-        dataset = NO_RULES if self._rules is None else self._rules.coap()
+        dataset = NO_RULES if self._rules is None else self._rules.resources()
         others = [settings_query(self._settings.query)] if self._rules is None or self._rules.known else []
         self._output.change_rules(
             bound_commands(self._files.commands),
@@ -316,27 +315,16 @@ class CoapAdapter:
         if output is None or reachability is None or states is None or sensors is None:
             return CoapHealth()
         read = sensors.states()
-        away, refusals = reachability.away(), output.refusals(WORST_MAX)
-        worst = [
-            *(
-                WorstDevice(self._name(one.authority), one.reason, one.since.isoformat() if one.since else "")
-                for one in away
-            ),
-            *(
-                WorstDevice(self._name(uris.authority(target)), f"{urlsplit(target).path}: {reason}")
-                for target, reason in refusals
-            ),
-        ]
         return CoapHealth(
             devices=reachability.known(),
-            unreachable=len(away),
+            unreachable=len(reachability.away()),
             refusing=output.states().refused,
             observed=states.observed() + read.observed,
             stale=states.stale() + read.stale,
             observers=0 if self._server is None else self._server.observers,
             listens="" if self._server is None else self._server.listens,
             registered=0 if self._found is None else self._found.registered,
-            worst=tuple(worst[:WORST_MAX]),
+            worst=worst_devices(reachability.away(), output.refusals(WORST_MAX), self._name),
         )
 
     def _name(self, authority: str) -> str:
@@ -366,16 +354,3 @@ class CoapAdapter:
     def _note(self, problem: Problem) -> None:
         if self._problems is not None:
             self._problems.note(problem)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error of a gateway among several, else the first one."""
-    errors: list[BaseException] = []
-    found: list[BaseException] = [group]
-    while found:
-        one = found.pop(0)
-        if isinstance(one, BaseExceptionGroup):
-            found.extend(one.exceptions)
-        else:
-            errors.append(one)
-    return next((error for error in errors if isinstance(error, GatewayError)), errors[0])

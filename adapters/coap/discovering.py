@@ -39,10 +39,9 @@ from lamplighter.adapters.coap.discovery import (
     registered_id,
 )
 from lamplighter.adapters.coap.endpoint import Endpoint
-from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
+from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.links import LINK_FORMAT
 from lamplighter.adapters.coap.names import DeviceNames
-from lamplighter.adapters.coap.reachability import DeviceContacts
 from lamplighter.adapters.coap.registrations import Event, Registrations
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.devices.device import Device, Problem
@@ -51,6 +50,8 @@ from lamplighter.adapters.devices.registry import Adoption
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.networks import Address, Networks, refusal
+from lamplighter.adapters.resources.exchange import DeviceRequest
+from lamplighter.adapters.resources.reachability import DeviceContacts
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -86,7 +87,7 @@ class Searcher:
     async def at(self, host: str) -> Proposal:
         """The device at a host, host:port or coap:// URI. Raises UpstreamError and PayloadError."""
         text = host if "://" in host else f"coap://{host}"
-        base = f"coap://{uris.authority(uris.normal(text))}"
+        base = f"coap://{uris.authority(uris.coap(text))}"
         return await self._proposal(base)
 
     async def everywhere(self, seconds: float = SEARCH_S) -> list[Proposal]:
@@ -117,7 +118,7 @@ class Searcher:
 
     async def _proposal(self, base: str) -> Proposal:
         # Like retries, these leave half of the slots free for commands: devices may answer to multicast only.
-        answer = await self._exchanges.request(CoapRequest(base + PATH, "GET", accept=LINK_FORMAT, retried=True))
+        answer = await self._exchanges.request(DeviceRequest(base + PATH, "GET", accept=LINK_FORMAT, retried=True))
         if not answer.successful or answer.format not in (None, LINK_FORMAT):
             raise UpstreamError(f"the device answered {answer.code} instead of its links")
         return _read(base, answer.body)
@@ -437,7 +438,7 @@ def _failed(base: str, reason: str) -> Proposal:
 
 def _authority(base: str) -> str:
     """Raises PayloadError."""
-    return uris.authority(uris.normal(base))
+    return uris.authority(uris.coap(base))
 
 
 def _base(remote: Any) -> str:

@@ -11,19 +11,20 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import aiocoap
 import aiocoap.error
 
-from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX, Block, BlockError, BodyIn, BodyOut
+from lamplighter.adapters.coap.blocks import Block, BlockError, BodyIn, BodyOut
 from lamplighter.adapters.coap.endpoint import Endpoint
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.sender import Outdated
 from lamplighter.adapters.mapping.uris import host_and_port
 from lamplighter.adapters.networks import Address, Networks
+from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX, DeviceAnswer, DeviceRequest, always
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
 TRANSFER_S_MAX = 600.0
@@ -40,43 +41,6 @@ UpstreamError. The protected request has neither remote nor token."""
 Seals = Callable[[str, str, Address], Seal | None]
 """The seal of a device, by its name in the settings ("" if the rule names none), the URI and the address. Raises
 PayloadError if the device may not be addressed without one."""
-
-
-def always() -> bool:
-    return True
-
-
-class CoapRequest(NamedTuple):
-    """uri: in normal form. format, accept: numbers of content formats. device: its name in the settings, or "".
-    is_current: false once the request is outdated; it is not sent again then. limit: bytes of the answer. retried: a
-    request like this failed before; such requests use at most half of the slots."""
-
-    uri: str
-    method: Literal["GET", "PUT", "POST", "DELETE"]
-    body: bytes = b""
-    format: int | None = None
-    accept: int | None = None
-    device: str = ""
-    is_current: Callable[[], bool] = always
-    limit: int = BODY_BYTES_MAX
-    retried: bool = False
-
-
-class CoapAnswer(NamedTuple):
-    """code: as in "2.05". format: the number of its content format; max_age: in seconds; None: the answer does not say
-    it. sent: when the first datagram of the request left; at: when the answer was complete."""
-
-    code: str
-    body: bytes
-    format: int | None
-    etag: bytes | None
-    max_age: int | None
-    sent: datetime
-    at: datetime
-
-    @property
-    def successful(self) -> bool:
-        return self.code.startswith("2.")
 
 
 class CheckedPeer(NamedTuple):
@@ -122,7 +86,7 @@ class Exchanges:
         self._retry_slots = asyncio.Semaphore(max(1, settings.concurrency_max // 2))
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by authority, those in use
 
-    async def request(self, request: CoapRequest) -> CoapAnswer:
+    async def request(self, request: DeviceRequest) -> DeviceAnswer:
         """The device's answer, whatever its code.
 
         Raises UpstreamError if there is none; PayloadError if the request cannot be sent as it is, or the answer is too
@@ -199,19 +163,19 @@ class Exchanges:
 class _Transfer:
     """One request with the blocks of its body and of its answer."""
 
-    def __init__(self, exchanges: Exchanges, request: CoapRequest, peer: CheckedPeer) -> None:
+    def __init__(self, exchanges: Exchanges, request: DeviceRequest, peer: CheckedPeer) -> None:
         self._exchanges = exchanges
         self._request = request
         self._peer = peer
         self._echo: bytes | None = None
         self._tag = secrets.token_bytes(4)  # of another body, a block that was delayed has another one
 
-    async def answer(self) -> CoapAnswer:
+    async def answer(self) -> DeviceAnswer:
         sent = self._exchanges.now()
         answer = await self._upload()
         body = await self._download(answer) if answer.code.is_successful() else bytes(answer.payload)
         options = answer.opt
-        return CoapAnswer(
+        return DeviceAnswer(
             answer.code.dotted,
             body,
             None if options.content_format is None else int(options.content_format),

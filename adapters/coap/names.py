@@ -16,6 +16,7 @@ from lamplighter.adapters.coap.discovery import SOURCE, address_id
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping import uris
 from lamplighter.engine.terms import Term, iri
+from lamplighter.ontology.vocabulary import COAP_ADDRESS
 
 
 @lru_cache(4_096)
@@ -65,6 +66,8 @@ class DeviceNames:
         """The resource of a device."""
         entry = self.adopted(authority)
         return _address_node(self.below, authority) if entry is None else self._registry.device_iri(entry.device)
+
+    address = COAP_ADDRESS
 
     @property
     def below(self) -> str:

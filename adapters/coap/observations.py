@@ -12,18 +12,24 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import aiocoap
 
 from lamplighter.adapters.client import retry_s
-from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX
 from lamplighter.adapters.coap.endpoint import Ongoing
-from lamplighter.adapters.coap.exchanges import CheckedPeer, CoapRequest, Exchanges, Opener, failure, uri_message
+from lamplighter.adapters.coap.exchanges import CheckedPeer, Exchanges, Opener, failure, uri_message
 from lamplighter.adapters.coap.freshness import MARGIN_S, NotificationOrder, fresh
-from lamplighter.adapters.coap.pace import CoapPace
+from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.networks import NotAllowedError
+from lamplighter.adapters.resources.exchange import (
+    DeviceRequest,
+    ObservationCounters,
+    ObservationStatus,
+    Observed,
+    ObservedResource,
+)
+from lamplighter.adapters.resources.pace import RequestPace
 from lamplighter.engine.errors import PayloadError, UpstreamError
 
 FAILURES_MAX = 3
@@ -34,51 +40,6 @@ STATES_PER_S, STATES_BURST = 20.0, 100
 """States of one resource that are taken. Of those that come faster, the newest is taken when its time has come."""
 STEPS_PER_S, STEPS_BURST = 1.0, 10
 """Requests that a device causes, by an end of the observation or by a state in blocks."""
-
-
-class ObservedResource(NamedTuple):
-    """uri: in normal form. accept: number of a content format. device: its name in the settings, or "". observe: "auto"
-    polls where Observe is not offered. poll_s: interval of polls. max_age_s: instead of the device's Max-Age. limit:
-    bytes of a state."""
-
-    uri: str
-    accept: int | None = None
-    device: str = ""
-    observe: Literal["auto", "always", "never"] = "auto"
-    poll_s: float = 60.0
-    max_age_s: float | None = None
-    limit: int = BODY_BYTES_MAX
-
-
-class Observed(NamedTuple):
-    """A state. format: number of its content format. fresh_until: on the loop's clock. code: as in "2.05"; one that is
-    not 2.xx says why there is no state, and its body is the device's text."""
-
-    body: bytes
-    format: int | None
-    at: datetime
-    fresh_until: float
-    code: str
-
-
-class ObservationStatus(NamedTuple):
-    """withheld: nothing may be sent to the device. reason: for people, but for the operator only if it is withheld; why
-    the device is unreachable, refuses, or is withheld."""
-
-    state: Literal["starting", "observed", "polled", "unreachable", "refused", "withheld", "ended"]
-    reason: str = ""
-
-
-@dataclass(slots=True)
-class ObservationCounters:
-    """Since the start, over all observations. notifications: those taken; notifications_outdated: older than one before
-    them, or replaced by a newer one before their time had come; observations_renewed: registrations after the first;
-    polls: those answered."""
-
-    notifications: int = 0
-    notifications_outdated: int = 0
-    observations_renewed: int = 0
-    polls: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -122,7 +83,10 @@ class Observation:
         self._delivered = 0  # states that needed no blocks
         self._failure: UpstreamError | None = None  # what ended the observation
         self._wake = asyncio.Event()
-        self._states_pace, self._steps_pace = CoapPace(STATES_PER_S, STATES_BURST), CoapPace(STEPS_PER_S, STEPS_BURST)
+        self._states_pace, self._steps_pace = (
+            RequestPace(STATES_PER_S, STATES_BURST),
+            RequestPace(STEPS_PER_S, STEPS_BURST),
+        )
         self._held: Observed | None = None  # the newest state, whose time has not come
         self._later: asyncio.TimerHandle | None = None
         self._cancelling = False
@@ -223,7 +187,7 @@ class Observation:
         """Takes the whole state by a request of its own, unless a newer one comes meanwhile."""
         resource, before = self._resource, self._delivered
         answer = await self._exchanges.request(
-            CoapRequest(
+            DeviceRequest(
                 resource.uri,
                 "GET",
                 accept=resource.accept,
@@ -393,3 +357,13 @@ class Observation:
     def _message(self, observe: int, echo: bytes | None) -> aiocoap.Message:
         resource = self._resource
         return uri_message("GET", resource.uri, observe=observe, accept=resource.accept, echo=echo)
+
+
+class ObservingExchanges(Exchanges):
+    """Exchanges, and how their resources are followed."""
+
+    kind: Kind = "coap"
+    table = "coap"
+
+    def observation(self, resource: ObservedResource, counters: ObservationCounters) -> Observation:
+        return Observation(self, resource, counters)

@@ -17,7 +17,6 @@ from urllib.parse import quote
 from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, retry_s
-from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.results import FORMATS, result_body
 from lamplighter.adapters.coap.serving import (
@@ -29,6 +28,7 @@ from lamplighter.adapters.coap.serving import (
     SiteRefusal,
     SiteRequest,
 )
+from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX
 from lamplighter.engine.client import GatewayError, Jsap, Notification
 from lamplighter.engine.errors import ForcedBindingError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

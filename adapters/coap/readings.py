@@ -16,10 +16,7 @@ from urllib.parse import quote
 
 from aiocoap.numbers.codes import Code
 
-from lamplighter.adapters.coap.counters import ReadingCounters
-from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.links import Link
-from lamplighter.adapters.coap.pace import CoapPaces
 from lamplighter.adapters.coap.registrations import machine_of
 from lamplighter.adapters.coap.serving import (
     SiteAnswer,
@@ -38,6 +35,9 @@ from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.resources.counters import ReadingCounters
+from lamplighter.adapters.resources.pace import RequestPaces
 from lamplighter.engine.errors import PayloadError
 
 WAITING_READINGS_MAX = 20_000
@@ -92,7 +92,7 @@ class PostedReadings:
         self._clock, self._trusted = clock, trusted
         self._rules: ReadingRules[PathRule] = ReadingRules(())
         self._sets: dict[tuple[PathRule, ...], ReadingRules[PathRule]] = {}
-        self._warned = CoapPaces(WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX)
+        self._warned = RequestPaces(WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX)
         self._waiting: deque[_Post] = deque()
         self._waiting_readings = 0
         self._arrived = asyncio.Event()

@@ -23,12 +23,13 @@ import msgspec
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
 from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.directory import Directory, Registrant, Registration, RegistrationError, registration_id
-from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
+from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.links import LINK_FORMAT, Link
-from lamplighter.adapters.coap.pace import CoapPaces
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.literals import datetime_term
 from lamplighter.adapters.mapping import uris
+from lamplighter.adapters.resources.exchange import DeviceRequest
+from lamplighter.adapters.resources.pace import RequestPaces
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -127,7 +128,7 @@ class Registrations:
         """The source of each registration that no security context owns."""
         self._unstored: _Waiting = {}
         self._work = asyncio.Event()
-        self._returns = CoapPaces(RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX)
+        self._returns = RequestPaces(RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX)
         self._fetches: dict[str, tuple[asyncio.Task[None], str]] = {}
         """With the source of each."""
         self._counts = dict.fromkeys(("registrations", "registrations_expired", "registrations_failed"), 0)
@@ -244,7 +245,7 @@ class Registrations:
         """Whether the device at an address may have started again."""
         now = self._monotonic()
         with suppress(PayloadError):  # of a base of another scheme
-            base = uris.authority(uris.normal(base))
+            base = uris.authority(uris.coap(base))
         return self._returns.allows(base, now)
 
     async def _fetch(self, query: Sequence[str], caller: SiteCaller) -> None:
@@ -252,7 +253,7 @@ class Registrations:
         place = f"{registrant_of(caller).base}/.well-known/core"
         try:
             device = caller.device if caller.protected else ""
-            request = CoapRequest(place, "GET", accept=LINK_FORMAT, device=device, retried=True)
+            request = DeviceRequest(place, "GET", accept=LINK_FORMAT, device=device, retried=True)
             try:
                 async with asyncio.timeout(FETCH_S):  # half of the slots stay free for commands
                     answer = await self._exchanges.request(request)

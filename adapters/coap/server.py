@@ -12,7 +12,6 @@ from typing import NamedTuple, Protocol
 from lamplighter.adapters.client import AdapterClient, retry_s
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts
-from lamplighter.adapters.coap.counters import ReadingCounters
 from lamplighter.adapters.coap.discovering import GROUPS, INTERFACES_MAX, machine_interfaces
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.queries import QueryResources
@@ -26,6 +25,7 @@ from lamplighter.adapters.mapping import PathRule
 from lamplighter.adapters.model.commits import ReadingCommits
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Network, Networks, machine_networks
+from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.client import DeclaredCause, Jsap, Notification
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger

@@ -14,8 +14,8 @@ from aiocoap import Message
 from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap.admission import Origin
-from lamplighter.adapters.coap.blocks import BODY_BYTES_MAX
 from lamplighter.adapters.coap.links import Link
+from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX
 
 SitePath = tuple[str, ...]
 """The segments of a path; none is empty or has a slash."""

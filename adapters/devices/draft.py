@@ -42,7 +42,8 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._~@=+,-]+")
 _NOT_IN_SEGMENT = re.compile(r"[^A-Za-z0-9._~@=+,-]+")
 _PLAIN_MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_:-]*")
 _NOT_IN_MEMBER = re.compile(r"[\"\\\[\]\x00-\x1f\x7f]")
-_BASE = re.compile(r"coap://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[1-9][0-9]{0,4})?")
+_AUTHORITY = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[1-9][0-9]{0,4})?")
+_BASE = re.compile(rf"coap://{_AUTHORITY.pattern}")
 _RESOURCE_PATH = re.compile(r"/(?:[A-Za-z0-9._~/?&=-]|%[0-9A-F]{2})*")
 _NOT_IN_TOPIC = re.compile(r"[+#{}\x00-\x1f\x7f-\x9f]")
 
@@ -439,15 +440,19 @@ class ThingDraft(Draft):
         return msgspec.structs.replace(super().device(), thing=self._thing)
 
     def _place(self, place: object) -> Table:
-        if isinstance(place, str) and place.startswith("coap:"):
+        if isinstance(place, str) and place.partition("://")[0] in uris.SCHEMES:
             return {"resource": checked_resource(resource_base(place), place)}
         return super()._place(place)
 
 
 def resource_base(resource: str) -> str:
-    """The base URI of a resource. Raises ValueError."""
+    """The base URI of a resource of any scheme. Raises ValueError."""
     scheme, _, rest = resource.partition("://")
-    return checked_base(f"{scheme}://{rest.partition('/')[0]}")
+    base = f"{scheme}://{rest.partition('/')[0]}"
+    if scheme not in uris.SCHEMES or len(base) > NAME_CHARS_MAX or not _AUTHORITY.fullmatch(rest.partition("/")[0]):
+        raise ValueError(f"{plain(resource)!r} is not the URI of a resource")
+    _check_normal(f"{base}/1/0" if uris.kind_of_uri(base) == "modbus" else f"{base}/")
+    return base
 
 
 def own_kind(name: str) -> str:

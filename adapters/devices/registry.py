@@ -21,6 +21,7 @@ from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table,
 from lamplighter.adapters.devices.draft import plain, segment
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.mapping.modbus_rules import REGISTER_KEYS
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
     ACTUATABLE_PROPERTY,
@@ -68,8 +69,9 @@ READS_MAX = 100
 """Values in one stream rule; a topic or resource with more has further rules."""
 GIVEN_CHARS_MAX = 4096
 """Of a stored name that a person gave; it is shown cut."""
-_STREAM_KEYS = ("topic", "broker", "resource", "accept", "feature", "platform")
-"""Of a sensor's table: those that all values of a message share."""
+_STREAM_KEYS = ("topic", "broker", "resource", "accept", "poll_s", "feature", "platform", *REGISTER_KEYS)
+"""Of a sensor's table: those that all values of a message share. Registers that are read in two ways are two
+resources."""
 
 _Triple = tuple[Term, str, Term]
 
@@ -218,7 +220,8 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         for sensor in device.sensors:
             table = self._absolute(sensor.table)
             common = {key: table.pop(key) for key in _STREAM_KEYS if key in table}
-            number = hashlib.sha256(place(common).encode()).hexdigest()[:12]
+            read_as = "".join(f" {key}={common[key]}" for key in REGISTER_KEYS if key in common)
+            number = hashlib.sha256((place(common) + read_as).encode()).hexdigest()[:12]
             path = f"{below}/stream/{number}"
             while len(streams.get(path, {"read": ()})["read"]) >= READS_MAX:
                 path += "+"

@@ -3,15 +3,16 @@ no clock.
 
 tables: the rule tables; files: rules of mapping/*.toml; dataset_rules: rules that are triples; rule_feed: the
 subscription to them; kinds: the adapter that a rule is for; rules: what is read by one rule, and by all together;
-reads: one value of its messages; resources: rules for resources and paths of CoAP; resource_commands: commands for
-resources; publishes: rows of queries -> topics and payloads; command_payloads: states of actuators -> payloads;
-constructs: CONSTRUCT queries; patterns: topics; uris: CoAP resources; expressions: regular expressions; templates:
-IRIs; payloads: decoding; values: literals; units: UCUM -> QUDT; times: result times; senml, cbor, lwm2m, sparkplug,
-protobuf: formats.
+reads: one value of its messages; resources: rules for resources of devices and paths of the CoAP server;
+resource_commands: commands for resources; publishes: rows of queries -> topics and payloads; command_payloads: states
+of actuators -> payloads; constructs: CONSTRUCT queries; patterns: topics; uris: resources; expressions: regular
+expressions; templates: IRIs; payloads: decoding; values: literals; floats: floating-point numbers; units: UCUM -> QUDT;
+times: result times; senml, cbor, lwm2m, sparkplug, protobuf: formats. Modbus: registers: values in registers;
+modbus_places: registers in URIs; modbus_rules: rules for them.
 """
 
-from lamplighter.adapters.mapping.files import file_rules, load_coap_rules, load_mapping
-from lamplighter.adapters.mapping.kinds import CoapRules
+from lamplighter.adapters.mapping.files import file_rules, load_mapping, load_resource_rules
+from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mapping.publishes import PublishRule, publish_rule
@@ -36,7 +37,6 @@ __all__ = [
     "TEXT_CHARS_MAX",
     "TOPIC_BYTES_MAX",
     "Births",
-    "CoapRules",
     "CommandRule",
     "CommandTable",
     "Mapping",
@@ -49,14 +49,15 @@ __all__ = [
     "ResourceCommandRule",
     "ResourceCommandTable",
     "ResourceRule",
+    "ResourceRules",
     "ResourceTable",
     "StateRule",
     "StreamRule",
     "StreamTable",
     "command_rule",
     "file_rules",
-    "load_coap_rules",
     "load_mapping",
+    "load_resource_rules",
     "publish_rule",
     "resource_command",
     "table_json",

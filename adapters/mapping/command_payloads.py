@@ -11,6 +11,7 @@ import msgspec
 
 from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.mapping import cbor, lwm2m, senml, uris
+from lamplighter.adapters.mapping.modbus_places import place_of
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, Found, Number
 from lamplighter.adapters.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
 from lamplighter.adapters.mapping.resource_commands import (
@@ -49,6 +50,8 @@ def request_payload(
     """The body of the request for a state. resource: its URI; captures: see `ResourceCommandRule`. Raises
     PayloadError, whose reason is for people."""
     text, as_json = _replaced(rule.table, state)
+    if rule.registers is not None:
+        return rule.registers.body(text, place_of(resource))
     if rule.form not in TEMPLATE_FORMATS:
         boolean = state.endswith(_BOOLEAN) and not rule.table.values
         value = (

@@ -27,7 +27,7 @@ import msgspec
 
 from lamplighter.adapters.mapping import CommandRule, PublishRule, StreamRule
 from lamplighter.adapters.mapping.expressions import STEPS_MAX
-from lamplighter.adapters.mapping.kinds import TABLES, AnyRule, CoapRules, kind_of, rule_type
+from lamplighter.adapters.mapping.kinds import TABLES, AnyRule, ResourceRules, kind_of, rule_type
 from lamplighter.adapters.mapping.rules import ReadingRule
 from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.engine.errors import ConfigurationError
@@ -40,14 +40,16 @@ PORTION = 100
 """Rules that are made at a time: about 10 ms."""
 
 QUERY = f"SELECT ?mapping ?rule WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{RULE}> ?rule }}"
-_BEGINS = {"mqtt": "", "coap": "CoAP: "}
+_BEGINS: dict[Kind, str] = {"mqtt": "", "coap": "CoAP: ", "http-devices": "HTTP: ", "modbus": "Modbus: "}
 """What the problems of an adapter begin with, so that it deletes only its own."""
 
 
 def _own(kind: Kind) -> str:
     """The condition of problems of an adapter."""
-    mine = f'STRSTARTS(STR(?problem), "{_BEGINS["coap"]}")'
-    return f"FILTER({mine if kind == 'coap' else f'!{mine}'})"
+    if kind != "mqtt":
+        return f'FILTER(STRSTARTS(STR(?problem), "{_BEGINS[kind]}"))'
+    others = " || ".join(f'STRSTARTS(STR(?problem), "{begin}")' for begin in _BEGINS.values() if begin)
+    return f"FILTER(!({others}))"
 
 
 def forget_problems(kind: Kind) -> str:
@@ -114,9 +116,9 @@ class DatasetRules:
     def publishes(self) -> list[PublishRule]:
         return [rule for _, rule in sorted(self._rows.items(), key=_order) if isinstance(rule, PublishRule)]
 
-    def coap(self) -> CoapRules:
-        """The rules for CoAP, in the order of their nodes."""
-        return CoapRules.of(rule for _, rule in sorted(self._rows.items(), key=_order))
+    def resources(self) -> ResourceRules:
+        """The rules for resources and paths, in the order of their nodes."""
+        return ResourceRules.of(rule for _, rule in sorted(self._rows.items(), key=_order))
 
     def problems(self) -> dict[Term, str]:
         """Why rules are not applied, by node; several faults of a node in one text."""
@@ -174,12 +176,12 @@ def _rule(text: str, base_iri: str, place: str, publish: Sequence[str], kind: Ki
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        if kind == "coap":
+        if kind != "mqtt":
             return None
         raise ConfigurationError(f"{place}: the rule is not JSON: {error}; {cure}") from error
     [(name, table)] = document.items() if isinstance(document, dict) and len(document) == 1 else [("", None)]
     if name not in TABLES or not isinstance(table, dict):
-        if kind == "coap":
+        if kind != "mqtt":
             return None
         what = "has no table" if name in TABLES else f"has an unknown member {name[:40]!r}"
         raise ConfigurationError(f"{place}: the rule {what if name else 'is not an object with one member'}; {cure}")

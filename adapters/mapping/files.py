@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lamplighter.adapters.mapping import rules
-from lamplighter.adapters.mapping.kinds import AnyRule, CoapRules, kind_of, rule_type
+from lamplighter.adapters.mapping.kinds import AnyRule, ResourceRules, kind_of, rule_type
 from lamplighter.adapters.mapping.publishes import PublishRule
 from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule
 from lamplighter.adapters.mapping.rules import CommandRule, StreamRule
@@ -34,18 +34,18 @@ class _FileTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class FileFault(NamedTuple):
-    """kind: of the adapter that a fault stops; None: both."""
+    """kind: of the adapter that a fault stops; None: all."""
 
     kind: Kind | None
     error: ConfigurationError
 
 
 class FileRules(NamedTuple):
-    """The rules of the files of a folder, in their order. mqtt, coap: of the adapters; faults: of the other rules, and
-    of files that cannot be read."""
+    """The rules of the files of a folder, in their order. mqtt: for MQTT; resources: for the other adapters; faults: of
+    the other rules, and of files that cannot be read."""
 
     mqtt: rules.Mapping
-    coap: CoapRules
+    resources: ResourceRules
     faults: tuple[FileFault, ...]
 
     def check(self, kind: Kind | None = None) -> None:
@@ -57,7 +57,7 @@ class FileRules(NamedTuple):
 
 def load_mapping(folder: Path, base_iri: str) -> rules.Mapping:
     """The rules for MQTT of all `*.toml` files of a folder, in the order of their names; none if the folder does not
-    exist. Faults of rules for CoAP do not matter.
+    exist. Faults of rules for other adapters do not matter.
 
     base_iri: of the gateway, such as `http://gateway.example/`; relative templates continue it.
     Raises ConfigurationError, which names file, line, rule, key and cure.
@@ -67,11 +67,11 @@ def load_mapping(folder: Path, base_iri: str) -> rules.Mapping:
     return found.mqtt
 
 
-def load_coap_rules(folder: Path, base_iri: str) -> CoapRules:
-    """The rules for CoAP, as `load_mapping` returns those for MQTT."""
+def load_resource_rules(folder: Path, base_iri: str, kind: Kind = "coap") -> ResourceRules:
+    """The rules for another adapter, as `load_mapping` returns those for MQTT."""
     found = file_rules(folder, base_iri)
-    found.check("coap")
-    return found.coap
+    found.check(kind)
+    return ResourceRules.of((one for rules_ in found.resources for one in rules_), kind)
 
 
 def file_rules(folder: Path, base_iri: str) -> FileRules:
@@ -99,7 +99,7 @@ def _collected(found: Iterable[AnyRule | FileFault]) -> FileRules:
         [one for one in good if isinstance(one, CommandRule)],
         [one for one in good if isinstance(one, PublishRule)],
     )
-    return FileRules(mqtt, CoapRules.of(good), tuple(faults))
+    return FileRules(mqtt, ResourceRules.of(good), tuple(faults))
 
 
 def check_base_iri(base_iri: str) -> None:

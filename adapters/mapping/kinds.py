@@ -1,10 +1,12 @@
-"""Rules by the adapter that they are for: a table with `topic` is for MQTT, one with `resource` or `path` for CoAP."""
+"""Rules by the adapter that they are for: a table with `topic` is for MQTT, one with `path` for CoAP, and one with
+`resource` for the adapter of the URI's scheme."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.publishes import PublishRule, publish_rule
 from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule, resource_command
 from lamplighter.adapters.mapping.resources import PathRule, ResourceRule
@@ -34,17 +36,17 @@ TABLES: dict[str, dict[str, tuple[Any, Any]]] = {
 """name of a table -> key that says what it is for -> its struct, and what makes the rule."""
 
 
-class CoapRules(NamedTuple):
-    """The rules for CoAP, in their order."""
+class ResourceRules(NamedTuple):
+    """The rules for resources, and paths of the CoAP server, in their order."""
 
     resources: tuple[ResourceRule, ...] = ()
     paths: tuple[PathRule, ...] = ()
     commands: tuple[ResourceCommandRule, ...] = ()
 
     @classmethod
-    def of(cls, rules: Iterable[object]) -> CoapRules:
-        """Those among all rules."""
-        found = list(rules)
+    def of(cls, rules: Iterable[object], kind: Kind | None = None) -> ResourceRules:
+        """Those among all rules. kind: of the adapter that they are for; None: any."""
+        found = [one for one in rules if kind is None or getattr(one, "kind", None) == kind]
         return cls(
             tuple(one for one in found if isinstance(one, ResourceRule)),
             tuple(one for one in found if isinstance(one, PathRule)),
@@ -55,7 +57,10 @@ class CoapRules(NamedTuple):
 def kind_of(name: str, table: object) -> Kind:
     """The adapter that a table is for, also if it is faulty. name: a key of `TABLES`."""
     keys = TABLES[name].keys() & table.keys() if isinstance(table, dict) else set()
-    return "coap" if keys and "topic" not in keys else "mqtt"
+    if not keys or "topic" in keys:
+        return "mqtt"
+    resource = table.get("resource") if isinstance(table, dict) else None
+    return uris.kind_of_uri(resource) if isinstance(resource, str) else "coap"
 
 
 def rule_type(name: str, table: Mapping[str, Any], place: str) -> tuple[Any, Callable[..., AnyRule]]:

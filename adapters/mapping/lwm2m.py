@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from lamplighter.adapters.mapping import senml
+from lamplighter.adapters.mapping.floats import FloatLayout, four_bytes, shortest
 from lamplighter.adapters.mapping.payloads import Found, Number
 from lamplighter.engine.errors import PayloadError
 
@@ -178,31 +179,12 @@ def _decoded(content: bytes, type_: Type) -> Found:
         return {b"\0": False, b"\1": True}[content] if content in (b"\0", b"\1") else _refused()
     if type_ == "integer":
         return int.from_bytes(content, signed=True) if len(content) in (1, 2, 4, 8) else _refused()
-    layout = ">f" if len(content) == 4 else ">d"
-    return _decimal(struct.unpack(layout, content)[0], layout)
+    layout: FloatLayout = ">f" if len(content) == 4 else ">d"
+    return shortest(struct.unpack(layout, content)[0], layout)
 
 
 def _refused() -> Found:
     raise ValueError
-
-
-def _decimal(value: float, layout: str) -> Number:
-    """A number with the fewest digits that give the same bytes."""
-    if not math.isfinite(value):
-        raise ValueError
-    text = repr(value)
-    if layout == ">f":
-        wanted = _short(value)
-        text = next(one for digits in range(1, 18) if _short(float(one := f"{value:.{digits}g}")) == wanted)
-    return Number(text if "." in text or "e" in text else f"{text}.0")
-
-
-def _short(value: float) -> bytes | None:
-    """The four bytes that are nearest; None if the number is too large for them."""
-    try:
-        return struct.pack(">f", value)
-    except OverflowError:
-        return None
 
 
 def _binary(value: Found) -> bytes:
@@ -215,10 +197,10 @@ def _binary(value: Found) -> bytes:
         raise PayloadError("the state has more than 64 bits")
     if isinstance(value, float):
         # Four bytes only for a number that is the same however a device stores it: it reports the number again.
-        short = _short(value)
+        short = four_bytes(value)
         if short is not None:
             stored = struct.unpack(">f", short)[0]
-            if stored == float(_decimal(stored, ">f")) == value:
+            if stored == float(shortest(stored, ">f")) == value:
                 return short
         return struct.pack(">d", value)
     return value.encode()

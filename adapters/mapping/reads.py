@@ -36,8 +36,14 @@ RECORD_NAME = "n"
 """The capture with the name of a SenML record or a Sparkplug metric, or with the path of an LwM2M value."""
 RECORD_KINDS = ("senml", "sparkplug", "lwm2m")
 """Payloads with many values."""
-_OF_OTHERS: dict[Kind, str] = {"mqtt": "lwm2m", "coap": "sparkplug"}
-_KEYS_OF_OTHERS: dict[Kind, str] = {"mqtt": "resource or path", "coap": "topic"}
+_RECORDS_OF: dict[Kind, tuple[str, ...]] = {
+    "mqtt": ("senml", "sparkplug"),
+    "coap": ("senml", "lwm2m"),
+    "http-devices": ("senml",),
+    "modbus": (),
+}
+_FOR = {"senml": "topic, path or another resource", "sparkplug": "topic", "lwm2m": "path or a coap:// resource"}
+"""Payloads with many values -> what rules with them have."""
 FIELDS_MAX = 256
 STRUCT_BYTES_MAX = 4_096
 
@@ -416,9 +422,10 @@ def _kept(table: ReadTable, payload: PayloadKind, checked: Any, refused: Any) ->
 def _kind_problem(payload: str | None, kind: Kind) -> str:
     """What is wrong with the kind of a value; empty if nothing is."""
     if payload is None:
-        of_records = " or ".join(one for one in RECORD_KINDS if one != _OF_OTHERS[kind])
-        return f"is missing; write number, boolean, text, {of_records}"
-    return f"{payload} is for rules with {_KEYS_OF_OTHERS[kind]}" if payload == _OF_OTHERS[kind] else ""
+        *first, last = "number", "boolean", "text", *_RECORDS_OF[kind]
+        return f"is missing; write {', '.join(first)} or {last}"
+    foreign = payload in RECORD_KINDS and payload not in _RECORDS_OF[kind]
+    return f"{payload} is for rules with {_FOR[payload]}" if foreign else ""
 
 
 def _no_single(payload: Payload) -> Found:

@@ -1,10 +1,10 @@
-"""`[[command]]` rules for resources of CoAP devices."""
+"""`[[command]]` rules for resources of devices."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,14 +13,31 @@ import msgspec
 
 from lamplighter.adapters.literals import FALSE, TRUE
 from lamplighter.adapters.mapping import sparkplug, uris
+from lamplighter.adapters.mapping.modbus_places import place_of
+from lamplighter.adapters.mapping.modbus_rules import (
+    RegisterWriting,
+    check_other_keys,
+    check_register_reads,
+    register_form,
+    register_writing,
+    states_of_registers,
+)
 from lamplighter.adapters.mapping.patterns import NAME, TopicPattern
 from lamplighter.adapters.mapping.payloads import AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import QUERY_CHARS_MAX
 from lamplighter.adapters.mapping.reads import Read, ReadContext, ReadOrigin, usual_payload
-from lamplighter.adapters.mapping.resources import BodyFormats, accepted, check_seconds, forms, resource_uri
+from lamplighter.adapters.mapping.resources import (
+    BodyFormats,
+    accepted,
+    check_reading,
+    forms,
+    of_registers,
+    resource_uri,
+)
 from lamplighter.adapters.mapping.rules import actuator_iri
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
+    Kind,
     ResourceCommandTable,
     ResourceStateTable,
 )
@@ -35,27 +52,29 @@ PAYLOAD_SLOT = re.compile(rf"\{{(?:json:({NAME})|({NAME}))\}}")
 STATE_SLOTS = frozenset(("value", "json"))
 TEMPLATE_FORMATS = ("text", "json", "cbor")
 _AUTHORITY = re.compile(r"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
-_BEGIN = "coap://"
 _FORM_NAMES = {number: name for name, number in CONTENT_FORMATS.items()}
 
 
 class UriTemplate:
-    """A coap:// URI with values of variables: ``coap://{host}/lamp/{n}``, or ``{name}``, a whole URI. names: of the
-    variables."""
+    """A URI with values of variables: ``coap://{host}/lamp/{n}``, or ``{name}``, a whole URI of CoAP. names: of the
+    variables; kind: of the adapter that it is for; example: a URI in normal form that it may become."""
 
     def __init__(self, text: str, key: str, place: str) -> None:
         """Raises ConfigurationError."""
         self.names = frozenset(CAPTURE.findall(text))
         self._whole = CAPTURE.fullmatch(text) is not None
-        self._fixed = "" if self.names else resource_uri(text, key, place)
-        self._head, _, self._rest = text.removeprefix(_BEGIN).partition("/")
+        self._fixed = self.example = "" if self.names else resource_uri(text, key, place)
+        self.kind = uris.kind_of_uri(text)
+        scheme, separator, rest = text.partition("://")
+        self._begin = scheme + separator
+        self._head, _, self._rest = rest.partition("/")
         if self._fixed or self._whole:
             return
-        if not text.startswith(_BEGIN) or "?" in self._head:
+        if scheme not in uris.SCHEMES or not separator or "?" in self._head:
             raise ConfigurationError(
                 f"{place}: {key} = {text!r}: write coap://{{host}}/lamp/{{n}}, or one {{name}} for the whole URI"
             )
-        resource_uri(self._filled(dict.fromkeys(self.names, "1")), key, place)
+        self.example = resource_uri(self._filled(dict.fromkeys(self.names, "1")), key, place)
 
     def uri(self, captures: Mapping[str, str]) -> str:
         """The URI in normal form. captures: the value of each variable. Raises PayloadError."""
@@ -64,7 +83,10 @@ class UriTemplate:
         for name in self.names:
             if not 0 < len(captures[name]) <= CAPTURE_CHARS_MAX:
                 raise PayloadError(f"?{name} of the resource does not have 1 to {CAPTURE_CHARS_MAX} characters")
-        return uris.normal(captures[next(iter(self.names))] if self._whole else self._filled(captures))
+        found = uris.normal(captures[next(iter(self.names))] if self._whole else self._filled(captures))
+        if uris.kind_of_uri(found) != self.kind:
+            raise PayloadError(f"only coap:// URIs are whole values of a variable: {found}")
+        return found
 
     def _filled(self, captures: Mapping[str, str]) -> str:
         def host(found: re.Match[str]) -> str:
@@ -77,7 +99,7 @@ class UriTemplate:
                 raise PayloadError(f"?{found[1]} of the resource is '.' or '..'")
             return segment(captures[found[1]])
 
-        return f"{_BEGIN}{CAPTURE.sub(host, self._head)}/{CAPTURE.sub(part, self._rest)}"
+        return f"{self._begin}{CAPTURE.sub(host, self._head)}/{CAPTURE.sub(part, self._rest)}"
 
 
 @dataclass(frozen=True)
@@ -126,7 +148,7 @@ class ResourceCommandRule:
     actuator: full IRI; None: the rows of the query have it, or the actuator points to the rule. prefixes: of its file.
     select: the query with declarations of the prefixes. state_variable: of the query. content_format: number, or None
     for a request without one; form: its name, "text" if it has none. payload: template. names: variables of the
-    templates. state: None: it is never read.
+    templates. state: None: it is never read. registers: how a state is written to a Modbus device.
     """
 
     table: ResourceCommandTable
@@ -143,6 +165,12 @@ class ResourceCommandRule:
     payload: str
     names: frozenset[str]
     state: StateRule | None = field(compare=False)
+    registers: RegisterWriting | None = field(default=None, compare=False)
+
+    @property
+    def kind(self) -> Kind:
+        """Of the adapter that it is for."""
+        return self.resource.kind
 
     @property
     def variables(self) -> frozenset[str]:
@@ -175,7 +203,7 @@ class ResourceCommandRule:
         """The resource whose value changes at each boot. Raises PayloadError."""
         if self.table.epoch is None:
             return None
-        return uris.normal(f"{_BEGIN}{uris.authority(self.uri(captures))}/{self.table.epoch.removeprefix('/')}")
+        return uris.beside(self.uri(captures), self.table.epoch)
 
 
 def resource_command(
@@ -192,19 +220,22 @@ def resource_command(
         return ConfigurationError(f"{place}: {key}: {reason}")
 
     actuator = actuator_iri(table, prefixes, base_iri, place)
-    select = None
-    if table.query is not None:
-        if actuator is not None:
-            raise refused("query", "its rows have the actuators; leave out actuator or query")
-        if len(table.query) > QUERY_CHARS_MAX:
-            raise refused("query", f"write at most {QUERY_CHARS_MAX} characters")
-        select = "".join(f"PREFIX {name}: <{iri}> " for name, iri in prefixes.items()) + table.query
+    select = None if table.query is None else _select(table.query, actuator, prefixes, refused)
     resource = UriTemplate(table.resource, "resource", place)
     number = (
         CONTENT_FORMATS.get(table.content_format) if isinstance(table.content_format, str) else table.content_format
     )
     form = "text" if number is None else _FORM_NAMES.get(number, "text")
-    state = _state_rule(table, form, prefixes=prefixes, base_iri=base_iri, place=place)
+    if form.startswith("lwm2m") and resource.kind != "coap":
+        raise refused("content_format", f"{form} is for coap:// resources; write json, or another one")
+    if table.device is not None and resource.kind != "coap":
+        raise refused("device", "is for coap:// resources; leave it out, the address says which it is")
+    registers = None
+    if resource.kind == "modbus":
+        registers = register_writing(table, place_of(resource.example), place)
+    else:
+        check_other_keys(table, place)
+    state = _state_rule(table, form, resource, registers, prefixes=prefixes, base_iri=base_iri, place=place)
     in_uris = resource.names | (state.resource.names if state is not None and state.resource is not None else set())
     if in_uris and select is None:
         raise refused("resource", f"{{{min(in_uris)}}} is a variable; write query, or the URI without it")
@@ -213,7 +244,7 @@ def resource_command(
     if select is not None and form in TEMPLATE_FORMATS:
         names |= {one or other for one, other in PAYLOAD_SLOT.findall(payload)} - STATE_SLOTS
     if table.epoch is not None:
-        resource_uri(f"{_BEGIN}host/{table.epoch.removeprefix('/')}", "epoch", place)
+        resource_uri(f"coap://host/{table.epoch.removeprefix('/')}", "epoch", place)
     return ResourceCommandRule(
         table,
         place,
@@ -229,7 +260,17 @@ def resource_command(
         payload,
         frozenset(names),
         state,
+        registers,
     )
+
+
+def _select(query: str, actuator: str | None, prefixes: Mapping[str, str], refused: Any) -> str:
+    """The query of a rule with declarations of the prefixes. Raises ConfigurationError."""
+    if actuator is not None:
+        raise refused("query", "its rows have the actuators; leave out actuator or query")
+    if len(query) > QUERY_CHARS_MAX:
+        raise refused("query", f"write at most {QUERY_CHARS_MAX} characters")
+    return "".join(f"PREFIX {name}: <{iri}> " for name, iri in prefixes.items()) + query
 
 
 def _number(accept: str | int) -> int:
@@ -258,42 +299,80 @@ def _payload(table: ResourceCommandTable, form: str, refused: Any) -> str:
 
 
 def _state_rule(
-    table: ResourceCommandTable, form: str, *, prefixes: Any, base_iri: str, place: str
+    table: ResourceCommandTable,
+    form: str,
+    written: UriTemplate,
+    writing: RegisterWriting | None,
+    *,
+    prefixes: Any,
+    base_iri: str,
+    place: str,
 ) -> StateRule | None:
     """How the state is read, with what the command says already. Raises ConfigurationError."""
     if table.state is False:
         return None
     if table.state is True:
         raise ConfigurationError(f"{place}: state: write a table, or false")
-    state = table.state or ResourceStateTable()
-    here = f"{place} state"
+    state, here = table.state or ResourceStateTable(), f"{place} state"
+    resource = None if state.resource is None else UriTemplate(state.resource, "state resource", place)
+    if resource is not None and resource.kind != written.kind:
+        raise ConfigurationError(f"{here}: resource: {state.resource!r} is of another protocol than the command")
     untyped = state.payload is None and usual_payload(state) is None
     keys: dict[str, Any] = {"property": state.property or REPORTED_STATE, "optional": state.optional is not False}
+
+    def read_of(state: ResourceStateTable) -> Read:
+        check_reading(state, written.kind, here)
+        origin = ReadOrigin(written.kind, untyped=untyped)
+        pattern = TopicPattern("state")
+        read = Read(state, pattern, prefixes=prefixes, base_iri=base_iri, place=here, item=False, origin=origin)
+        if read.many and not read.records:
+            raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")
+        return read
+
+    if writing is not None:
+        return _register_state(
+            table, msgspec.structs.replace(state, **keys), resource or written, writing, read_of, here
+        )
     if untyped:
         asked = form if state.accept is None else _FORM_NAMES.get(_number(state.accept), "")
         keys["payload"] = "text" if asked in ("", *TEMPLATE_FORMATS) else asked.partition("+")[0]
     state = msgspec.structs.replace(state, **keys)
-    check_seconds(state, here)
-    read = Read(
-        state,
-        TopicPattern("state"),
-        prefixes=prefixes,
-        base_iri=base_iri,
-        place=here,
-        item=False,
-        origin=ReadOrigin("coap", untyped=untyped),
-    )
-    if read.many and not read.records:
-        raise ConfigurationError(f"{here}: member: a state is one value; write a path without captures")
+    read = read_of(state)
     accept: str | int | None = state.accept
     if accept is None and form != "text" and form in forms(read):
         accept = form
     back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
     return StateRule(
         state,
-        None if state.resource is None else UriTemplate(state.resource, "state resource", place),
+        resource,
         "never" if table.observe == "never" else state.observe,
         accepted((read,), accept, here),
         read,
         back if untyped else {},
     )
+
+
+def _register_state(
+    table: ResourceCommandTable,
+    state: ResourceStateTable,
+    resource: UriTemplate,
+    writing: RegisterWriting,
+    read_of: Callable[[ResourceStateTable], Read],
+    place: str,
+) -> StateRule:
+    """How the state is read from registers: if the table of the state names none, those that the command writes."""
+    modbus, elsewhere = place_of(resource.example), state.resource is not None
+    registers = register_form(state, modbus, place, None if elsewhere else writing.form)
+    untyped = state.payload is None and usual_payload(state) is None
+    keys: dict[str, Any] = {"payload": registers.kind} if untyped else {}
+    if not elsewhere:
+        keys |= {key: getattr(table, key) for key in ("scale", "offset") if getattr(state, key) is None}
+    state = msgspec.structs.replace(state, **keys)
+    read = read_of(state)
+    check_register_reads((read,), registers, modbus.quantity)
+    back: Mapping[str, Term] = {}
+    if untyped and not elsewhere and registers == writing.form:
+        back = states_of_registers(table.values, writing, modbus, read, place)
+    elif untyped:
+        back = {text: {"true": TRUE, "false": FALSE}.get(name) or literal(name) for name, text in table.values.items()}
+    return StateRule(state, resource if elsewhere else None, "never", of_registers(registers), read, back)

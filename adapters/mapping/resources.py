@@ -1,17 +1,23 @@
-"""Rules for CoAP that read: resources of devices, and paths of the gateway's server."""
+"""Rules that read resources of devices, and paths of the gateway's CoAP server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from lamplighter.adapters.mapping import uris
+from lamplighter.adapters.mapping.modbus_places import place_of
+from lamplighter.adapters.mapping.modbus_rules import check_other_keys, check_register_reads, register_form
 from lamplighter.adapters.mapping.patterns import PathPattern, TopicPattern
-from lamplighter.adapters.mapping.reads import Read, ReadOrigin
+from lamplighter.adapters.mapping.reads import Read, ReadOrigin, usual_payload
+from lamplighter.adapters.mapping.registers import RegisterForm
 from lamplighter.adapters.mapping.rules import ReadingRule
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
     OCTETS,
+    Kind,
     PathTable,
     ResourceReadTable,
     ResourceTable,
@@ -31,12 +37,13 @@ class BodyFormats(NamedTuple):
     """The content formats that a rule reads.
 
     names: of `FORMAT_NUMBERS`; number: the one that is asked for, or None; as_form: how a body of that number is read
-    if it has no name.
+    if it has no name. registers: how values lie in a body from a Modbus device.
     """
 
     names: frozenset[str]
     number: int | None = None
     as_form: str = "text"
+    registers: RegisterForm | None = None
 
     def form(self, content_format: int | None) -> str:
         """The name of the content format of a body. Raises PayloadError if the rule does not read it.
@@ -71,6 +78,11 @@ def forms(read: Read) -> frozenset[str]:
     return documents if member is not None else frozenset(("text",)) | (documents if column is None else frozenset())
 
 
+def of_registers(registers: RegisterForm) -> BodyFormats:
+    """What a rule for a Modbus device reads."""
+    return BodyFormats(frozenset(("octets",)), OCTETS, "octets", registers)
+
+
 def accepted(reads: Sequence[Read], accept: str | int | None, place: str) -> BodyFormats:
     """What a rule with these reads reads. accept: of its table. Raises ConfigurationError."""
     names = frozenset.intersection(*map(forms, reads))
@@ -95,8 +107,18 @@ def resource_uri(text: str, key: str, place: str) -> str:
         raise ConfigurationError(f"{place}: {key} = {text!r}: {error}") from error
 
 
-def check_seconds(table: ResourceReadTable, place: str) -> None:
-    """Raises ConfigurationError if a rule has keys that exclude each other."""
+def check_reading(table: ResourceReadTable, kind: Kind, place: str) -> None:
+    """Raises ConfigurationError if a rule has keys that exclude each other, or that are for another adapter."""
+    if kind != "modbus":
+        check_other_keys(table, place)
+    elif table.accept is not None:
+        raise ConfigurationError(f"{place}: accept: is for other resources; write type")
+    if kind != "coap" and table.observe == "always":
+        raise ConfigurationError(f"{place}: observe: is for coap:// resources; leave it out, the resource is polled")
+    if kind != "coap" and table.device is not None:
+        raise ConfigurationError(f"{place}: device: is for coap:// resources; leave it out")
+    if kind != "coap" and table.max_age_s is not None:
+        raise ConfigurationError(f"{place}: max_age_s: is for coap:// resources; leave it out, or write poll_s")
     if table.observe == "never" and table.max_age_s is not None:
         raise ConfigurationError(f'{place}: max_age_s: is for observed resources; leave it out, or observe = "never"')
 
@@ -104,34 +126,46 @@ def check_seconds(table: ResourceReadTable, place: str) -> None:
 class ResourceRule(ReadingRule):
     """A `[[stream]]` table for a resource of a device.
 
-    table: what it was made of; resource: its URI in normal form; name: what its readings are found by, and what default
-    IRIs have; accepted: the content formats that it reads.
+    table: what it was made of; resource: its URI in normal form; kind: of the adapter that it is for; name: what its
+    readings are found by, and what default IRIs have; accepted: the content formats that it reads.
     """
 
     def __init__(self, table: ResourceTable, *, prefixes: Mapping[str, str], base_iri: str, place: str) -> None:
         """Raises ConfigurationError, as `ReadingRule` does."""
         self.table = table
         self.resource = resource_uri(table.resource, "resource", place)
+        self.kind = uris.kind_of_uri(self.resource)
         self.name = uris.name(self.resource)
-        check_seconds(table, place)
+        check_reading(table, self.kind, place)
         try:
             pattern = TopicPattern(self.name)
         except ValueError as error:
             raise ConfigurationError(f"{place}: resource = {table.resource!r}: {error}") from error
+        registers = None
+        if self.kind == "modbus":
+            registers = register_form(table, place_of(self.resource), place)
+            if table.payload is None and usual_payload(table) is None:
+                table = msgspec.structs.replace(table, payload=registers.kind)
         super().__init__(
             table,
             pattern,
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            origin=ReadOrigin("coap", self.resource),
+            origin=ReadOrigin(self.kind, self.resource),
         )
-        self.accepted = accepted(self.reads, table.accept, place)
+        if registers is None:
+            self.accepted = accepted(self.reads, table.accept, place)
+        else:
+            check_register_reads(self.reads, registers, place_of(self.resource).quantity)
+            self.accepted = of_registers(registers)
 
 
 class PathRule(ReadingRule):
     """A `[[stream]]` table for a path of the gateway's server. table: what it was made of; accepted: the content
     formats that it reads."""
+
+    kind: Kind = "coap"
 
     def __init__(self, table: PathTable, *, prefixes: Mapping[str, str], base_iri: str, place: str) -> None:
         """Raises ConfigurationError, as `ReadingRule` does."""

@@ -1,6 +1,7 @@
 """The rule tables: `[[stream]]` reads messages, `[[command]]` and `[[publish]]` write them.
 
-A table with `topic` is for MQTT, one with `resource` or `path` for CoAP. It has one meaning wherever it comes from: a
+A table with `topic` is for MQTT, one with `path` for CoAP, and one with `resource` for the adapter of the URI's scheme.
+It has one meaning wherever it comes from: a
 file in mapping/, a `gateway:Mapping` in the dataset (JSON), or a discovered device. `mapping/street.toml` explains each
 key for MQTT with an example.
 """
@@ -12,7 +13,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Kind = Literal["mqtt", "coap"]
+from lamplighter.adapters.mapping.registers import Order, RegisterType
+
+Kind = Literal["mqtt", "coap", "http-devices", "modbus"]
+"""Of an adapter. It is also the kind of its causes."""
+RESOURCE_KINDS: tuple[Kind, ...] = ("coap", "http-devices", "modbus")
+"""Those whose rules have resources."""
+KINDS: tuple[Kind, ...] = ("mqtt", *RESOURCE_KINDS)
 PayloadKind = Literal["number", "boolean", "text", "senml", "sparkplug", "lwm2m"]
 FormatName = Literal["text", "json", "cbor", "senml+json", "senml+cbor", "lwm2m+tlv", "lwm2m+json"]
 FormatNumber = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
@@ -89,11 +96,12 @@ class StreamTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """How the gateway reads a resource of a CoAP device.
+    """How the gateway reads a resource of a device.
 
     observe: "auto": by Observe (RFC 7641), or by polling where it is not offered. poll_s: interval of polling. accept:
-    content format that is asked for. max_age_s: seconds that a value is fresh, instead of the device's Max-Age.
-    device: name of the security context; None: by the address.
+    content format that is asked for. max_age_s: seconds that a value is fresh, instead of the device's Max-Age. device:
+    its name in the settings; None: by the address. observe and max_age_s are for CoAP.
+    type, byte_order, word_order: of the values in the registers of a Modbus device, see `RegisterForm`.
     """
 
     observe: Literal["auto", "always", "never"] = "auto"
@@ -101,12 +109,15 @@ class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_o
     accept: FormatName | FormatNumber | None = None
     max_age_s: Annotated[float, msgspec.Meta(gt=0, le=2**32)] | None = None
     device: str | None = None
+    type: RegisterType | None = None
+    byte_order: Order | None = None
+    word_order: Order | None = None
 
 
 class ResourceTable(ResourceReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[stream]]` table: how a resource of a CoAP device becomes readings.
+    """A `[[stream]]` table: how a resource of a device becomes readings.
 
-    resource: its coap:// URI, without captures. read: as in `StreamTable`.
+    resource: its URI, without captures: coap://, http://, https:// or modbus+tcp://. read: as in `StreamTable`.
     """
 
     resource: str
@@ -170,9 +181,10 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A `[[command]]` table: how the desired state of an actuator becomes a request to a CoAP device.
+    """A `[[command]]` table: how the desired state of an actuator becomes a request to a device.
 
-    resource: coap:// URI; with query, ``{name}`` is the value of a variable, and ``{name}`` alone a whole URI.
+    resource: URI as in `ResourceTable`; with query, ``{name}`` is the value of a variable, and ``{name}`` alone a whole
+    URI of CoAP.
     query: SELECT with ?actuator, ?state and the variables of the templates, instead of actuator.
     method, idempotent: None: PUT is, and POST is not; a request that is not is never repeated without need.
     content_format: of the request, by name or number; "none": no such option.
@@ -181,6 +193,8 @@ class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True,
     name: of the SenML record. state: how the device's state is read; False: never; None: from the same resource.
     observe: whether the state is observed. epoch: path of a resource whose value changes at each boot. device: as in
     `ResourceReadTable`. reassert_s: None: the interval of the settings, unless the state is observed; a number: always.
+    type, byte_order, word_order: as in `ResourceReadTable`. scale, offset: the state is the number in the registers *
+    scale + offset, for Modbus.
     """
 
     resource: str
@@ -194,6 +208,11 @@ class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True,
     observe: Literal["auto", "never"] = "auto"
     epoch: str | None = None
     device: str | None = None
+    type: RegisterType | None = None
+    byte_order: Order | None = None
+    word_order: Order | None = None
+    scale: Decimal | None = None
+    offset: Decimal | None = None
 
 
 class PublishTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

@@ -130,7 +130,9 @@ def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[
 
     def health() -> str:
         found = json.loads(answered("/figures"))
-        return _json({name: found.get(name) for name in ("engine", "components", "applications", "brokers", "coap")})
+        return _json(
+            {name: found.get(name) for name in ("engine", "components", "applications", "brokers", "coap", "polled")}
+        )
 
     parts: list[Part] = [
         ("about.json", lambda: _json(_about(data))),

@@ -137,7 +137,7 @@ def _install(command: Adder, commands: Any) -> None:
 
 
 GROUPS: tuple[tuple[tuple[str, ...], Callable[[Adder, Any], None]], ...] = (
-    (("run", "mqtt", "coap"), _processes),
+    (("run", "mqtt", "coap", "http-devices", "modbus"), _processes),
     (("check",), _check),
     (("subscriptions", "timers"), _listings),
     (("status",), _status),

@@ -204,7 +204,7 @@ def _chosen(options: argparse.Namespace, template: Template, settings: Settings)
         raise ConfigurationError("--command-payload and --command-value need --command-topic")
     if options.coap is not None:
         try:
-            options.coap = uris.normal(options.coap)
+            options.coap = uris.coap(options.coap)
         except PayloadError as error:
             raise ConfigurationError(f"--coap: {error}") from error
     states = [_number(getattr(options, state), f"--{state}") for state in template.temperatures]

@@ -35,9 +35,9 @@ _COMMAND = "usr/local/bin/lamplighter"
 _COMMAND_TARGET = f"/{_PREFIX}/bin/lamplighter"
 _JOURNAL = "journald.conf.d/50-lamplighter.conf"
 _NOT_INSTALLED = ("demo", "mapping", "apps")  # for experiments; settings and profiles have their own places
-_EXTRAS = ("mcp", "sync-s3", "sync-sftp")
+_EXTRAS = ("mcp", "modbus", "sync-s3", "sync-sftp")
 _TARGET = "lamplighter.target"
-_LONG_RUNNING = ("gateway", "mqtt", "coap")
+_LONG_RUNNING = ("gateway", "mqtt", "coap", "http-devices", "modbus")
 _START = """\
 #!/usr/lib/lamplighter/bin/python -P
 import sys

@@ -62,7 +62,8 @@ def add_mapping_commands(command: Adder) -> None:
     test.add_argument(
         "topic",
         metavar="WHERE",
-        help="MQTT topic or path of the CoAP server, such as home/kitchen/temperature, or coap:// URI of a resource",
+        help="MQTT topic or path of the CoAP server, such as home/kitchen/temperature, or URI of a resource, such as "
+        "coap://192.168.7.20/t",
     )
     test.add_argument("payload", metavar="PAYLOAD", help="text, @FILE, or - for standard input")
     test.add_argument("--hex", action="store_true", help="PAYLOAD is in hexadecimal digits")
@@ -70,7 +71,7 @@ def add_mapping_commands(command: Adder) -> None:
     test.add_argument(
         "--format",
         metavar="NAME",
-        help="CoAP content format: text, json, ... or a number (default: what the rule reads)",
+        help="content format of a resource: text, json, ... or a number (default: what the rule reads)",
     )
     test.add_argument("--broker", default="", metavar="NAME", help="the broker that sends it")
     test.add_argument("--rules", type=Path, metavar="FILE", help="try only the rules in this file")
@@ -107,7 +108,7 @@ def _test(options: argparse.Namespace) -> int:
 
 
 def _tried_here(options: argparse.Namespace, message: TriedMessage) -> TrialResult:
-    """Raises PayloadError for a resource that is no URI of CoAP, ConfigurationError."""
+    """Raises PayloadError for a resource that is no URI of a resource, ConfigurationError."""
     settings, data = settings_and_data(options)
     if options.rules is None:
         files = _files(options, settings)
@@ -254,19 +255,19 @@ def _found(files: FileRules, settings: Settings, dataset: InDataset, not_checked
     every = [*files.mqtt.rules, *dataset.mqtt.streams()]
     actuating = [*files.mqtt.commands, *dataset.mqtt.commands()]
     publishes = [*files.mqtt.publishes, *dataset.mqtt.publishes()]
-    coap = joined(files.coap, dataset.coap.coap())
+    resources = joined(files.resources, dataset.resources())
     brokers = settings.mqtt.all_brokers()
     named = [(rule.place, rule.broker) for rule in every]
     named += [(rule.place, rule.table.broker) for rule in actuating]
     named += [(rule.place, rule.table.broker) for rule in publishes]
     known = ", ".join(brokers) or "none"
-    reads = (read for rule in (*every, *coap.resources, *coap.paths) for read in rule.reads)
-    in_files = len(files.mqtt.rules) + len(files.coap.resources) + len(files.coap.paths)
+    reads = (read for rule in (*every, *resources.resources, *resources.paths) for read in rule.reads)
+    in_files = len(files.mqtt.rules) + len(files.resources.resources) + len(files.resources.paths)
     return RuleFindings(
         faults=[
             *(str(fault.error) for fault in files.faults),
             *query_faults(publishes),
-            *command_faults(coap.commands),
+            *command_faults(resources.commands),
         ],
         unknown_brokers=[
             f"{place}: broker = {broker!r}; the brokers are: {known}"
@@ -282,8 +283,8 @@ def _found(files: FileRules, settings: Settings, dataset: InDataset, not_checked
         ],
         not_checked=not_checked,
         in_files=in_files,
-        in_dataset=len(every) + len(coap.resources) + len(coap.paths) - in_files,
-        commands=len(actuating) + len(coap.commands),
+        in_dataset=len(every) + len(resources.resources) + len(resources.paths) - in_files,
+        commands=len(actuating) + len(resources.commands),
         publish_rules=len(publishes),
     )
 

@@ -1,4 +1,4 @@
-"""`run`, `mqtt` and `coap`: the gateway and the adapters as processes that run until they are stopped."""
+"""`run`, and a command for each adapter: the gateway and the adapters as processes that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from lamplighter.gateway.service.adapter_process import (
     AdapterProcess,
     ended_by_signals,
     run_coap,
+    run_http_devices,
+    run_modbus,
     run_mqtt,
     serve,
 )
@@ -43,9 +45,13 @@ logger = EventLogger("gateway")
 def add_process_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
     run = command("run", "run the gateway until it is stopped", _run)
-    run.add_argument("--all", action="store_true", help="also run the MQTT and CoAP adapters in this process")
+    run.add_argument(
+        "--all", action="store_true", help="also run the adapters that the settings enable in this process"
+    )
     command("mqtt", "run only the MQTT adapter", _mqtt)
     command("coap", "run only the CoAP adapter", _coap)
+    command("http-devices", "run only the adapter for devices with HTTP", _http_devices)
+    command("modbus", "run only the Modbus adapter", _modbus)
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
@@ -110,6 +116,14 @@ def _mqtt(options: argparse.Namespace) -> int:
 
 def _coap(options: argparse.Namespace) -> int:
     return _adapter(options, run_coap)
+
+
+def _http_devices(options: argparse.Namespace) -> int:
+    return _adapter(options, run_http_devices)
+
+
+def _modbus(options: argparse.Namespace) -> int:
+    return _adapter(options, run_modbus)
 
 
 def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:

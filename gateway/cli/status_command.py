@@ -63,6 +63,8 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
         yield f"{'mqtt':<20}{printable(broker.get('text', ABSENT))}"
     if found.get("coap"):
         yield f"{'coap':<20}{printable(found['coap'].get('text', ABSENT))}"
+    for kind, one in found.get("polled", {}).items():
+        yield f"{printable(kind):<20}{printable(one.get('text', ABSENT))}"
     for kind, counts in found.get("adapters", {}).items():
         yield f"{kind:<20}{_counted(counts)}"
 

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.mapping import (
-    CoapRules,
     Mapping,
     PathRule,
     ReadingRules,
     ResourceCommandRule,
     ResourceRule,
+    ResourceRules,
     StreamRule,
     uris,
 )
@@ -24,17 +23,19 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.adapters.mapping.payloads import Payload
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS, BodyFormats, shown_format
+from lamplighter.adapters.mapping.tables import RESOURCE_KINDS
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import Quad, Term
 
 
 class TriedMessage(msgspec.Struct, frozen=True):
-    """A message on trial. where: an MQTT topic, a path of the CoAP server, or the coap:// URI of a resource; broker:
-    the one that sends it, "" for any; content_format: of CoAP, None for what the rule reads."""
+    """A message on trial. where: an MQTT topic, a path of the CoAP server, or the URI of a resource; broker: the one
+    that sends it, "" for any; content_format: of a resource, None for what the rule reads."""
 
     where: str
     payload: bytes
@@ -45,7 +46,7 @@ class TriedMessage(msgspec.Struct, frozen=True):
 
     @property
     def of_resource(self) -> bool:
-        return self.where.startswith("coap:")
+        return self.where.partition(":")[0].lower() in uris.SCHEMES
 
 
 class Made(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,23 +110,32 @@ class InDataset(NamedTuple):
     """The rules of a dataset."""
 
     mqtt: DatasetRules
-    coap: DatasetRules
+    others: tuple[DatasetRules, ...]
 
     @classmethod
     def of(cls, rows: Sequence[tuple[Term, Term]], base_iri: str, publish: Sequence[str]) -> InDataset:
         """rows: of `dataset_rules.QUERY`; publish: the setting `mqtt.publish`."""
-        found = cls(DatasetRules(base_iri, publish), DatasetRules(base_iri, kind="coap"))
-        for of_kind in found:
+        others = tuple(DatasetRules(base_iri, kind=kind) for kind in RESOURCE_KINDS)
+        found = cls(DatasetRules(base_iri, publish), others)
+        for of_kind in found.every():
             of_kind.change(rows, ())
         return found
 
+    def every(self) -> list[DatasetRules]:
+        """Those of each adapter."""
+        return [self.mqtt, *self.others]
+
+    def resources(self) -> ResourceRules:
+        """The rules for resources and paths, of all adapters."""
+        return joined(*(of_kind.resources() for of_kind in self.others))
+
     def faults(self) -> list[str]:
         """What is wrong with rules that are not applied."""
-        return [f"{mapping}: {text}" for of_kind in self for mapping, text in of_kind.problems().items()]
+        return [f"{mapping}: {text}" for of_kind in self.every() for mapping, text in of_kind.problems().items()]
 
 
-def joined(files: CoapRules, dataset: CoapRules) -> CoapRules:
-    return CoapRules.of(rule for rules in (*files, *dataset) for rule in rules)
+def joined(*all_rules: ResourceRules) -> ResourceRules:
+    return ResourceRules.of(rule for of_one in all_rules for rules in of_one for rule in rules)
 
 
 class MessageTrial:
@@ -134,14 +144,14 @@ class MessageTrial:
 
     def __init__(self, files: FileRules, dataset: InDataset, *, event: bool, made_max: int | None = None) -> None:
         self._mapping = Mapping([*files.mqtt.rules, *dataset.mqtt.streams()])
-        self._coap = joined(files.coap, dataset.coap.coap())
+        self._resources = joined(files.resources, dataset.resources())
         self._event = event
         self._made_max = made_max
 
     def of(self, message: TriedMessage) -> list[RuleTrial]:
         """What each rule that covers a message makes of it; empty if none does.
 
-        Raises PayloadError for a resource that is no URI of CoAP.
+        Raises PayloadError for a resource that is no URI of a resource.
         """
         return list(self._resource(message) if message.of_resource else self._topic(message))
 
@@ -154,15 +164,15 @@ class MessageTrial:
             )
             yield self._readings(rule, f"topic {rule.table.topic}", found)
         path = message.where.removeprefix("/")
-        for one in ReadingRules(self._coap.paths).covering(path):
+        for one in ReadingRules(self._resources.paths).covering(path):
             yield self._body(message, one, f"path {one.table.path}", path)
 
     def _resource(self, message: TriedMessage) -> Iterator[RuleTrial]:
         resource = uris.normal(message.where)
-        for rule in self._coap.resources:
+        for rule in self._resources.resources:
             if rule.resource == resource:
                 yield self._body(message, rule, f"resource {rule.resource}", rule.name)
-        for command in self._coap.commands:
+        for command in self._resources.commands:
             if not command.names and command.state_uri({}) == resource:
                 yield self._state(message, command, resource)
 

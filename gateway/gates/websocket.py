@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
+from lamplighter.adapters.mapping.tables import KINDS
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.client.sending import send_text, sent_at_once
 from lamplighter.engine.errors import (
@@ -79,7 +80,7 @@ _OPERATIONS: dict[type, str] = {
 HANDSHAKE_S = 10
 UNKNOWN_REFUSED_MAX = 100
 """Requests without a valid token, after which the connection is closed."""
-ADAPTER_KINDS = frozenset({"mqtt", "coap"})
+ADAPTER_KINDS = frozenset(KINDS)
 """Causes that only the gateway's own adapters may declare. They connect by the Unix sockets, or on loopback in plain
 mode. The records of a registered client must not look like a device's."""
 _ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}

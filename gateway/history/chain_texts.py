@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from lamplighter.adapters.mapping.tables import KINDS
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.gateway.history.explanation import ADAPTERS, ChainLink, Explanation, differences
+from lamplighter.gateway.history.explanation import ChainLink, Explanation, differences
 from lamplighter.gateway.history.names import Names, plain
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
 
@@ -87,7 +88,7 @@ def _query(link: ChainLink, names: Names) -> str:
 
 
 def _request(link: ChainLink, names: Names) -> str:
-    adapter = link.by[0] if link.by is not None and link.by[0] in ADAPTERS else ""
+    adapter = link.by[0] if link.by is not None and link.by[0] in KINDS else ""
     return f"{adapter} {plain(link.text)}: {state_text(link.state, names)}".strip()
 
 

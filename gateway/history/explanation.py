@@ -20,6 +20,7 @@ from itertools import islice
 
 import msgspec
 
+from lamplighter.adapters.mapping.tables import KINDS
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import Quad, Term, iri, lexical
@@ -47,7 +48,6 @@ ACTUATION = "/actuation"
 """What the IRI of an actuation has behind that of its actuator."""
 BY_TIME = "found by time"
 NOT_RECORDED = "not recorded"
-ADAPTERS = ("mqtt", "coap")
 _PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")
 _PREFIXED = re.compile(r"([A-Za-z]*):(?!//)(.+)")
 _LINKS_MAX = 1_000
@@ -385,7 +385,7 @@ def _own(record: Record) -> ChainLink:
     cause = record.cause
     quads = record.a or record.k
     kind = "update"
-    if cause is not None and cause.kind in ADAPTERS:
+    if cause is not None and cause.kind in KINDS:
         kind = "reading"
         quads = tuple(quad for quad in (*record.a, *record.k) if quad.p == f"<{HAS_SIMPLE_RESULT}>") or quads
     text = ""
@@ -410,7 +410,7 @@ def _sending(outcome: Record, found: Mapping[str, Term], state: Term | None) -> 
     sent, acknowledged = _time(found, SENT_TIME), _time(found, RESULT_TIME)
     time = None if sent is None else iso(sent)
     target = _text(found, TARGET)
-    if not target and outcome.cause is not None and outcome.cause.kind in ADAPTERS:
+    if not target and outcome.cause is not None and outcome.cause.kind in KINDS:
         target = outcome.cause.id
     old = "" if BY_RULE in found else NOT_RECORDED
     by = None if outcome.cause is None else (outcome.cause.kind, outcome.cause.id)

@@ -1,5 +1,5 @@
-"""The state of the MQTT brokers, the devices of the CoAP adapter and the counters of the adapters, as the adapters last
-wrote them to the dataset.
+"""The state of the MQTT brokers, the devices of the other adapters and the counters of all, as the adapters last wrote
+them to the dataset.
 
 An adapter is another process. Without a connection of it the triples may be old, so a broker's state is "unknown" then.
 """
@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import pyoxigraph as ox
 
+from lamplighter.adapters.mapping.tables import KINDS, Kind
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
@@ -36,7 +37,8 @@ from lamplighter.ontology.vocabulary import (
 GRACE_S = 10.0
 """A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
 
-ADAPTERS = ("mqtt", "coap")
+POLLED: dict[Kind, str] = {"http-devices": "http_devices", "modbus": "modbus"}
+"""Adapters for polled devices -> their tables of lamplighter.toml."""
 _WORST_SAID = 3
 """Devices in the text."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -44,18 +46,26 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 State = Literal["connected", "not connected", "unknown"]
 
 
-class _CoapHealth(msgspec.Struct, kw_only=True):
-    """As the adapter writes it. worst: devices with reason and since."""
+class _DevicesHealth(msgspec.Struct, kw_only=True):
+    """As an adapter for polled devices writes it. worst: devices with reason and since."""
 
     devices: Count = 0
     unreachable: Count = 0
     refusing: Count = 0
-    observed: Count = 0
     stale: Count = 0
+    worst: list[dict[str, str]] = []
+
+
+class _CoapHealth(_DevicesHealth, kw_only=True):
+    """As the CoAP adapter writes it."""
+
+    observed: Count = 0
     registered: Count = 0
     observers: Count = 0
     listens: str = ""
-    worst: list[dict[str, str]] = []
+
+
+_Health = TypeVar("_Health", bound=_DevicesHealth)
 
 
 class BrokerSeen(NamedTuple):
@@ -122,8 +132,8 @@ class Brokers:
         """What each adapter that runs has counted, by its kind. Empty before its first report."""
         base_iri = self._settings().gateway.base_iri
         graph = ox.NamedNode(adapters_graph(base_iri))
-        found = {}
-        for kind in ADAPTERS:
+        found: dict[str, dict[str, int]] = {}
+        for kind in KINDS:
             text = self._triples(adapter_iri(base_iri, kind), graph).get(COUNTERS, "")
             if text and self.adapters[kind]:
                 with suppress(msgspec.DecodeError, RecursionError):
@@ -133,7 +143,22 @@ class Brokers:
     def coap(self) -> dict[str, Any] | None:
         """What the CoAP adapter knows of its devices, with a text; None while it does not run or has not reported."""
         found = self._coap_health() if self.adapters["coap"] else None
-        return None if found is None else {**msgspec.structs.asdict(found), "text": self._coap_text(found)}
+        return None if found is None else {**msgspec.structs.asdict(found), "text": self._devices_text(found)}
+
+    def polled(self) -> dict[str, dict[str, Any]]:
+        """What each adapter for polled devices that runs knows of them, with a text, by its kind. Empty before its
+        first report."""
+        found = {kind: self._health(kind, _DevicesHealth) for kind in POLLED if self.adapters[kind]}
+        return {
+            kind: {**msgspec.structs.asdict(one), "text": self._devices_text(one)}
+            for kind, one in found.items()
+            if one is not None
+        }
+
+    def enabled(self) -> list[str]:
+        """The kinds of the adapters for polled devices that the settings enable."""
+        settings = self._settings()
+        return [kind for kind, table in POLLED.items() if getattr(settings, table).enabled]
 
     def coap_devices(self) -> int | None:
         """The number of devices in the last report of the CoAP adapter, also of an earlier run; None if there is
@@ -150,12 +175,16 @@ class Brokers:
 
     def _coap_health(self) -> _CoapHealth | None:
         """The last report of the CoAP adapter."""
-        text = self._triples(adapter_iri(self.base_iri, "coap"), ox.NamedNode(adapters_graph(self.base_iri)))
+        return self._health("coap", _CoapHealth)
+
+    def _health(self, kind: str, type_: type[_Health]) -> _Health | None:
+        """The last report of an adapter."""
+        text = self._triples(adapter_iri(self.base_iri, kind), ox.NamedNode(adapters_graph(self.base_iri)))
         with suppress(msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(text.get(HEALTH, ""), type=_CoapHealth)
+            return msgspec.json.decode(text.get(HEALTH, ""), type=type_)
         return None
 
-    def _coap_text(self, found: _CoapHealth) -> str:
+    def _devices_text(self, found: _DevicesHealth) -> str:
         """In one line: ``41 devices, 2 unreachable: hall (no answer, 5 min)``."""
         others = {"unreachable": found.unreachable, "refusing": found.refusing}
         said = [

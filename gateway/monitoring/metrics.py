@@ -167,6 +167,8 @@ class FiguresCollector(Collector):
             yield _brokers(status["brokers"])
         if status["coap"]:
             yield _coap(status["coap"])
+        if status["polled"]:
+            yield _polled(status["polled"])
         for name, text in _GAUGES.items():
             yield _metric(name, "gauge", text, status[name])
         yield _subscriptions_by_class(status["subscription_classes"])
@@ -255,6 +257,17 @@ def _coap(found: dict[str, Any]) -> Metric:
     family.add_metric(("reachable",), found["devices"] - found["unreachable"])
     for name in ("unreachable", "refusing", "observed", "stale", "registered"):
         family.add_metric((name,), found[name])
+    return family
+
+
+def _polled(found: dict[str, dict[str, Any]]) -> Metric:
+    """found: by kind of adapter."""
+    text = "Devices of the adapters for polled devices, actuators that they refuse to switch, and stale resources."
+    family = GaugeMetricFamily("lamplighter_polled_devices", text, labels=("adapter", "state"))
+    for kind, of in found.items():
+        family.add_metric((kind, "reachable"), of["devices"] - of["unreachable"])
+        for name in ("unreachable", "refusing", "stale"):
+            family.add_metric((kind, name), of[name])
     return family
 
 

@@ -1,4 +1,4 @@
-"""Runs each adapter as a process: `python -m lamplighter.gateway.service.adapter_process mqtt|coap`.
+"""Runs each adapter as a process, `python -m lamplighter.gateway.service.adapter_process mqtt` or such.
 
 Such a process loads neither store nor gates, which would double its memory. It reads only the tables that concern it;
 `lamplighter check` checks all of them.
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.http.settings import HttpDevicesSettings
+from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
@@ -35,8 +37,13 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.coap.adapter import CoapAdapter
-    from lamplighter.adapters.mapping import CoapRules, CommandRule, PublishRule, StreamRule
+    from lamplighter.adapters.mapping import CommandRule, PublishRule, ResourceRules, StreamRule
+    from lamplighter.adapters.mapping.tables import Kind
+    from lamplighter.adapters.modbus.protocol import ModbusProtocol
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
+    from lamplighter.adapters.networks import Networks
+    from lamplighter.adapters.resources.polled import PolledProtocol
+    from lamplighter.adapters.resources.polled_adapter import PolledAdapter
     from lamplighter.engine.client import Jsap
 
     _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
@@ -68,6 +75,8 @@ class AdapterConfiguration:
 
     mqtt: MqttSettings
     coap: CoapSettings
+    http_devices: HttpDevicesSettings
+    modbus: ModbusSettings
     base_iri: str
     folder: Path
     data: Path
@@ -79,7 +88,7 @@ class AdapterConfiguration:
     @classmethod
     def of(cls, settings: Settings, folder: Path, url: str) -> AdapterConfiguration:
         gateway = settings.gateway
-        tables = settings.mqtt, settings.coap
+        tables = settings.mqtt, settings.coap, settings.http_devices, settings.modbus
         data, secure = folder / gateway.data, settings.security.enabled
         return cls(*tables, gateway.base_iri, folder, data, url, gateway.log_level, secure, gateway.clock_trusted)
 
@@ -89,11 +98,21 @@ class _CoapPart(NamedTuple):
     base_iri: str
     contexts: Path
     secure: bool
-    rules: CoapRules
+    rules: ResourceRules
     profiles: Mapping[str, Jsap]
 
 
-TABLES = ("gateway", "websocket", "security", "mqtt", "coap")
+class _PolledPart(NamedTuple):
+    """files: what the files have that the settings name."""
+
+    settings: Any
+    base_iri: str
+    rules: ResourceRules
+    files: Any
+
+
+MODBUS_CURE = "pip install 'lamplighter[modbus]', or set enabled = false"
+TABLES = ("gateway", "websocket", "security", "mqtt", "coap", "http_devices", "modbus")
 """The tables of lamplighter.toml that an adapter needs. The gateway checks the others."""
 
 
@@ -142,7 +161,7 @@ class _NotWantedError(ConfigurationError):
 Reread = Callable[[], AdapterConfiguration]
 """Reads the configuration again. Raises ConfigurationError."""
 AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], Coroutine[Any, Any, None]]
-"""`run_mqtt` or `run_coap`."""
+"""`run_mqtt`, `run_coap`, `run_http_devices` or `run_modbus`."""
 
 
 async def run_mqtt(
@@ -213,13 +232,13 @@ async def run_coap(
     """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
     from lamplighter.adapters.coap.contexts import contexts_folder
-    from lamplighter.adapters.mapping import load_coap_rules
+    from lamplighter.adapters.mapping import load_resource_rules
     from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 
     def part(now: AdapterConfiguration) -> _CoapPart:
         if not now.coap.enabled:
             raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
-        rules = load_coap_rules(now.folder / "mapping", now.base_iri)
+        rules = load_resource_rules(now.folder / "mapping", now.base_iri)
         profiles = read_profiles(now.folder / "apps") if now.coap.server.enabled else {}
         return _CoapPart(now.coap, now.base_iri, contexts_folder(now.data), now.secure, rules, profiles)
 
@@ -247,6 +266,100 @@ async def run_coap(
             if made_of._replace(rules=wanted.rules, profiles=wanted.profiles) != wanted:
                 return False
             running.remap(wanted.rules, wanted.profiles)
+            return True
+
+        await _run(client, configuration, part, adapter, service, reread, remapped)
+
+
+async def run_http_devices(
+    configuration: AdapterConfiguration,
+    service: Supervisor = NOBODY,
+    reread: Reread | None = None,
+    tried: asyncio.Event | None = None,
+) -> None:
+    """The adapter for devices with HTTP, as `run_coap`."""
+    from lamplighter.adapters.http.credentials import HttpCredentials, read_credentials
+    from lamplighter.adapters.http.protocol import HttpDevices
+
+    def files(now: AdapterConfiguration) -> HttpCredentials:
+        return read_credentials(now.http_devices, now.folder)
+
+    await _run_polled("http-devices", configuration, files, HttpDevices, service, reread, tried)
+
+
+async def run_modbus(
+    configuration: AdapterConfiguration,
+    service: Supervisor = NOBODY,
+    reread: Reread | None = None,
+    tried: asyncio.Event | None = None,
+) -> None:
+    """The Modbus adapter, as `run_coap`. Raises ConfigurationError if its package is not installed."""
+
+    def files(now: AdapterConfiguration) -> type[ModbusProtocol]:
+        try:
+            from lamplighter.adapters.modbus.protocol import ModbusProtocol  # only where it is enabled
+        except ImportError as missing:
+            raise ConfigurationError(
+                f"[modbus] enabled = true needs a package that cannot be loaded: {missing}; {MODBUS_CURE}"
+            ) from missing
+        return ModbusProtocol
+
+    def protocol(settings: Any, networks: Networks, loaded: type[ModbusProtocol]) -> PolledProtocol:
+        return loaded(settings, networks)
+
+    await _run_polled("modbus", configuration, files, protocol, service, reread, tried)
+
+
+async def _run_polled(
+    kind: Kind,
+    configuration: AdapterConfiguration,
+    files: Callable[[AdapterConfiguration], Any],
+    protocol: Callable[[Any, Networks, Any], PolledProtocol],
+    service: Supervisor,
+    reread: Reread | None,
+    tried: asyncio.Event | None,
+) -> None:
+    """An adapter for polled devices. Its table has the name of its kind. files: reads the files that the settings name;
+    protocol: made of settings, networks, and what `files` returned."""
+    from lamplighter.adapters.mapping import load_resource_rules
+    from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+    from lamplighter.adapters.networks import Networks
+    from lamplighter.adapters.resources.polled_adapter import PolledAdapter
+
+    table = kind.replace("-", "_")
+
+    def part(now: AdapterConfiguration) -> _PolledPart:
+        settings = getattr(now, table)
+        if not settings.enabled:
+            raise _NotWantedError(f"{table}.enabled is false; set it to true to start the adapter")
+        rules = load_resource_rules(now.folder / "mapping", now.base_iri, kind)
+        return _PolledPart(settings, now.base_iri, rules, files(now))
+
+    last = LastMessages()
+    async with EngineClient(configuration.url, name=kind) as client:
+        client.offer_messages(last.find)
+
+        def adapter(made_of: _PolledPart, before: object) -> PolledAdapter:
+            trust = configuration.clock_trusted
+            networks = Networks(made_of.settings.networks, f"{table}.networks")
+            return PolledAdapter(
+                kind,
+                table,
+                made_of.settings,
+                client,
+                lambda: protocol(made_of.settings, networks, made_of.files),
+                files=made_of.rules,
+                rules=DatasetRules(made_of.base_iri, kind=kind),
+                trusted=lambda: clock_trusted(trust),
+                base_iri=made_of.base_iri,
+                tried=tried,
+                last=last,
+            )
+
+        def remapped(running: Any, made_of: _PolledPart, wanted: _PolledPart) -> bool:
+            if made_of._replace(rules=wanted.rules) != wanted:
+                return False
+            running.remap(wanted.rules)
             return True
 
         await _run(client, configuration, part, adapter, service, reread, remapped)
@@ -509,7 +622,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m lamplighter.gateway.service.adapter_process", description="Runs one adapter."
     )
-    parser.add_argument("adapter", choices=["mqtt", "coap"])
+    parser.add_argument("adapter", choices=["mqtt", "coap", "http-devices", "modbus"])
     parser.add_argument("--config", type=Path, required=True, help="lamplighter.toml")
     options = parser.parse_args(arguments)
     set_up_logging(os.environ)
@@ -520,7 +633,8 @@ def main(arguments: list[str] | None = None) -> int:
         return configuration
 
     try:
-        serve({"mqtt": run_mqtt, "coap": run_coap}[options.adapter], read(), read)
+        works = {"mqtt": run_mqtt, "coap": run_coap, "http-devices": run_http_devices, "modbus": run_modbus}
+        serve(works[options.adapter], read(), read)
     except GatewayError as error:
         print(f"lamplighter: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""What a start meets on the machine: files of secrets, data folder, ports, systemd's sockets, free disk space.
+"""What a start meets on the machine: packages, files of secrets, data folder, ports, systemd's sockets, free space.
 
 Each is looked at by the function with which a start uses it. Nothing is written, and ports are open for a moment only.
 """
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.gates.listeners import Listener, tcp_listener
 from lamplighter.gateway.gates.opening import check_passed_host
-from lamplighter.gateway.service.adapter_process import with_password
+from lamplighter.gateway.service.adapter_process import MODBUS_CURE, with_password
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor
 
@@ -61,6 +62,9 @@ def preflight(settings: Settings, config: Path | None, data: Path, show: Show = 
     found = MachineFindings()
     service = config is not None and config.resolve().parent == SERVICE_FOLDER
     _check_brokers(settings, service, found)
+    if settings.modbus.enabled and find_spec("pymodbus") is None:
+        found.faults.append(f"[modbus] enabled = true needs pymodbus, which is not installed; {MODBUS_CURE}")
+    _check_http_devices(settings, config, found)
     _check_shipping(settings, config, service, found)
     _check_orders(settings, config, found)
     _check_data(settings, data, found)
@@ -88,6 +92,18 @@ def _check_brokers(settings: Settings, service: bool, found: MachineFindings) ->
         except ConfigurationError as error:
             unreadable = isinstance(error.__cause__, PermissionError)
             (found.notes if unreadable else found.faults).extend(str(error).splitlines())
+
+
+def _check_http_devices(settings: Settings, config: Path | None, found: MachineFindings) -> None:
+    if not settings.http_devices.enabled:
+        return
+    from lamplighter.adapters.http.credentials import read_credentials as read_secrets  # most gateways need none
+
+    try:
+        read_secrets(settings.http_devices, config.parent if config else Path())
+    except ConfigurationError as error:
+        unreadable = isinstance(error.__cause__, PermissionError)
+        (found.notes if unreadable else found.faults).extend(str(error).splitlines())
 
 
 def _with_credential(broker: BrokerSettings, key: str, found: MachineFindings) -> BrokerSettings:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lamplighter.adapters.mapping import CoapRules, Mapping, file_rules
+from lamplighter.adapters.mapping import Mapping, ResourceRules, file_rules
 from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
@@ -39,6 +39,8 @@ from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,
     background,
     run_coap,
+    run_http_devices,
+    run_modbus,
     run_mqtt,
     stop_on_signals,
 )
@@ -78,6 +80,8 @@ class Tried:
 
     mqtt: asyncio.Event = field(default_factory=asyncio.Event)
     coap: asyncio.Event = field(default_factory=asyncio.Event)
+    http_devices: asyncio.Event = field(default_factory=asyncio.Event)
+    modbus: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class RefusedConfigurationError(ConfigurationError):
@@ -93,9 +97,9 @@ class Configuration:
     """Everything that is read before anything starts.
 
     folder: where mapping/ and apps/ are; unread: the file that this process may not read and so did not check, empty if
-    there is none; mapping, coap_rules: the rules of mapping/ for MQTT and for CoAP; faults: of the SPARQL texts of
-    applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter check` refuses.
-    shapes: None if no update is checked against any.
+    there is none; mapping, resource_rules: the rules of mapping/ for MQTT and for the other adapters; faults: of the
+    SPARQL texts of applications and rules, which do not run. The others do, so a start only logs them, and `lamplighter
+    check` refuses. shapes: None if no update is checked against any.
     """
 
     settings: Settings
@@ -104,7 +108,7 @@ class Configuration:
     applications: list[Application]
     unread: str = ""
     mapping: Mapping = field(default_factory=lambda: Mapping([]))
-    coap_rules: CoapRules = field(default_factory=CoapRules)
+    resource_rules: ResourceRules = field(default_factory=ResourceRules)
     faults: Sequence[str] = ()
     shapes: ShapeSources | None = None
 
@@ -128,7 +132,7 @@ class Configuration:
             shapes = shape_sources(settings.shacl, folder)
         except ConfigurationError as error:
             refused.append(str(error))
-        rules = FileRules(Mapping([]), CoapRules(), ())
+        rules = FileRules(Mapping([]), ResourceRules(), ())
         try:
             rules = file_rules(folder / "mapping", settings.gateway.base_iri)
             refused += [str(fault.error) for fault in rules.faults]
@@ -140,13 +144,13 @@ class Configuration:
             refused.append(str(error))
         faults = [
             *query_faults(rules.mqtt.publishes),
-            *command_faults(rules.coap.commands),
+            *command_faults(rules.resources.commands),
             *sparql_faults(folder / "apps"),
         ]
         if refused:
             raise RefusedConfigurationError(refused, faults)
         data = data or folder / settings.gateway.data
-        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.coap, faults, shapes)
+        return cls(settings, folder, data, applications, unread, rules.mqtt, rules.resources, faults, shapes)
 
     def for_adapters(self, url: str) -> AdapterConfiguration:
         """What adapters need of it. url: where they subscribe."""
@@ -369,7 +373,8 @@ def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str
 
 async def _until_tried(tried: Tried, stop: asyncio.Event) -> None:
     """Waits for the adapters, so that a reading which is sent once the gateway is ready is not lost."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in (tried.mqtt, tried.coap)]
+    events = tried.mqtt, tried.coap, tried.http_devices, tried.modbus
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
     stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     both: asyncio.Future[Any] = asyncio.gather(*waiting)
     try:
@@ -396,4 +401,12 @@ async def _run_adapters(configuration: Configuration, url: str, reread: Reread |
             group.create_task(run_coap(configuration.for_adapters(url), NOBODY, again, tried.coap))
         else:
             tried.coap.set()
-        group.create_task(asyncio.Event().wait())  # without either, there is nothing to do
+        if configuration.settings.http_devices.enabled:
+            group.create_task(run_http_devices(configuration.for_adapters(url), NOBODY, again, tried.http_devices))
+        else:
+            tried.http_devices.set()
+        if configuration.settings.modbus.enabled:
+            group.create_task(run_modbus(configuration.for_adapters(url), NOBODY, again, tried.modbus))
+        else:
+            tried.modbus.set()
+        group.create_task(asyncio.Event().wait())  # without any, there is nothing to do

@@ -37,7 +37,7 @@ LIVE: dict[str, frozenset[str]] = {
     ),
 }
 """Keys, by table, that take effect with the next request."""
-_ELSEWHERE = ("mqtt", "coap", "sync")
+_ELSEWHERE = ("mqtt", "coap", "http_devices", "modbus", "sync")
 """Tables of the adapters and of the shipper, which reload them themselves."""
 
 

@@ -1,6 +1,6 @@
 """Tells systemd whether the settings ask for a process (`ExecCondition=`).
 
-`python -m lamplighter.gateway.service.wanted mqtt|coap|sync`.
+`python -m lamplighter.gateway.service.wanted mqtt|coap|http-devices|modbus|sync`.
 
 Exit code 0 if they do, `NOT_WANTED` if not. Also 0 for unreadable settings: the process itself then reports the error.
 Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would then skip the
@@ -19,6 +19,8 @@ NOT_WANTED = 3
 _QUESTIONS = {
     "mqtt": ("host", "", "mqtt.host is empty: no broker is set"),
     "coap": ("enabled", True, "coap.enabled is false"),
+    "http-devices": ("enabled", False, "http_devices.enabled is false"),
+    "modbus": ("enabled", False, "modbus.enabled is false"),
     "sync": ("destination", "", "sync.destination is empty: nothing is shipped"),
 }
 """Key of the table, its default, and the message when it is empty or false."""
@@ -29,7 +31,7 @@ def reason_against(name: str, config: Path) -> str:
     key, default, reason = _QUESTIONS[name]
     try:
         document: dict[str, Any] = tomllib.loads(config.read_text())
-        table = document.get(name, {})
+        table = document.get(name.replace("-", "_"), {})
         wanted = table.get(key, default)
     except (OSError, ValueError, AttributeError):
         return ""

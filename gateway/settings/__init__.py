@@ -1,8 +1,9 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
-security, inference, shacl: the tables of these names; deliveries: ``[webhooks]`` and ``[ldn]``; ``[mqtt]``, ``[coap]``
-and ``[sync]`` belong to their packages; the other tables are here. An unknown key or a bad value stops the start; the
-error names file, line and key (refusals). No store is loaded, so that the adapters' processes read the same model.
+security, inference, shacl: the tables of these names; deliveries: ``[webhooks]`` and ``[ldn]``; ``[mqtt]``, ``[coap]``,
+``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other tables are here. An unknown key or a
+bad value stops the start; the error names file, line and key (refusals). No store is loaded, so that the adapters'
+processes read the same model.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.http.settings import HttpDevicesSettings
+from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings
 from lamplighter.engine.change_log import Missed
@@ -256,6 +259,8 @@ class Settings(_Table, frozen=True):
     security: SecuritySettings = SecuritySettings()
     mqtt: MqttSettings = MqttSettings()
     coap: CoapSettings = CoapSettings()
+    http_devices: HttpDevicesSettings = HttpDevicesSettings()
+    modbus: ModbusSettings = ModbusSettings()
     wot: WotSettings = WotSettings()
     sync: SyncSettings = SyncSettings()
     sensorthings: SensorThingsSettings = SensorThingsSettings()

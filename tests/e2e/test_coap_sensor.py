@@ -7,7 +7,8 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from lamplighter.adapters.mapping import ReadTable, load_coap_rules
+from lamplighter.adapters.mapping import ReadTable, load_resource_rules
+from lamplighter.adapters.mapping.modbus_rules import REGISTER_KEYS
 from lamplighter.adapters.mapping.tables import ResourceTable
 from tests.support.coap_peers import CLIENT_COMMANDS, libcoap_server
 from tests.support.commands import command
@@ -55,7 +56,7 @@ def test_the_sensor_is_read_as_the_document_says_and_again_after_its_reboot(tmp_
 def test_all_rules_of_the_document_are_good_and_name_each_key(tmp_path: Path) -> None:
     for number, text in enumerate(RULES):
         (tmp_path / f"{number}.toml").write_text(text)
-    assert len(load_coap_rules(tmp_path, "http://lamplighter.local/").resources) == len(RULES) == 2
+    assert len(load_resource_rules(tmp_path, "http://lamplighter.local/").resources) == len(RULES) == 2
     names = (line.split("|")[1] for line in SECTION.splitlines() if line.startswith("|"))
     keys = {key for name in names for key in re.findall(r"`(\w+)`", name)}
-    assert keys == set(ResourceTable.__struct_fields__) - set(ReadTable.__struct_fields__) - {"read"}
+    assert keys == set(ResourceTable.__struct_fields__) - set(ReadTable.__struct_fields__) - {"read", *REGISTER_KEYS}

@@ -6,6 +6,7 @@ what is a fault.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -13,36 +14,47 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import google_crc32c
+import httpcore
 import msgspec
 import zstandard
+from pymodbus.client import AsyncModbusTcpClient
 from pyoxigraph import Store
 
 from lamplighter.adapters.coap.directory import Directory, Registrant, RegistrationError
 from lamplighter.adapters.coap.discovery import proposed
-from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.links import parsed, written
 from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
-from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_coap_rules, load_mapping, lwm2m
+from lamplighter.adapters.http.protocol import SAID_BYTES_MAX, HttpDevices
+from lamplighter.adapters.http.settings import HttpDevicesSettings
+from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_mapping, load_resource_rules, lwm2m
 from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.expressions import compiled
+from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
+from lamplighter.adapters.modbus.connection import ModbusConnection, OpenConnection
+from lamplighter.adapters.modbus.settings import ModbusSettings
+from lamplighter.adapters.modbus.spans import Span
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
-from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.resources.exchange import DeviceRequest
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bad, Bounds, checked_segment
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Seal, decode, encode
-from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, PayloadError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, PayloadError, UpstreamError
 from lamplighter.engine.protocol import requests
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.sparql.forced_bindings import bound
@@ -52,6 +64,7 @@ from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term, literal
 from lamplighter.gateway.gates.wot.submitted import InvalidDescriptionError, device_of, submitted
+from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT
@@ -63,7 +76,9 @@ _NOW = datetime(2030, 1, 1, tzinfo=UTC)
 _QUOTED = re.compile(r"[0-9]{4,}|secret[a-z]*")
 FUZZED_RULES = load_mapping(Path(__file__).parent / "mapping", "http://gateway.example/")
 """Rules of every kind."""
-FUZZED_BODIES = load_coap_rules(Path(__file__).parent / "mapping", "http://gateway.example/")
+MODBUS_NETWORKS = Networks(("127.0.0.0/8",), "modbus.networks")
+FUZZED_DEVICES = HttpDevices(HttpDevicesSettings(), Networks(("127.0.0.0/8",), "http_devices.networks"))
+FUZZED_BODIES = load_resource_rules(Path(__file__).parent / "mapping", "http://gateway.example/")
 
 
 def lexer(data: bytes) -> None:
@@ -239,6 +254,81 @@ def coap_bodies(data: bytes) -> None:
         assert cbor.decoded(cbor.encoded(document)) == document
 
 
+def http_answers(data: bytes) -> None:
+    """The bytes that a web server of a device sends: a reply within the bounds, or a reason."""
+
+    async def replied(request: DeviceRequest) -> None:
+        devices, network = FUZZED_DEVICES, httpcore.AsyncMockBackend([data[:7], data[7:]])
+        devices._http._pool = httpcore.AsyncConnectionPool(network_backend=network)
+        with suppress(PayloadError, UpstreamError):
+            reply = await (devices.read if request.method == "GET" else devices.write)(request)
+            limit = request.limit if reply.code.startswith("2") else SAID_BYTES_MAX
+            assert re.fullmatch(r"[1-9][0-9]{2}", reply.code) and len(reply.body) <= limit
+            assert reply.format in (None, *FORMAT_NUMBERS.values())
+        await devices.close()
+
+    for request in (
+        DeviceRequest("http://127.0.0.1/a", "GET", accept=FORMAT_NUMBERS["json"], limit=100),
+        DeviceRequest("http://127.0.0.1/a", "PUT", b"1", FORMAT_NUMBERS["text"]),
+    ):
+        run_in_new_loop(replied(request))
+
+
+class PlayedModbusTransport(asyncio.Transport):
+    """A connection whose other end answers each request with the same bytes, as asyncio hands them to the library."""
+
+    def __init__(self, protocol: Any, data: bytes) -> None:
+        super().__init__()
+        self._protocol, self._data = protocol, data
+
+    def write(self, request: Any) -> None:
+        head = bytes(request[:2]) + b"\0\0" + (len(self._data) + 1).to_bytes(2) + bytes(request[6:7])
+        asyncio.get_running_loop().call_soon(
+            self._answered, head[: self._data[0] & 7 if self._data[:1] >= b"\xf0" else 7]
+        )
+
+    def _answered(self, head: bytes) -> None:
+        try:
+            self._protocol.data_received(head + self._data)
+        except Exception as error:  # asyncio closes the connection then
+            self._protocol.connection_lost(error)
+
+    def close(self) -> None:
+        return
+
+
+def _when_closed(lost: asyncio.Event, connected: bool) -> None:
+    if not connected:
+        lost.set()
+
+
+def modbus_answers(data: bytes) -> None:
+    """The bytes that a Modbus device sends behind the head of an answer, or behind a part of it: values within their
+    bounds, or a reason."""
+
+    async def asked() -> None:
+        for entity, quantity in (("holding_register", 2), ("coil", 9)):
+            span = Span(1, entity, 0, quantity)  # type: ignore[arg-type]
+            for writes in (False, True):
+                used = ModbusConnection("127.0.0.1", 502, networks=MODBUS_NETWORKS, timeout_s=0.001)
+                lost = asyncio.Event()
+                told = partial(_when_closed, lost)
+                client = AsyncModbusTcpClient(
+                    "127.0.0.1", timeout=0.001, retries=0, reconnect_delay=0, trace_connect=told
+                )
+                client.ctx.transport = PlayedModbusTransport(client.ctx, data)
+                used._open = OpenConnection(client, lost, set())
+                with suppress(UpstreamError):
+                    if writes:
+                        await used.write(span, [1] * quantity, multiple=False)
+                    else:
+                        found = await used.read(span)
+                        assert len(found) == quantity and all(0 <= one <= 65_535 for one in found)
+                used.close()
+
+    run_in_new_loop(asked())
+
+
 def dataset_rules(data: bytes) -> None:
     """The JSON of a rule in the dataset: a rule, or a reason; a rule takes any message."""
     text = data.decode("utf-8", "replace")
@@ -249,7 +339,7 @@ def dataset_rules(data: bytes) -> None:
     with suppress(ValueError):
         coap.change([("<http://gateway.example/mapping/1>", literal(text))], ())
         assert not (coap.problems() and rules.problems())
-    for command in coap.coap().commands:
+    for command in coap.resources().commands:
         with suppress(PayloadError):
             uri = command.uri(dict.fromkeys(command.names, "x"))
             request_payload(command, literal("on"), uri, dict.fromkeys(command.names, "x"))
@@ -312,8 +402,8 @@ def links(data: bytes) -> None:
             for path, rule in registry.rules(device).items():
                 rules.change([(f"<http://gateway.example/{path}>", literal(json.dumps(rule)))], ())
             assert not rules.problems(), rules.problems()
-            resources = [one.resource for one in rules.coap().resources]
-            resources += [command.uri({}) for command in rules.coap().commands]
+            resources = [one.resource for one in rules.resources().resources]
+            resources += [command.uri({}) for command in rules.resources().commands]
             assert len(resources) == len(registry.rules(device))
             assert all(re.fullmatch(r"coap://192\.0\.2\.7/[A-Za-z0-9._~/?&=%-]*", one) for one in resources)
 
@@ -337,11 +427,15 @@ def device_records(data: bytes) -> None:
 def thing_descriptions(data: bytes) -> None:
     """A submitted Thing Description is refused with places, or becomes a device whose record is one of discovery, whose
     rules the adapters take, and whose update has one operation."""
-    brokers = {"default": BrokerSettings(host="127.0.0.1")}
+    settings = Settings(
+        mqtt=MqttSettings(host="127.0.0.1"),
+        http_devices=HttpDevicesSettings(enabled=True),
+        modbus=ModbusSettings(enabled=True),
+    )
     registry = Registry("http://e/")
     try:
         found = submitted(data)
-        device = device_of(found, found.id or "urn:uuid:1", brokers, registry).device
+        device = device_of(found, found.id or "urn:uuid:1", settings, registry).device
     except InvalidDescriptionError as error:
         assert error.faults and all(fault.field and fault.description for fault in error.faults)
         return
@@ -360,6 +454,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "profiles": profiles,
     "readings": readings,
     "coap_bodies": coap_bodies,
+    "http_answers": http_answers,
+    "modbus_answers": modbus_answers,
     "dataset_rules": dataset_rules,
     "announcements": announcements,
     "links": links,

@@ -13,11 +13,9 @@ import pytest
 import rdflib
 
 from lamplighter.adapters.coap.directory import Registration
-from lamplighter.adapters.coap.formats import read_body
-from lamplighter.adapters.coap.health import CoapHealth, health_update
+from lamplighter.adapters.coap.health import CoapHealth
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.names import DeviceNames
-from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.coap.registrations import RegistrationTriples
 from lamplighter.adapters.counting import counters_update
 from lamplighter.adapters.devices.availability import online_update
@@ -34,6 +32,10 @@ from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.resources.health import health_update
+from lamplighter.adapters.resources.polled_adapter import AddressIris
+from lamplighter.adapters.resources.reachability import Reachability
 from lamplighter.engine import Engine
 from lamplighter.engine.terms import literal
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -188,7 +190,25 @@ def coap_devices() -> Iterator[str]:
     hosts["c"] = set()
     yield from found.due(1)
     yield from found.due(1_000)
-    yield health_update(BASE, CoapHealth(devices=2, unreachable=1))
+    yield health_update(BASE, "coap", CoapHealth(devices=2, unreachable=1))
+
+
+def polled_devices() -> Iterator[str]:
+    """A device that answers, and then does not."""
+    names = AddressIris(BASE, "http-devices")
+    found = Reachability(
+        cast(Any, None),
+        names=names,
+        contact_write_s=600,
+        hosted=lambda name: set(),
+        on_back=lambda name: None,
+        now=lambda: NOON,
+    )
+    found.heard("meter")
+    yield from found.due(0)
+    found.failed("meter", "http://meter/power", "no answer in time")
+    yield from found.due(1)
+    yield from found.due(1_000)
 
 
 def coap_sensors() -> Iterator[str]:
@@ -214,6 +234,7 @@ def registrations() -> Iterator[str]:
 
 SOURCES = {
     "coap devices": coap_devices,
+    "polled devices": polled_devices,
     "coap sensors": coap_sensors,
     "latest": lambda: streams(LatestModel()),
     "event": lambda: streams(EventModel(2, 100)),

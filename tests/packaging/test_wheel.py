@@ -229,6 +229,7 @@ import importlib, pkgutil, lamplighter
 extras = (
     *("lamplighter.cloud_sync.fleet.", "lamplighter.engine.rdflib", "lamplighter.engine.client.rdflib"),
     "lamplighter.gateway.gates.mcp",
+    *("lamplighter.adapters.modbus.connection", "lamplighter.adapters.modbus.protocol"),
 )
 names = [one.name for one in pkgutil.walk_packages(lamplighter.__path__, "lamplighter.")]
 names = [name for name in names if not name.startswith(extras) and "__main__" not in name]
@@ -271,7 +272,7 @@ def test_services_are_installed_from_the_wheel(machine: Path) -> None:
 def test_each_command_of_the_units_runs(machine: Path) -> None:
     units = sorted((machine / "etc/systemd/system").glob("lamplighter-*.service"))
     found = [line for unit in units for line in re.findall(r"^Exec(?:Start|Condition)=(.*)$", unit.read_text(), re.M)]
-    assert len(found) == 7
+    assert len(found) == 11
     for command in found:
         shell = command.startswith("/bin/sh")
         told = installed(machine, command if shell else f"{command} --help")

@@ -132,6 +132,10 @@ BAD: dict[str, Change] = {
     "CA file without a certificate": setting("mqtt", host="127.0.0.1", tls=True, ca_file="/etc/hostname"),
     "certificate without TLS": setting("mqtt", certificate_file="a.pem"),
     "no network": setting("coap", networks=["home"]),
+    "no network of web servers": setting("http_devices", enabled=True, networks=["home"]),
+    "missing secret of a web server": setting(
+        "http_devices", enabled=True, devices={"a": {"origin": "http://a", "secret_file": "/nonexistent/secret"}}
+    ),
     "no filter": setting("mqtt", publish=["a/#/b"]),
     "port in use": port_in_use,
     "one port for both": one_port_for_both,

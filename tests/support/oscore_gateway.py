@@ -23,12 +23,13 @@ from aiocoap.pipe import Pipe
 
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
-from lamplighter.adapters.coap.observations import Observation, ObservationCounters, ObservedResource
+from lamplighter.adapters.coap.exchanges import Exchanges
+from lamplighter.adapters.coap.observations import Observation
 from lamplighter.adapters.coap.protection import DeviceProtection
 from lamplighter.adapters.coap.secured import RefusedRequest, received
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.resources.exchange import DeviceRequest, ObservationCounters, ObservedResource
 from lamplighter.engine.errors import UpstreamError
 
 SETTINGS = CoapSettings(retransmissions_max=10, answer_timeout_s=120)
@@ -82,7 +83,7 @@ class Caller:
     async def command_for_ever(self) -> None:
         for number in count():
             with suppress(UpstreamError):
-                await self._exchanges.request(CoapRequest(self._uri, "PUT", b"%d" % number, 0))
+                await self._exchanges.request(DeviceRequest(self._uri, "PUT", b"%d" % number, 0))
 
     async def observe(self) -> None:
         """Says what the device tells."""

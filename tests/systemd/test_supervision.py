@@ -232,6 +232,8 @@ def adapters_folder(folder: Path, text: str) -> Path:
     [
         ("mqtt", '[mqtt]\nhost = "127.0.0.1"\nport = 1\n', '[mqtt]\nhost = ""\n'),  # nobody is there
         ("coap", "", "[coap]\nenabled = false\n"),
+        ("http-devices", "[http_devices]\nenabled = true\n", ""),
+        ("modbus", "[modbus]\nenabled = true\n", ""),
     ],
 )
 def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
@@ -255,7 +257,12 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
 
 @pytest.mark.parametrize(
     ("adapter", "unwanted", "told"),
-    [("mqtt", "", "mqtt.host is empty"), ("coap", "[coap]\nenabled = false\n", "coap.enabled is false")],
+    [
+        ("mqtt", "", "mqtt.host is empty"),
+        ("coap", "[coap]\nenabled = false\n", "coap.enabled is false"),
+        ("http-devices", "", "http_devices.enabled is false"),
+        ("modbus", "", "modbus.enabled is false"),
+    ],
 )
 def test_an_adapter_that_is_not_wanted_does_not_start(tmp_path: Path, adapter: str, unwanted: str, told: str) -> None:
     settings = adapters_folder(tmp_path, unwanted)

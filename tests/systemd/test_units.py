@@ -53,7 +53,7 @@ def settings() -> Settings:
 
 def test_systemd_has_nothing_to_say_about_the_units() -> None:
     files = [path for path in UNITS.iterdir() if path.suffix in (".service", ".socket", ".target", ".timer")]
-    assert len(files) == 8
+    assert len(files) == 10
     verified = subprocess.run(
         [require_command("systemd-analyze"), "verify", "--man=no", *files], capture_output=True, text=True, check=False
     )
@@ -274,6 +274,10 @@ def test_a_secret_that_everybody_could_read_is_roots_alone_from_the_next_start_o
         ("mqtt", '[mqtt]\nhost = "127.0.0.1"', ""),
         ("coap", "", ""),
         ("coap", "[coap]\nenabled = false", "coap.enabled is false"),
+        ("http-devices", "", "http_devices.enabled is false"),
+        ("http-devices", "[http_devices]\nenabled = true", ""),
+        ("modbus", "", "modbus.enabled is false"),
+        ("modbus", "[modbus]\nenabled = true", ""),
         ("sync", "", "sync.destination is empty"),
         ("sync", '[sync]\ndestination = "/srv"', ""),
         ("sync", "not TOML", ""),
@@ -302,6 +306,8 @@ def condition(name: str, config: Path, python: str) -> int:
     [
         ("mqtt", '[mqtt]\nhost = "127.0.0.1"', ""),
         ("coap", "", "[coap]\nenabled = false"),
+        ("http-devices", "[http_devices]\nenabled = true", ""),
+        ("modbus", "[modbus]\nenabled = true", ""),
         ("sync", '[sync]\ndestination = "/srv"', ""),
     ],
 )
@@ -325,7 +331,7 @@ def test_a_service_is_left_out_only_when_the_settings_say_so(
 
 def test_every_service_that_may_be_left_out_has_such_a_condition() -> None:
     conditions = {path.name for path in SERVICES if "ExecCondition" in unit(path.name)["Service"]}
-    assert conditions == {f"lamplighter-{name}.service" for name in ("mqtt", "coap", "sync")}
+    assert conditions == {f"lamplighter-{name}.service" for name in ("mqtt", "coap", "http-devices", "modbus", "sync")}
 
 
 def test_without_settings_the_process_itself_says_so(tmp_path: Path) -> None:

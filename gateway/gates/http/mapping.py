@@ -41,8 +41,8 @@ _Rows = list[tuple["Term", "Term"]]
 
 
 class MappingTry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """topic: an MQTT topic, a path of the CoAP server, or a coap:// URI. payload or payload_base64: what was sent.
-    rule: TOML as in a file of ``mapping/``, which is tried alone; None for the rules of the gateway."""
+    """topic: an MQTT topic, a path of the CoAP server, or the URI of a resource. payload or payload_base64: what was
+    sent. rule: TOML as in a file of ``mapping/``, which is tried alone; None for the rules of the gateway."""
 
     topic: str
     payload: str | None = None

@@ -47,7 +47,7 @@ class SubmittedThings:
         found = self._submitted(request, caller)
         identifier = found.id or f"urn:uuid:{uuid.uuid4()}"
         devices = self._devices(request, caller)
-        adopted = device_of(found, identifier, self._runner.settings.mqtt.all_brokers(), devices.registry)
+        adopted = device_of(found, identifier, self._runner.settings, devices.registry)
         if await devices.entry(adopted.device.identity) is not None:
             return ProblemDetails("conflict", 409, f"there is a thing with the id {identifier!r}; PUT replaces it")
         return await self._adopt(devices, None, adopted)
@@ -58,7 +58,7 @@ class SubmittedThings:
         if found.id != identifier:
             raise InvalidDescriptionError([Fault("id", "write the id that the path has")])
         devices = self._devices(request, caller)
-        adopted = device_of(found, identifier, self._runner.settings.mqtt.all_brokers(), devices.registry)
+        adopted = device_of(found, identifier, self._runner.settings, devices.registry)
         return await self._adopt(devices, await devices.entry(adopted.device.identity), adopted)
 
     async def delete(self, request: Request, caller: Caller, identifier: str) -> Response:

@@ -1,8 +1,8 @@
 """A Thing Description that a client submits -> the record of a device, with its rules (`adapters.devices.draft`).
 
 The document is hostile input, and plain JSON: no context is loaded or processed. Each affordance is read by the first
-of its forms that an adapter speaks, MQTT or CoAP. An affordance without such a form is left out, with the reason; a
-description without any that can be used is refused.
+of its forms that an adapter speaks: MQTT, CoAP, HTTP or Modbus. An affordance without such a form is left out, with
+the reason; a description without any that can be used is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -21,12 +20,17 @@ from lamplighter.adapters.devices.draft import Payload, ThingDraft, number, own_
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.tables import Kind as AdapterKind
-from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.mapping.tables import KINDS as ADAPTER_KINDS
 from lamplighter.engine.errors import RequestError
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.gates.wot.description import CONTEXT
+from lamplighter.gateway.gates.wot.forms import DescribedThing, FormPlace, FormReader, UnusableError
+from lamplighter.gateway.gates.wot.forms_coap import coap_place
+from lamplighter.gateway.gates.wot.forms_http import http_place
+from lamplighter.gateway.gates.wot.forms_modbus import MODBUS_SCHEME, modbus_place
+from lamplighter.gateway.gates.wot.forms_mqtt import broker_of, mqtt_place
 from lamplighter.gateway.gates.wot.problems import Fault
+from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import UNIT
 
 BYTES_MAX = 128 * 1024
@@ -41,16 +45,14 @@ _CONTEXTS = (CONTEXT, "https://www.w3.org/2019/wot/td/v1", "http://www.w3.org/ns
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|\\^`\x00-\x20\x7f-\x9f]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _QUDT = re.compile(re.escape(UNIT) + r"([A-Za-z0-9_-]{1,28})")
-_FORMATS = {
-    "": "json",
-    "application/json": "json",
-    "application/senml+json": "",
-    "text/plain": "text",
-    "application/cbor": "cbor",
-}
-"""Media types -> names of content formats; "": of none that a single value is read from."""
-_OPEN = ("nosec", "auto")
 _KINDS: Mapping[str, Payload] = {"number": "number", "integer": "number", "boolean": "boolean", "string": "text"}
+_READERS: Mapping[str, FormReader] = {
+    "coap": coap_place,
+    "http": http_place,
+    "https": http_place,
+    MODBUS_SCHEME: modbus_place,
+}
+"""The forms of resources by their scheme."""
 _JSON_TEXT = '^"(.*)"$'
 """A JSON string that needs no escapes: its text."""
 
@@ -78,19 +80,6 @@ class Adopted:
 
     device: Device
     warnings: tuple[str, ...]
-
-
-class _FormPlace(NamedTuple):
-    """Where a form reads or writes: a topic, or the URI of a resource; media: its content format; method: of CoAP."""
-
-    text: str
-    media: str
-    method: str
-    message: Table
-
-    @property
-    def of_resource(self) -> bool:
-        return self.text.startswith("coap:")
 
 
 def submitted(body: bytes) -> Submitted:
@@ -177,17 +166,16 @@ def _said(name: str) -> str:
     return plain(name, 60) or "?"
 
 
-def device_of(found: Submitted, identifier: str, brokers: Mapping[str, BrokerSettings], registry: Registry) -> Adopted:
-    """The device that a description is of. identifier: the id that it has or was given; brokers: by name; registry: of
-    the gateway.
+def device_of(found: Submitted, identifier: str, settings: Settings, registry: Registry) -> Adopted:
+    """The device that a description is of. identifier: the id that it has or was given; settings, registry: of the
+    gateway.
 
     Raises InvalidDescriptionError if no affordance can be used, or if an adapter would not take the rules.
     """
-    adopted = _Reading(found.document, identifier, brokers).device()
+    adopted = _Reading(DescribedThing(found.document, settings), identifier).device()
     rules = registry.rules(adopted.device)
     rows = [(iri(registry.base_iri + path), literal(json.dumps(rule))) for path, rule in rules.items()]
-    kinds: tuple[AdapterKind, ...] = ("mqtt", "coap")
-    for kind in kinds:
+    for kind in ADAPTER_KINDS:
         of_kind = DatasetRules(registry.base_iri, kind=kind)
         of_kind.change(rows, ())
         problems = of_kind.problems()
@@ -196,20 +184,12 @@ def device_of(found: Submitted, identifier: str, brokers: Mapping[str, BrokerSet
     return adopted
 
 
-class _UnusableError(ValueError):
-    """Why a form or an affordance cannot be used. field: its path."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(reason)
-        self.field = field
-
-
 class _Reading:
-    def __init__(self, document: dict[str, Any], identifier: str, brokers: Mapping[str, BrokerSettings]) -> None:
-        self._document = document
-        self._brokers = brokers
+    def __init__(self, thing: DescribedThing, identifier: str) -> None:
+        self._thing = thing
+        self._document = thing.document
         self._broker = self._used_broker()
-        self._draft = ThingDraft(identifier, broker=self._broker, name=document["title"])
+        self._draft = ThingDraft(identifier, broker=self._broker, name=thing.document["title"])
         self._faults: list[Fault] = []
 
     def device(self) -> Adopted:
@@ -237,18 +217,18 @@ class _Reading:
         return Adopted(device, warnings)
 
     def _unused(self, field: str, error: ValueError) -> None:
-        self._faults.append(Fault(error.field if isinstance(error, _UnusableError) else field, plain(str(error), 400)))
+        self._faults.append(Fault(error.field if isinstance(error, UnusableError) else field, plain(str(error), 400)))
 
     # --- affordances ---
 
     def _property(self, name: str, one: Table, field: str) -> None:
         readable = one.get("writeOnly") is not True
-        read = self._form(one, field, ("observeproperty", "readproperty")) if readable else None
+        read = self._form(one, one, field, ("observeproperty", "readproperty")) if readable else None
         write = None
         if one.get("readOnly") is not True:
-            write = self._form(one, field, ("writeproperty",))
+            write = self._form(one, one, field, ("writeproperty",))
         if read is None and write is None:
-            raise _UnusableError(f"{field}.forms", "no form reads or writes a value; see op")
+            raise UnusableError(f"{field}.forms", "no form reads or writes a value; see op")
         if write is not None and one.get("type") != "object":
             self._actuator(name, one, one, write, read, field)
         elif read is not None:
@@ -257,28 +237,25 @@ class _Reading:
     def _action(self, name: str, one: Table, field: str) -> None:
         schema = one.get("input")
         if not isinstance(schema, dict):
-            raise _UnusableError(
-                f"{field}.input", "an action without input has no state to keep; write its data schema"
-            )
-        place = self._form(one, field, ("invokeaction",))
+            raise UnusableError(f"{field}.input", "an action without input has no state to keep; write its data schema")
+        place = self._form(one, schema, field, ("invokeaction",))
         if place is None:
-            raise _UnusableError(f"{field}.forms", "no form invokes the action; see op")
-        self._actuator(name, one, schema, place, None, field)
+            raise UnusableError(f"{field}.forms", "no form invokes the action; see op")
+        # What an action has written to registers is read again there.
+        self._actuator(name, one, schema, place, place if place.kind == "modbus" else None, field)
 
-    def _sensors(self, name: str, one: Table, place: _FormPlace, field: str) -> None:
+    def _sensors(self, name: str, one: Table, place: FormPlace, field: str) -> None:
         leaves = list(_leaves(one, (), field))
         if not leaves:
-            raise _UnusableError(f"{field}.type", "write number, integer, boolean or string, or an object of such")
+            raise UnusableError(f"{field}.type", "write number, integer, boolean or string, or an object of such")
         for path, schema, at in leaves:
             payload = _payload(schema, at)
             key = ".".join((name, *path))
-            more: Table = {}
-            if place.of_resource:
-                more["accept"] = place.media
-            elif payload == "text" and place.media == "json" and not path:
+            more = dict(place.reading)
+            if place.kind == "mqtt" and payload == "text" and place.media == "json" and not path:
                 more["pattern"] = _JSON_TEXT
             if place.media == "text" and path:
-                raise _UnusableError(f"{at}.type", "text/plain has no members; write contentType application/json")
+                raise UnusableError(f"{at}.type", "text/plain has no members; write contentType application/json")
             unit = schema.get("unit")
             known = _QUDT.fullmatch(unit) if isinstance(unit, str) else None
             self._draft.sensor(
@@ -288,15 +265,15 @@ class _Reading:
                 payload,
                 label=schema.get("title") or key,
                 member=path,
-                on=("true",),
-                off=("false",),
+                on=more.pop("on", ("true",)),
+                off=more.pop("off", ("false",)),
                 unit=None if known is not None else unit,
                 instead={} if known is None else {"unit": f"unit:{known[1]}"},
                 **more,
             )
 
     def _actuator(
-        self, name: str, one: Table, schema: Table, place: _FormPlace, read: _FormPlace | None, field: str
+        self, name: str, one: Table, schema: Table, place: FormPlace, read: FormPlace | None, field: str
     ) -> None:
         payload = _payload(schema, field)
         values = None
@@ -306,17 +283,14 @@ class _Reading:
             values = {word: word for word in schema["enum"] if isinstance(word, str)}
         template = "{json}" if payload == "text" and place.media != "text" else "{value}"
         kind = _kind(name, one, payload)
-        message: Table = {"payload": template}
-        if place.of_resource:
-            message |= {"content_format": place.media}
-            message |= {"method": place.method} if place.method != "PUT" else {}
-        else:
-            message |= place.message
+        message: Table = ({} if place.kind == "modbus" else {"payload": template}) | place.message
         state = None
-        if read is not None and not place.of_resource and not read.of_resource:
-            state = self._draft.state_table(name, kind, read.text, payload, on=["true"], off=["false"])
-            if payload == "text" and read.media == "json":
+        if read is not None and read.kind == place.kind != "coap":
+            state = self._draft.state_table(name, kind, read.text, payload, on=["true"], off=["false"]) | read.reading
+            if place.kind == "mqtt" and payload == "text" and read.media == "json":
                 state = state | {"pattern": _JSON_TEXT}
+        elif place.kind not in ("mqtt", "coap"):  # CoAP's reads the resource of the command
+            message["state"] = False
         self._draft.thing_actuator(
             name,
             kind,
@@ -331,71 +305,35 @@ class _Reading:
 
     # --- forms ---
 
-    def _form(self, one: Table, field: str, ops: Sequence[str]) -> _FormPlace | None:
-        """The first form for one of the operations that can be used; None if no form has such an operation.
+    def _form(self, one: Table, schema: Table, field: str, ops: Sequence[str]) -> FormPlace | None:
+        """The first form for one of the operations that can be used; None if no form has such an operation. schema: of
+        the value.
 
-        Raises _UnusableError with the reason of the first one that cannot.
+        Raises UnusableError with the reason of the first one that cannot.
         """
-        reason: _UnusableError | None = None
+        reason: UnusableError | None = None
         for number_, form in enumerate(one["forms"][:FORMS_MAX]):
             at = f"{field}.forms.{number_}"
             if not _operations(form, field) & set(ops):
                 continue
             try:
-                return self._place(form, at, ops)
-            except _UnusableError as error:
+                return self._place(form, schema, at, ops)
+            except UnusableError as error:
                 reason = reason or error
         if reason is not None:
             raise reason
         return None
 
-    def _place(self, form: Table, at: str, ops: Sequence[str]) -> _FormPlace:
+    def _place(self, form: Table, schema: Table, at: str, ops: Sequence[str]) -> FormPlace:
         href = self._absolute(form["href"])
         scheme = href.partition(":")[0].lower()
-        media = form.get("contentType", "")
-        media = _FORMATS.get(media.partition(";")[0].strip().lower(), "") if isinstance(media, str) else ""
-        if not media:
-            raise _UnusableError(f"{at}.contentType", "write application/json, application/cbor or text/plain")
-        if scheme == "coap":
-            self._check_open(form, at)
-            method = form.get("cov:method", "POST" if "invokeaction" in ops else "PUT")
-            if ops[-1] != "readproperty" and method not in ("PUT", "POST"):
-                raise _UnusableError(f"{at}.cov:method", "write PUT or POST")
-            return _FormPlace(_resource(href, f"{at}.href"), media, str(method), {})
         if scheme in ("mqtt", "mqtts"):
-            if media == "cbor":
-                raise _UnusableError(f"{at}.contentType", "write application/json or text/plain")
-            return self._topic(form, href, at, media)
-        known = (
-            "HTTP forms are not used" if scheme in ("http", "https") else f"the scheme {plain(scheme, 20)} is unknown"
-        )
-        raise _UnusableError(f"{at}.href", f"{known}; write an mqtt:// or coap:// URI")
-
-    def _topic(self, form: Table, href: str, at: str, media: str) -> _FormPlace:
-        name = _broker(href, self._brokers)
-        if name is None or name != self._broker:
-            cure = (
-                "name it in [mqtt] or [mqtt.brokers.NAME]" if name is None else "all forms of a thing have one broker"
-            )
-            raise _UnusableError(f"{at}.href", f"no broker of lamplighter.toml that can be used is there; {cure}")
-        topic = form.get("mqv:topic", form.get("mqv:filter", unquote(_path(href).removeprefix("/"))))
-        qos = form.get("mqv:qos", 1)
-        message: Table = {
-            "qos": int(qos) if str(qos) in ("0", "1", "2") else 1,
-            "retain": form.get("mqv:retain") is True,
-        }
-        if not isinstance(topic, str):
-            raise _UnusableError(f"{at}.mqv:filter", "write one topic, without wildcards")
-        return _FormPlace(topic, media, "", message)
-
-    def _check_open(self, form: Table, at: str) -> None:
-        used = form.get("security", self._document["security"])
-        for name in used if isinstance(used, list) else [used]:
-            if self._document["securityDefinitions"][name]["scheme"] not in _OPEN:
-                raise _UnusableError(
-                    f"{at}.security",
-                    "the scheme is not used for CoAP; write nosec, and make a key with `lamplighter devices key`",
-                )
+            return mqtt_place(self._thing, form, href, at, ops, used=self._broker)
+        reader = _READERS.get(scheme)
+        if reader is None:
+            known = ", ".join(f"{one}://" for one in ("mqtt", *_READERS))
+            raise UnusableError(f"{at}.href", f"the scheme {plain(scheme, 20)} is unknown; write one of {known}")
+        return reader(self._thing, form, schema, href, at, ops)
 
     def _absolute(self, href: str) -> str:
         base = self._document.get("base", "")
@@ -410,48 +348,14 @@ class _Reading:
 
     def _used_broker(self) -> str:
         """The broker of the first form that names one of ours; "" if none does."""
+        brokers = self._thing.settings.mqtt.all_brokers()
         for part in ("properties", "actions"):
             for one in self._document.get(part, {}).values():
                 for form in one["forms"][:FORMS_MAX]:
-                    name = _broker(self._absolute(form["href"]), self._brokers)
+                    name = broker_of(self._absolute(form["href"]), brokers)
                     if name is not None:
                         return name
         return ""
-
-
-def _broker(href: str, brokers: Mapping[str, BrokerSettings]) -> str | None:
-    """The name of the broker of an MQTT URI, if it is one of ours."""
-    try:
-        parts = urlsplit(href)
-        port, host = parts.port, parts.hostname
-    except ValueError:
-        return None
-    if parts.scheme.lower() not in ("mqtt", "mqtts"):
-        return None
-    at = _host(host or ""), port or (8883 if parts.scheme.lower() == "mqtts" else 1883)
-    return next((name for name, one in brokers.items() if (_host(one.host), one.port) == at), None)
-
-
-def _host(name: str) -> str:
-    return {"localhost": "127.0.0.1"}.get(name.lower(), name.lower())
-
-
-def _path(href: str) -> str:
-    return "/" + href.partition("://")[2].partition("/")[2].partition("?")[0]
-
-
-def _resource(href: str, field: str) -> str:
-    """A coap:// URI as rules have it: host in lower case, no default port. Raises _UnusableError."""
-    try:
-        parts = urlsplit(href)
-        port, host = parts.port, parts.hostname
-    except ValueError as error:
-        raise _UnusableError(field, f"{error}; write coap://HOST/PATH") from error
-    if not host or parts.username is not None or parts.fragment:
-        raise _UnusableError(field, "write coap://HOST/PATH, without user and fragment")
-    host = f"[{host}]" if ":" in host else host
-    authority = host if port in (None, 5683) else f"{host}:{port}"
-    return f"coap://{authority}{parts.path or '/'}" + (f"?{parts.query}" if parts.query else "")
 
 
 def _operations(form: Mapping[str, Any], field: str) -> set[str]:
@@ -469,7 +373,7 @@ def _texts(value: object) -> list[str]:
 def _payload(schema: Mapping[str, Any], field: str) -> Payload:
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise _UnusableError(f"{field}.type", "write number, integer, boolean or string")
+        raise UnusableError(f"{field}.type", "write number, integer, boolean or string")
     return _KINDS[kind]
 
 

@@ -25,6 +25,7 @@ from lamplighter.ontology.vocabulary import (
     ADOPTION,
     COAP_ADDRESS,
     DESIRED_STATE,
+    DEVICE_ADDRESS,
     HAS_STATUS,
     LAST_SEEN,
     ONLINE,
@@ -107,10 +108,8 @@ class DeviceComponents:
         why, address = self._text(node, UNREACHABLE), self._text(node, COAP_ADDRESS)
         reason = f"{self._label(node)}offline{why and ': '}{why}"
         cure = "check its power and its network"
-        if address:
-            name = f"device/coap/{address}"
-        else:
-            name = self._name(node.value, "device/")
+        name = f"device/coap/{address}" if address else self._name(node.value, "device/")
+        if not address and not self._text(node, DEVICE_ADDRESS):
             cure += "; if it is gone, `lamplighter devices remove`"
         return not_ok(name, "failed", reason, cure, foreign_moment(self._text(node, LAST_SEEN)))
 

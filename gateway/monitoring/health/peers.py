@@ -1,4 +1,4 @@
-"""The connections to peers: each MQTT broker, and the CoAP adapter."""
+"""The connections to peers: each MQTT broker, and the other adapters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PeerComponents:
         self._brokers = brokers
 
     def components(self) -> list[Component]:
-        return [*self._mqtt(), *self._coap()]
+        return [*self._mqtt(), *self._coap(), *self._polled()]
 
     def _mqtt(self) -> list[Component]:
         found = []
@@ -38,3 +38,14 @@ class PeerComponents:
             return [Component(name="coap")]
         cure = "start it: systemctl start lamplighter-coap, or lamplighter coap"
         return [not_ok("coap", "failed", "the adapter does not run", cure)]
+
+    def _polled(self) -> list[Component]:
+        """Of each adapter for polled devices that the settings enable."""
+        found = []
+        for kind in self._brokers.enabled():
+            if self._brokers.adapters[kind] or not self._brokers.lasting(None):
+                found.append(Component(name=kind))
+            else:
+                cure = f"start it: systemctl start lamplighter-{kind}, or lamplighter {kind}"
+                found.append(not_ok(kind, "failed", "the adapter does not run", cure))
+        return found

@@ -25,12 +25,12 @@ from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteRefusal, SiteRequest
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
-from lamplighter.adapters.coap.states import STARTS_BURST, STARTS_PER_S
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.kinds import CoapRules
+from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.resource_commands import resource_command
 from lamplighter.adapters.mapping.tables import ResourceCommandTable
+from lamplighter.adapters.resources.states import STARTS_BURST, STARTS_PER_S
 from lamplighter.engine.terms import literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.coap_gateway import EngineGateway
@@ -52,7 +52,7 @@ DEVICE = f"<{BASE}device/coap/10.0.1.1~5683>"
 LINKS = b'</lamp>;rt="light";if="core.a";ct=0'
 
 
-def rules(*tables: dict[str, Any]) -> CoapRules:
+def rules(*tables: dict[str, Any]) -> ResourceRules:
     made = [
         resource_command(
             msgspec.convert(table, ResourceCommandTable),
@@ -62,10 +62,10 @@ def rules(*tables: dict[str, Any]) -> CoapRules:
         )
         for number, table in enumerate(tables, 1)
     ]
-    return CoapRules(commands=tuple(made))
+    return ResourceRules(commands=tuple(made))
 
 
-def hall(**keys: Any) -> CoapRules:
+def hall(**keys: Any) -> ResourceRules:
     return rules({"actuator": "actuator/hall", "resource": URI} | keys)
 
 
@@ -147,7 +147,7 @@ class Home:
     """A lamp, the gateway and the adapter, in virtual time."""
 
     def __init__(
-        self, network: Network, settings: CoapSettings, files: CoapRules, gateway: EngineGateway, *, dataset: bool
+        self, network: Network, settings: CoapSettings, files: ResourceRules, gateway: EngineGateway, *, dataset: bool
     ) -> None:
         self.network, self.gateway, self.lamp = network, gateway, Lamp(network)
 
@@ -169,7 +169,7 @@ class Home:
 
 @asynccontextmanager
 async def home(
-    files: CoapRules | None = None,
+    files: ResourceRules | None = None,
     settings: CoapSettings = VIRTUAL,
     *,
     dataset: bool = False,
@@ -179,7 +179,7 @@ async def home(
     found = Home(
         Network(1, Faults()),
         settings,
-        CoapRules() if files is None else files,
+        ResourceRules() if files is None else files,
         gateway or EngineGateway(),
         dataset=dataset,
     )
@@ -307,7 +307,7 @@ async def test_coap_query_is_for_actuators_without_a_rule() -> None:
             desire(here.gateway, "'ON'", actuator)
         await asyncio.sleep(1)
         assert sorted(here.lamp.received) == [("PUT", "lamp", b"it is ON"), ("PUT", "plain", b"ON")]
-        here.adapter.remap(CoapRules())
+        here.adapter.remap(ResourceRules())
         desire(here.gateway, "'OFF'", other)
         await asyncio.sleep(1)
         assert here.lamp.received[-1] == ("PUT", "plain", b"OFF")  # of both actuators for it, the greatest holds
@@ -461,7 +461,7 @@ async def test_whether_a_device_answers_is_in_the_dataset() -> None:
         assert found(f"{DEVICE} gateway:online ?x") == ["true"]
         assert found(f"{DEVICE} gateway:unreachable ?x") == []
         assert len(found(f"{DEVICE} gateway:lastSeen ?x")) == 1
-        here.adapter.remap(CoapRules())
+        here.adapter.remap(ResourceRules())
         await asyncio.sleep(5)
         assert found(f"{DEVICE} ?p ?x") == []
 
@@ -519,7 +519,7 @@ async def test_a_device_with_a_rule_that_is_discovered_and_adopted_stays_one_res
         found = told(here.gateway, "10.0.1.1~5683")
         assert (found["online"], found["adoption"], found["coapAddress"]) == (["true"], ["adopted"], ["10.0.1.1"])
         assert set(here.gateway.found(f"{DEVICE} sosa:hosts ?x")) == {LAMP.strip("<>"), own.strip("<>")}
-        here.adapter.remap(CoapRules())
+        here.adapter.remap(ResourceRules())
         await asyncio.sleep(5)
         assert here.gateway.found(f"{DEVICE} sosa:hosts ?x") == [own.strip("<>")]
         assert of_address(here.gateway) == ["10.0.1.1~5683"]
@@ -544,7 +544,7 @@ async def test_a_device_that_registered_and_was_adopted_has_its_state_wherever_i
         assert (found["online"], found["adoption"], found["coapAddress"]) == (["true"], ["adopted"], ["10.0.1.1"])
         hosted = here.gateway.found(f"<{BASE}device/coap/hall> sosa:hosts ?x")
         assert hosted == [f"{BASE}actuator/coap/hall/lamp", LAMP.strip("<>")]
-        here.adapter.remap(CoapRules())
+        here.adapter.remap(ResourceRules())
         Lamp(here.network, "10.0.1.2")
         await register(here, "10.0.1.2")
         await asyncio.sleep(15)
@@ -589,7 +589,7 @@ async def test_what_is_said_of_devices_whose_rules_went_while_the_adapter_was_st
             f"<{BASE}device/other> gateway:coapAddress '10.0.1.1' }}"
         )
     kept = told(here.gateway, "10.0.1.3~5683")
-    third = CoapRules(commands=(files.commands[2],))
+    third = ResourceRules(commands=(files.commands[2],))
     async with home(third, gateway=here.gateway, dataset=True) as again:
         again.network.carries = lambda source, target: False  # the third one need not answer
         await asyncio.sleep(5)
@@ -632,7 +632,7 @@ async def test_before_a_post_the_state_is_read() -> None:
 
 
 @asynccontextmanager
-async def real(files: CoapRules, settings: CoapSettings = REAL) -> AsyncIterator[EngineGateway]:
+async def real(files: ResourceRules, settings: CoapSettings = REAL) -> AsyncIterator[EngineGateway]:
     gateway = EngineGateway()
     async with beside(CoapAdapter(settings, gateway, files=files, base_iri=BASE).run()) as task:
         yield gateway

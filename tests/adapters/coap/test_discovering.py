@@ -22,13 +22,14 @@ from lamplighter.adapters.coap.discovering import (
 )
 from lamplighter.adapters.coap.discovery import Proposal, distinct, offered, proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest, Exchanges
+from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.links import Link, parsed
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.registrations import Event
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.resources.exchange import DeviceAnswer, DeviceRequest
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from tests.support.coap_peers import libcoap_server
 from tests.support.desired_states import BASE, StatesGateway
@@ -92,7 +93,7 @@ class Heard:
     """Endpoint and exchanges of a network: what devices answer to multicast, and when they are asked alone."""
 
     answers: list[aiocoap.Message] = field(default_factory=list)
-    alone: dict[str, CoapAnswer] = field(default_factory=dict)
+    alone: dict[str, DeviceAnswer] = field(default_factory=dict)
     asked: list[Any] = field(default_factory=list)
 
     def address(self, group: Any, port: int, interface: int) -> Any:
@@ -102,7 +103,7 @@ class Heard:
         self.asked.append(message.remote)
         return [answer for answer in self.answers if permits(answer.remote)]
 
-    async def request(self, request: CoapRequest) -> CoapAnswer:
+    async def request(self, request: DeviceRequest) -> DeviceAnswer:
         assert request.retried  # it leaves half of the slots free
         if request.uri not in self.alone:
             raise UpstreamError("no answer")
@@ -130,7 +131,7 @@ async def test_each_device_is_found_once_and_only_within_the_networks() -> None:
 
 
 async def test_links_that_do_not_fit_into_a_datagram_are_asked_for() -> None:
-    whole = CoapAnswer("2.05", LAMP + b',</fan>;rt="fan";if="core.a"', 40, None, None, NOON, NOON)
+    whole = DeviceAnswer("2.05", LAMP + b',</fan>;rt="fan";if="core.a"', 40, None, None, NOON, NOON)
     heard = Heard(
         [answer(f"::ffff:192.168.7.{n}", block2=(0, True, 2)) for n in (20, 21)],
         {"coap://192.168.7.20/.well-known/core": whole},
@@ -152,7 +153,7 @@ async def test_other_answers_are_a_problem_of_their_device() -> None:
     heard = Heard([answer("::ffff:192.168.7.20", content_format=0)])
     (one,) = await searcher(heard, "192.168.7.0/24").everywhere()
     assert one.problems[0].reason == "the device answered 2.05 instead of its links"
-    heard.alone["coap://192.168.7.20/.well-known/core"] = CoapAnswer("4.04", b"", None, None, None, NOON, NOON)
+    heard.alone["coap://192.168.7.20/.well-known/core"] = DeviceAnswer("4.04", b"", None, None, None, NOON, NOON)
     with pytest.raises(UpstreamError, match=r"4\.04"):
         await searcher(heard, "192.168.7.0/24").at("192.168.7.20")
 

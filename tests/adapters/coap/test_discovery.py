@@ -413,9 +413,9 @@ def test_rules_of_proposed_devices_are_those_of_the_adapter() -> None:
             [(f"<http://gateway.example/{path}>", literal(json.dumps(rule))) for path, rule in made.items()], ()
         )
         assert rules.problems() == {}
-        assert len(rules.coap().resources) == len(one.sensors)
-        assert len(rules.coap().commands) == len(one.actuators) == 7
-        assert all(rule.resource.startswith(f"{base}/") for rule in rules.coap().resources)
+        assert len(rules.resources().resources) == len(one.sensors)
+        assert len(rules.resources().commands) == len(one.actuators) == 7
+        assert all(rule.resource.startswith(f"{base}/") for rule in rules.resources().resources)
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_rules_of_a_proposed_device_are_taken() -> None:
     made = REGISTRY.rules(found(",".join(links)).device or pytest.fail("no device"))
     rules.change([(f"<http://gateway.example/{path}>", literal(json.dumps(rule))) for path, rule in made.items()], ())
     assert rules.problems() == {}
-    assert sum(map(len, rules.coap())) == len(made) > len(formats)
+    assert sum(map(len, rules.resources())) == len(made) > len(formats)
 
 
 def test_resource_that_no_request_can_name_is_a_problem() -> None:

@@ -13,17 +13,11 @@ import aiocoap
 import pytest
 
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.exchanges import (
-    CoapAnswer,
-    CoapRequest,
-    Exchanges,
-    Seal,
-    no_seal,
-    uri_message,
-)
+from lamplighter.adapters.coap.exchanges import Exchanges, Seal, no_seal, uri_message
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.sender import Outdated
 from lamplighter.adapters.networks import Address, Networks
+from lamplighter.adapters.resources.exchange import DeviceAnswer, DeviceRequest
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from tests.support.coap_peers import free_udp_port, libcoap_server
 from tests.support.coap_wire import Faults, Network, run_virtual
@@ -62,12 +56,12 @@ async def exchanges(settings: CoapSettings = PATIENT, **more: Any) -> AsyncItera
         await endpoint.close()
 
 
-def put(port: int, body: bytes = b"ON", **more: Any) -> CoapRequest:
-    return CoapRequest(f"coap://127.0.0.1:{port}/lamp", "PUT", body, 0, **more)
+def put(port: int, body: bytes = b"ON", **more: Any) -> DeviceRequest:
+    return DeviceRequest(f"coap://127.0.0.1:{port}/lamp", "PUT", body, 0, **more)
 
 
-def get(port: int, path: str = "lamp", **more: Any) -> CoapRequest:
-    return CoapRequest(f"coap://127.0.0.1:{port}/{path}", "GET", **more)
+def get(port: int, path: str = "lamp", **more: Any) -> DeviceRequest:
+    return DeviceRequest(f"coap://127.0.0.1:{port}/{path}", "GET", **more)
 
 
 def block(number: int, more: bool, exponent: int) -> bytes:
@@ -81,7 +75,7 @@ def number_of(option: bytes | None) -> tuple[int, bool, int]:
 
 
 @asynccontextmanager
-async def asking(device: RawPeer, request: CoapRequest, settings: CoapSettings = PATIENT) -> AsyncIterator[Any]:
+async def asking(device: RawPeer, request: DeviceRequest, settings: CoapSettings = PATIENT) -> AsyncIterator[Any]:
     """A request to a plain socket, as a task that the block answers."""
     async with exchanges(settings) as ours:
         task = asyncio.create_task(ours.request(request))
@@ -99,7 +93,7 @@ async def test_a_state_is_put_and_read_back() -> None:
             changed = await ours.request(put(device.port, b"OFF"))
             read = await ours.request(get(device.port))
             missing = await ours.request(get(device.port, "other"))
-    assert made == CoapAnswer("2.01", b"", None, None, None, NOON, NOON)
+    assert made == DeviceAnswer("2.01", b"", None, None, None, NOON, NOON)
     assert changed.code == "2.04"
     assert (read.code, read.body) == ("2.05", b"OFF")
     assert (missing.code, missing.successful) == ("4.04", False)
@@ -442,7 +436,7 @@ def test_over_a_lossy_network_each_request_has_one_effect(seed: int) -> None:
         async def switch(n: int) -> None:
             for state in states:
                 with suppress(UpstreamError):  # whether it had its effect is then unknown
-                    await ours.request(CoapRequest(f"coap://10.0.1.{n}/lamp", "POST", state, 0))
+                    await ours.request(DeviceRequest(f"coap://10.0.1.{n}/lamp", "POST", state, 0))
                     answered.setdefault(n, []).append(state)
 
         await asyncio.gather(*(switch(n) for n in range(50)))

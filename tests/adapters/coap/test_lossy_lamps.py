@@ -15,7 +15,7 @@ import pytest
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.settings import CoapSettings
-from lamplighter.adapters.mapping.kinds import CoapRules
+from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule, resource_command
 from lamplighter.adapters.mapping.tables import ResourceCommandTable
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -107,7 +107,7 @@ async def _ten_minutes(seed: int) -> None:
     loop = asyncio.get_running_loop()
     random, network, gateway = Random(seed), Network(seed, Faults(0.3, 0.1, 0.5)), EngineGateway()
     lamps = [Lamp(network, f"10.0.{n // 200}.{n % 200 + 10}", WAYS[n % len(WAYS)]) for n in range(LAMPS)]
-    rules = CoapRules(commands=tuple(rule(lamp, number) for number, lamp in enumerate(lamps)))
+    rules = ResourceRules(commands=tuple(rule(lamp, number) for number, lamp in enumerate(lamps)))
     wanted = ["OFF"] * LAMPS
     changes = [0] * LAMPS
 

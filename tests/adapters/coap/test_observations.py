@@ -13,7 +13,7 @@ import aiocoap
 import pytest
 
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
+from lamplighter.adapters.coap.exchanges import Exchanges
 from lamplighter.adapters.coap.observations import (
     FAILURES_MAX,
     STATES_BURST,
@@ -21,12 +21,10 @@ from lamplighter.adapters.coap.observations import (
     STEPS_BURST,
     STEPS_PER_S,
     Observation,
-    ObservationCounters,
-    Observed,
-    ObservedResource,
 )
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.resources.exchange import DeviceRequest, ObservationCounters, Observed, ObservedResource
 from lamplighter.engine.errors import UpstreamError
 from tests.support.coap_peers import free_udp_port, libcoap_server
 from tests.support.coap_sensor import sensor_process
@@ -424,7 +422,7 @@ async def test_an_observation_that_another_request_ends_begins_again() -> None:
         async with observing(device, settings) as (observation, states, counters):
             await serving(device, lambda: observation.status.state == "observed", b"1")
             before, renewed = len(states), counters.observations_renewed
-            put = CoapRequest(f"coap://127.0.0.1:{device.port}/lamp", "PUT", b"ON")
+            put = DeviceRequest(f"coap://127.0.0.1:{device.port}/lamp", "PUT", b"ON")
             with pytest.raises(UpstreamError):
                 await observation._exchanges.request(put)
             await serving(device, lambda: counters.observations_renewed > renewed and len(states) > before, b"2")
@@ -523,7 +521,7 @@ async def test_a_libcoap_lamp_is_observed_across_its_reboots() -> None:
         async with exchanges(quick) as ours:
 
             async def put(state: bytes) -> None:
-                assert (await ours.request(CoapRequest(device.uri("lamp"), "PUT", state, 0))).successful
+                assert (await ours.request(DeviceRequest(device.uri("lamp"), "PUT", state, 0))).successful
 
             await put(b"0")
             resource = ObservedResource(device.uri("lamp"), max_age_s=0.1)
@@ -550,7 +548,7 @@ async def test_libcoap_sends_one_notification_a_change_after_renewals() -> None:
         async with exchanges() as ours:
 
             async def put(state: bytes) -> None:
-                assert (await ours.request(CoapRequest(device.uri("lamp"), "PUT", state, 0))).successful
+                assert (await ours.request(DeviceRequest(device.uri("lamp"), "PUT", state, 0))).successful
 
             await put(b"0")
             observation = Observation(ours, ObservedResource(device.uri("lamp")), counters)

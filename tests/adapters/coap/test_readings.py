@@ -15,12 +15,12 @@ import pytest
 from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap.admission import Origin
-from lamplighter.adapters.coap.counters import ReadingCounters
 from lamplighter.adapters.coap.readings import WARNINGS_BURST, PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.mapping import PathRule, PathTable, cbor
 from lamplighter.adapters.model.commits import ReadingCommits
 from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UnsupportedRequestError
 from lamplighter.ontology.vocabulary import PREFIXES

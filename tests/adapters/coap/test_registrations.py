@@ -16,7 +16,6 @@ from lamplighter.adapters.coap import registrations
 from lamplighter.adapters.coap.admission import Origin
 from lamplighter.adapters.coap.directory import LINKS_MAX, Registration
 from lamplighter.adapters.coap.directory_site import ENDPOINTS, LINKS_OF_REQUEST, RESOURCES, DirectorySite
-from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest
 from lamplighter.adapters.coap.registrations import (
     FETCHES_MAX,
     RETURNS_BURST,
@@ -29,6 +28,7 @@ from lamplighter.adapters.coap.registrations import (
     registrant_of,
 )
 from lamplighter.adapters.coap.serving import SiteAnswer, SiteCaller, SiteRefusal, SiteRequest
+from lamplighter.adapters.resources.exchange import DeviceAnswer, DeviceRequest
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, QueueFullError, RefusedError, UpstreamError
 from tests.support.desired_states import BASE, StatesGateway
@@ -79,10 +79,10 @@ class Noted:
 class Links:
     """Exchanges with devices. answers: the next ones; none: the device does not answer yet."""
 
-    answers: asyncio.Queue[CoapAnswer | UpstreamError] = field(default_factory=asyncio.Queue)
-    asked: list[CoapRequest] = field(default_factory=list)
+    answers: asyncio.Queue[DeviceAnswer | UpstreamError] = field(default_factory=asyncio.Queue)
+    asked: list[DeviceRequest] = field(default_factory=list)
 
-    async def request(self, request: CoapRequest) -> CoapAnswer:
+    async def request(self, request: DeviceRequest) -> DeviceAnswer:
         self.asked.append(request)
         answer = await self.answers.get()
         if isinstance(answer, UpstreamError):
@@ -296,8 +296,8 @@ def test_a_caller_is_known_by_its_address() -> None:
 # --- simple registration ---
 
 
-def links(text: bytes = LAMP, code: str = "2.05", format_: int | None = 40) -> CoapAnswer:
-    return CoapAnswer(code, text, format_, None, None, NOON, NOON)
+def links(text: bytes = LAMP, code: str = "2.05", format_: int | None = 40) -> DeviceAnswer:
+    return DeviceAnswer(code, text, format_, None, None, NOON, NOON)
 
 
 async def test_a_simple_registration_fetches_the_links_of_the_source() -> None:
@@ -324,7 +324,7 @@ async def test_a_simple_registration_fetches_the_links_of_the_source() -> None:
         (UpstreamError("no answer"), "no answer"),
     ],
 )
-async def test_a_simple_registration_that_fails_is_noted(answer: CoapAnswer | UpstreamError, reason: str) -> None:
+async def test_a_simple_registration_that_fails_is_noted(answer: DeviceAnswer | UpstreamError, reason: str) -> None:
     stand = Stand()
     async with stand.running() as one:
         await asked(one, "POST", ".well-known/rd", "ep=hall", by=caller(key="hall"))

@@ -13,11 +13,8 @@ import aiocoap
 import msgspec
 import pytest
 
-from lamplighter.adapters.coap import sensors as module
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
-from lamplighter.adapters.coap.exchanges import CoapRequest, Exchanges
-from lamplighter.adapters.coap.observations import ObservationCounters
-from lamplighter.adapters.coap.sensors import CoapSensors
+from lamplighter.adapters.coap.observations import ObservingExchanges
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
@@ -26,6 +23,9 @@ from lamplighter.adapters.mapping import ResourceRule, ResourceTable
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.resources import sensors as module
+from lamplighter.adapters.resources.exchange import DeviceRequest, ObservationCounters
+from lamplighter.adapters.resources.sensors import ResourceSensors
 from lamplighter.engine.client import MessagePlace, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -80,12 +80,12 @@ class Contacts:
 class Parts:
     """Sensors with what surrounds them."""
 
-    def __init__(self, exchanges: Exchanges, *, streams_max: int = 100, **options: Any) -> None:
+    def __init__(self, exchanges: ObservingExchanges, *, streams_max: int = 100, **options: Any) -> None:
         self.gateway, self.contacts, self.problems = Gateway(), Contacts(), list[Problem]()
         warnings = DropWarnings("coap", self.problems.append, sources=("coap", "coap"))
         self.observations = ObservationCounters()
         client: Any = self.gateway
-        self.sensors = CoapSensors(
+        self.sensors = ResourceSensors(
             exchanges,
             client,
             contacts=self.contacts,
@@ -123,7 +123,7 @@ async def simulated(
     def now() -> datetime:
         return NOON + timedelta(seconds=loop.time() - began)
 
-    exchanges = Exchanges(
+    exchanges = ObservingExchanges(
         network.endpoint("10.0.0.1", settings=settings),
         Networks(settings.networks, "coap.networks"),
         settings,
@@ -511,7 +511,9 @@ def test_the_end_of_the_client_ends_the_sensors() -> None:
     async def observed() -> None:
         network = Network(1, Faults())
         WireSensor(network, "10.0.1.1", b"1")
-        parts = Parts(Exchanges(network.endpoint("10.0.0.1"), Networks(VIRTUAL.networks, "coap.networks"), VIRTUAL))
+        parts = Parts(
+            ObservingExchanges(network.endpoint("10.0.0.1"), Networks(VIRTUAL.networks, "coap.networks"), VIRTUAL)
+        )
         client: Any = Closed()
         parts.sensors._commits._client = client
         parts.sensors.change_rules([rule(uri(1))])
@@ -526,10 +528,10 @@ def test_the_end_of_the_client_ends_the_sensors() -> None:
 
 
 @asynccontextmanager
-async def real(rules: Sequence[ResourceRule]) -> AsyncIterator[tuple[Parts, Exchanges]]:
+async def real(rules: Sequence[ResourceRule]) -> AsyncIterator[tuple[Parts, ObservingExchanges]]:
     endpoint = await Endpoint.client(REAL, EndpointCounters())
     try:
-        exchanges = Exchanges(endpoint, Networks(REAL.networks, "coap.networks"), REAL)
+        exchanges = ObservingExchanges(endpoint, Networks(REAL.networks, "coap.networks"), REAL)
         parts = Parts(exchanges)
         parts.sensors.change_rules(rules)
         async with beside(parts.sensors.run()):
@@ -548,7 +550,7 @@ async def test_libcoap_sensors_are_observed_across_their_restart() -> None:
             name = f"127.0.0.1~{device.port}"
 
             async def put(state: bytes) -> None:
-                assert (await exchanges.request(CoapRequest(made, "PUT", state, 0))).successful
+                assert (await exchanges.request(DeviceRequest(made, "PUT", state, 0))).successful
 
             for boot in (b"1", b"2"):
                 await until(lambda: any(": 4.04" in reason for reason in parts.reasons))

@@ -12,6 +12,7 @@ from pyoxigraph import Store
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.dataset_rules import QUERY, RULES_MAX, DatasetRules, forget_problems
 from lamplighter.adapters.mapping.rules import TOPIC_READS_MAX
+from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import Term, iri, lexical, literal
@@ -132,8 +133,8 @@ def test_each_adapter_has_the_rules_and_problems_of_its_kind() -> None:
     mqtt, coap = DatasetRules(BASE), DatasetRules(BASE, kind="coap")
     for rules in (mqtt, coap):
         replaced(rules, rows)
-    assert len(mqtt.streams()) == 1 and not any(mqtt.coap())
-    found = coap.coap()
+    assert len(mqtt.streams()) == 1 and not any(mqtt.resources())
+    found = coap.resources()
     assert [rule.resource for rule in found.resources] == ["coap://lamp/t"]
     assert [rule.table.path for rule in found.paths] == ["readings/{n}"]
     assert [rule.place for rule in found.commands] == [f"<{BASE}mapping/d>"]
@@ -141,6 +142,36 @@ def test_each_adapter_has_the_rules_and_problems_of_its_kind() -> None:
     assert {name[-2] for name in mqtt.problems()} == set("eghij")
     assert {name[-2] for name in coap.problems()} == {"f"}
     assert "poll_s" in coap.problems()[f"<{BASE}mapping/f>"]
+
+
+SCHEMES: dict[str, Kind] = {"coap": "coap", "http": "http-devices", "https": "http-devices", "modbus+tcp": "modbus"}
+OF_RESOURCES: list[Kind] = ["coap", "http-devices", "modbus"]
+
+
+def of_scheme(scheme: str, **keys: object) -> list[dict[str, object]]:
+    stream = RESOURCE["stream"] | {"resource": f"{scheme}://Lamp/1/2"} | keys
+    return [{"stream": stream}, {"command": {"resource": f"{scheme.upper()}://lamp/1/2", "state": False} | keys}]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_scheme_of_a_resource_says_which_adapter_a_rule_is_for(scheme: str) -> None:
+    rows = [row(str(number), rule) for number, rule in enumerate(of_scheme(scheme))]
+    for kind in (None, *OF_RESOURCES):
+        rules = DatasetRules(BASE) if kind is None else DatasetRules(BASE, kind=kind)
+        replaced(rules, rows)
+        assert sum(map(len, rules.resources())) == (2 if kind == SCHEMES[scheme] else 0)
+        assert not rules.problems() and not rules.streams() and not rules.commands()
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "ftp", "coaps", ""])
+def test_a_faulty_rule_is_a_problem_of_one_adapter(scheme: str) -> None:
+    rows = [row(str(number), rule) for number, rule in enumerate(of_scheme(scheme, unknown=1))]
+    found = {kind: DatasetRules(BASE, kind=kind) for kind in ("mqtt", *OF_RESOURCES)}  # type: ignore[arg-type]
+    for rules in found.values():
+        replaced(rules, rows)
+    assert {kind: len(rules.problems()) for kind, rules in found.items() if rules.problems()} == {
+        SCHEMES.get(scheme, "coap"): 2
+    }
 
 
 def test_adapter_leaves_the_problems_of_the_other_one() -> None:

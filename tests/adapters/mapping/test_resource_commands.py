@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.coap.settings import DEFAULT_QUERY
 from lamplighter.adapters.mapping import (
     ResourceCommandRule,
     ResourceCommandTable,
-    load_coap_rules,
+    load_resource_rules,
     resource_command,
     table_json,
 )
 from lamplighter.adapters.mapping.cbor import decoded
 from lamplighter.adapters.mapping.command_payloads import request_payload
+from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -264,7 +264,7 @@ def test_state_is_asked_for_in_the_format_of_the_command(keys: dict[str, Any], n
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ({"resource": "http://lamp/a"}, "rule: resource = 'http://lamp/a': only coap://"),
+        ({"resource": "ftp://lamp/a"}, "rule: resource = 'ftp://lamp/a': URIs of resources begin with coap://"),
         ({"resource": "coap://{host}/a"}, "resource: {host} is a variable; write query, or the URI without it"),
         ({"resource": "{uri}/a", "query": QUERY, "actuator": None}, r"write coap://{host}/lamp/{n}, or one {name}"),
         ({"resource": "coap://{host}?x={n}/", "query": QUERY, "actuator": None}, "write coap://"),
@@ -277,7 +277,9 @@ def test_state_is_asked_for_in_the_format_of_the_command(keys: dict[str, Any], n
         ({"content_format": "json", "payload": "{value"}, "payload: the template is not JSON"),
         ({"content_format": "lwm2m+tlv", "resource": "coap://lamp/light"}, "ends in the number of a resource"),
         ({"state": True}, "state: write a table, or false"),
-        ({"state": {"resource": "x"}}, "state resource = 'x': only coap://"),
+        ({"state": {"resource": "http://lamp/a"}}, "of another protocol than the command"),
+        ({"resource": "http://lamp/1", "content_format": "lwm2m+tlv"}, "content_format: lwm2m.tlv is for coap://"),
+        ({"state": {"resource": "x"}}, "state resource = 'x': URIs of resources begin"),
         ({"state": {"resource": "coap://{host}/a"}}, "{host} is a variable"),
         ({"state": {"payload": "sparkplug"}}, "rule state: payload: sparkplug"),
         ({"state": {"member": "{n}"}}, "rule state: member: a state is one value"),
@@ -307,7 +309,7 @@ def test_method_says_whether_a_request_is_idempotent() -> None:
 def test_command_of_a_file_needs_an_actuator_or_a_query(tmp_path: Path) -> None:
     (tmp_path / "lamp.toml").write_text(f'\n[[command]]\nresource = "{LAMP}"\n')
     with pytest.raises(ConfigurationError, match=r"lamp\.toml line 2: command 1: actuator is missing; write"):
-        load_coap_rules(tmp_path, BASE)
+        load_resource_rules(tmp_path, BASE)
     assert rule(actuator=None).actuator is None  # a rule of the dataset, which an actuator points to
 
 

@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from lamplighter.adapters.coap.formats import read_body
 from lamplighter.adapters.mapping import (
-    CoapRules,
     PathRule,
     ReadingRules,
     ResourceRule,
+    ResourceRules,
     ResourceTable,
     file_rules,
-    load_coap_rules,
     load_mapping,
+    load_resource_rules,
     table_json,
 )
 from lamplighter.adapters.mapping.cbor import encoded
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import lexical
 from tests.support.mapping_rules import BASE, NOON
@@ -34,11 +34,11 @@ TEMPERATURE = (
 )
 
 
-def loaded(folder: Path, text: str) -> CoapRules:
+def loaded(folder: Path, text: str) -> ResourceRules:
     (folder / "rules.toml").write_text(text)
     found = file_rules(folder, BASE)
     found.check()
-    return found.coap
+    return found.resources
 
 
 def resource(folder: Path, **keys: Any) -> ResourceRule:
@@ -195,7 +195,13 @@ def test_binary_body_and_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ({"resource": "http://lamp/t"}, "line 1: stream 1: resource = 'http://lamp/t': only coap://"),
+        (
+            {"resource": "ftp://lamp/t"},
+            "line 1: stream 1: resource = 'ftp://lamp/t': URIs of resources",
+        ),
+        ({"resource": "http://lamp/t", "observe": "always"}, "observe: is for coap://"),
+        ({"resource": "http://lamp/t", "max_age_s": 3}, "max_age_s: is for coap://"),
+        ({"resource": "http://lamp/t", "payload": "lwm2m"}, "lwm2m is for rules with path or a coap:// resource"),
         ({"resource": "coap://{host}/t"}, "resource = "),
         ({"resource": "coap://224.0.1.187/t"}, "multicast"),
         ({"resource": "coap://lamp/" + "a/" * 80}, "at most 64 levels"),
@@ -265,17 +271,17 @@ def test_each_adapter_has_its_rules_and_its_faults(tmp_path: Path) -> None:
     mqtt = '[[stream]]\ntopic = "t"\nproperty = "gateway:x"\npayload = "text"\n'
     (tmp_path / "a.toml").write_text(mqtt + TEMPERATURE)
     assert len(load_mapping(tmp_path, BASE).rules) == 1
-    assert len(load_coap_rules(tmp_path, BASE).resources) == 1
+    assert len(load_resource_rules(tmp_path, BASE).resources) == 1
     (tmp_path / "b.toml").write_text(TEMPERATURE + "poll_s = 0\n")
     assert len(load_mapping(tmp_path, BASE).rules) == 1
     with pytest.raises(ConfigurationError, match="poll_s"):
-        load_coap_rules(tmp_path, BASE)
+        load_resource_rules(tmp_path, BASE)
     (tmp_path / "b.toml").write_text(mqtt + "qos = 1\n")
-    assert len(load_coap_rules(tmp_path, BASE).resources) == 1
+    assert len(load_resource_rules(tmp_path, BASE).resources) == 1
     with pytest.raises(ConfigurationError, match="qos"):
         load_mapping(tmp_path, BASE)
     (tmp_path / "b.toml").write_text("[[")
-    for load in (load_mapping, load_coap_rules):
+    for load in (load_mapping, load_resource_rules):
         with pytest.raises(ConfigurationError, match="cannot be read"):
             load(tmp_path, BASE)
     found = file_rules(tmp_path, BASE)

@@ -1,4 +1,4 @@
-"""URIs of CoAP resources."""
+"""URIs of resources."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from lamplighter.engine.errors import PayloadError
         ("coap://lamp", "coap://lamp/"),
         ("coap://[FE80::1]:61616/a", "coap://[fe80::1]:61616/a"),
         ("coap://192.0.2.7/a/", "coap://192.0.2.7/a/"),
+        ("HTTP://Meter:80", "http://meter/"),
+        ("https://meter:443/a?b=%20", "https://meter/a?b=%20"),
+        ("https://meter:80/", "https://meter:80/"),
+        ("Modbus+TCP://plc:502/1/40001?quantity=2", "modbus+tcp://plc/1/40001?quantity=2"),
     ],
 )
 def test_one_resource_has_one_spelling(written: str, normal: str) -> None:
@@ -32,6 +36,11 @@ def test_one_resource_has_one_spelling(written: str, normal: str) -> None:
         ("coap://lamp:7/b", "lamp:7", ("lamp", 7), "lamp~7/b"),
         ("coap://[::1]:7/b", "[::1]:7", ("::1", 7), "==1~7/b"),
         ("coap://[fe80::1]/3303/0/5700", "[fe80::1]", ("fe80::1", 5683), "fe80==1/3303/0/5700"),
+        ("http://lamp/a", "lamp", ("lamp", 80), "lamp~80/a"),
+        ("http://lamp:8080/a", "lamp:8080", ("lamp", 8080), "lamp~8080/a"),
+        ("https://lamp/a", "lamp:443", ("lamp", 443), "lamp~443/a"),
+        ("https://[::1]/a", "[::1]:443", ("::1", 443), "==1~443/a"),
+        ("modbus+tcp://plc/1/7", "plc", ("plc", 502), "plc~502/1/holding_register-7"),
         ("coap://lamp/a+b?x=1", "lamp", ("lamp", 5683), "lamp/a%2Bb?x=1"),
     ],
 )
@@ -44,9 +53,11 @@ def test_parts_and_name_of_a_resource(resource: str, authority: str, place: tupl
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
-        ("http://lamp/a", "only coap://"),
+        ("ftp://lamp/a", "begin with coap://, http://"),
         ("coaps://lamp/a", "DTLS is not available; write coap://"),
-        ("/state", "only coap://"),
+        ("/state", "begin with coap://"),
+        ("http://me:secret@lamp/a", "a http:// URI has neither"),
+        ("http://lamp/" + "a" * 2_000, "longer than 2,000"),
         ("coap:///state", "host"),
         ("coap://:5683/state", "host"),
         ("coap://lamp:0/state", "port"),
@@ -105,3 +116,10 @@ def test_long_uris_have_a_normal_form_too_and_are_not_remembered() -> None:
     before = uris._remembered.cache_info().currsize
     assert uris.normal(long) == long.replace("LAMP", "lamp")
     assert uris._remembered.cache_info().currsize == before
+
+
+def test_where_only_coap_is_spoken_other_schemes_are_refused() -> None:
+    assert uris.coap("COAP://lamp") == "coap://lamp/"
+    for other in ("http://lamp/", "https://lamp/", "modbus+tcp://lamp/1/2"):
+        with pytest.raises(PayloadError, match="only coap://"):
+            uris.coap(other)

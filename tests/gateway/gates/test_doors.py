@@ -34,6 +34,24 @@ def test_without_its_package_the_cure_is_named(tmp_path: Path, name: str, comman
     assert "pip install 'lamplighter[mcp]', or set enabled = false" in told and "Traceback" not in told
 
 
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("check", "[modbus] enabled = true needs pymodbus, which is not installed; "),
+        ("modbus", "[modbus] enabled = true needs a package that cannot be loaded: "),
+    ],
+)
+def test_without_pymodbus_the_cure_is_named(tmp_path: Path, command: str, reason: str) -> None:
+    config = tmp_path / "lamplighter.toml"
+    ports = "" if command == "modbus" else "[http]\nport = 0\n[websocket]\nport = 0\n"
+    config.write_text(f"[modbus]\nenabled = true\n{ports}")
+    words = [sys.executable, "-c", WITHOUT.format(name="pymodbus"), command, "--config", str(config)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    told = done.stdout + done.stderr
+    assert done.returncode != 0 and reason in told and "Traceback" not in told
+    assert "pip install 'lamplighter[modbus]', or set enabled = false" in told
+
+
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -12,10 +12,13 @@ import pytest
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
+from lamplighter.adapters.http.settings import HttpDeviceSettings, HttpDevicesSettings
 from lamplighter.adapters.mapping.command_payloads import command_payload, request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.files import file_rules
-from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.mapping.tables import KINDS
+from lamplighter.adapters.modbus.settings import ModbusSettings
+from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.devices.trial import InDataset, MessageTrial, TriedMessage
 from lamplighter.gateway.gates.wot.submitted import (
@@ -27,11 +30,18 @@ from lamplighter.gateway.gates.wot.submitted import (
     device_of,
     submitted,
 )
+from lamplighter.gateway.settings import Settings
 
 BASE = "http://lamplighter.local/"
-BROKERS = {"default": BrokerSettings(host="127.0.0.1"), "barn": BrokerSettings(host="barn.example", port=1884)}
+BARN = BrokerSettings(host="barn.example", port=1884)
+METER = HttpDeviceSettings(origin="http://192.0.2.9", username="me", secret_file="none")
+SETTINGS = Settings(
+    mqtt=MqttSettings(host="127.0.0.1", brokers={"barn": BARN}),
+    http_devices=HttpDevicesSettings(enabled=True, devices={"meter": METER}),
+    modbus=ModbusSettings(enabled=True),
+)
 CONTEXT = "https://www.w3.org/2022/wot/td/v1.1"
-MQTT, COAP = "mqtt://127.0.0.1/", "coap://192.0.2.1/"
+MQTT, COAP, HTTP = "mqtt://127.0.0.1/", "coap://192.0.2.1/", "http://192.0.2.1/"
 
 
 def td(properties: Any = None, actions: Any = None, **more: Any) -> dict[str, Any]:
@@ -55,7 +65,7 @@ def one(kind: str, href: str, media: str = "application/json", **more: Any) -> d
 
 def adopted(document: dict[str, Any]) -> Adopted:
     found = submitted(json.dumps(document).encode())
-    made = device_of(found, found.id or "urn:uuid:1", BROKERS, Registry(BASE))
+    made = device_of(found, found.id or "urn:uuid:1", SETTINGS, Registry(BASE))
     check_record(Device.from_json(made.device.to_json()))
     return made
 
@@ -64,7 +74,7 @@ def faults(document: Any) -> dict[str, str]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     with pytest.raises(InvalidDescriptionError) as caught:
         found = submitted(body)
-        device_of(found, found.id or "urn:uuid:1", BROKERS, Registry(BASE))
+        device_of(found, found.id or "urn:uuid:1", SETTINGS, Registry(BASE))
     assert len(caught.value.faults) <= FAULTS_MAX
     return {fault.field: fault.description for fault in caught.value.faults}
 
@@ -74,11 +84,12 @@ def rules(device: Device) -> list[tuple[Term, Term]]:
     return [(iri(BASE + path), literal(json.dumps(rule))) for path, rule in found.items()]
 
 
-def read(device: Device, where: str, payload: str) -> dict[str, str]:
+def read(device: Device, where: str, payload: str | bytes) -> dict[str, str]:
     """The values that the rules of a device read of a message, by sensor."""
     trial = MessageTrial(file_rules(Path(__file__) / "none", BASE), InDataset.of(rules(device), BASE, ()), event=False)
     values = {}
-    for rule in trial.of(TriedMessage(where, payload.encode(), datetime.now(UTC))):
+    data = payload.encode() if isinstance(payload, str) else payload
+    for rule in trial.of(TriedMessage(where, data, datetime.now(UTC))):
         for made in rule.made:
             assert not made.fault, made.fault
             subjects = {quad.s: quad.o for quad in made.triples if quad.p.endswith("hasSimpleResult>")}
@@ -89,13 +100,13 @@ def read(device: Device, where: str, payload: str) -> dict[str, str]:
 
 def sent(device: Device, key: str, state: Term) -> bytes:
     """What an actuator of a device is sent for a state."""
-    for kind in ("mqtt", "coap"):
-        found = DatasetRules(BASE, kind=kind)  # type: ignore[arg-type]
+    for kind in KINDS:
+        found = DatasetRules(BASE, kind=kind)
         found.change(rules(device), ())
         for rule in found.commands():
             if rule.actuator is not None and rule.actuator.endswith(f"/{key}"):
                 return command_payload(rule, state)
-        for command in found.coap().commands:
+        for command in found.resources().commands:
             if command.actuator is not None and command.actuator.endswith(f"/{key}"):
                 return request_payload(command, state, command.table.resource)
     raise AssertionError(f"no rule is for {key}")
@@ -116,11 +127,18 @@ NUMBER, TRUE, TEXT = literal("12.5", datatype=XSD + "decimal"), literal("true", 
 )
 def test_values_arrive_by_topic_and_resource(kind: str, media: str, payload: str, value: str) -> None:
     found = adopted(
-        td({"a": one(kind, MQTT + "x/a", media, readOnly=True), "b": one(kind, COAP + "b", media, readOnly=True)})
+        td(
+            {
+                "a": one(kind, MQTT + "x/a", media, readOnly=True),
+                "b": one(kind, COAP + "b", media, readOnly=True),
+                "c": one(kind, HTTP + "c", media, readOnly=True, op="observeproperty"),
+            }
+        )
     )
     assert not found.warnings
     assert read(found.device, "x/a", payload) == {"a": value}
     assert read(found.device, f"{COAP}b", payload) == {"b": value}
+    assert read(found.device, f"{HTTP}c", payload) == {"c": value}
 
 
 @pytest.mark.parametrize(
@@ -134,12 +152,75 @@ def test_values_arrive_by_topic_and_resource(kind: str, media: str, payload: str
     ],
 )
 def test_states_are_sent_by_topic_and_resource(kind: str, media: str, state: Term, payload: bytes) -> None:
-    for href in (MQTT + "x/set", COAP + "x"):
+    for href in (MQTT + "x/set", COAP + "x", HTTP + "x"):
         written = one(kind, href, media, op="writeproperty")
         invoked = {"input": {"type": kind}, "forms": [{"href": href, "contentType": media}]}
         found = adopted(td({"p": written}, {"a": invoked}))
         assert not found.warnings
         assert sent(found.device, "p", state) == sent(found.device, "a", state) == payload
+
+
+def plc(kind: str, place: str, **more: Any) -> dict[str, Any]:
+    return one(kind, f"modbus+tcp://192.0.2.1/1/{place}", "application/octet-stream", **more)
+
+
+def test_registers_and_coils_are_read_and_written() -> None:
+    unit = "http://qudt.org/vocab/unit/W"
+    found = adopted(
+        td(
+            {
+                "power": plc("number", "52", readOnly=True, unit=unit, **{"modv:entity": "InputRegister",
+                             "modv:type": "xsd:float", "modv:mostSignificantWord": False, "modv:pollingTime": 5_000}),
+                "door": plc("boolean", "7", readOnly=True, **{"modv:function": "readDiscreteInput"}),
+                "pump": plc("boolean", "3", **{"modv:entity": "Coil"}),
+                "level": plc("integer", "9?quantity=2", minimum=0, maximum=70_000,
+                             **{"modv:entity": "HoldingRegister"}),
+                "auto": plc("boolean", "11", **{"modv:entity": "HoldingRegister"}),
+                "name": plc("string", "20?quantity=4", readOnly=True, **{"modv:entity": "HoldingRegister"}),
+            },
+            {"reset": {"input": {"type": "boolean"}, "forms": [{"href": "modbus+tcp://192.0.2.1/1/5",
+                                                               "modv:function": "writeMultipleCoils"}]}},
+        )
+    )  # fmt: skip
+    assert not found.warnings
+    at = "modbus+tcp://192.0.2.1/1/"
+    assert read(found.device, f"{at}52?quantity=2&entity=input_register", bytes.fromhex("5000449a")) == {
+        "power": "1234.5"
+    }
+    assert read(found.device, f"{at}7?entity=discrete_input", b"\1") == {"door": "true"}
+    assert read(found.device, f"{at}20?quantity=4", b"plc1\0\0\0\0") == {"name": "plc1"}
+    power = next(sensor for sensor in found.device.sensors if sensor.key == "power").table
+    assert (power["poll_s"], power["unit"], power["word_order"]) == (5.0, "unit:W", "little")
+    assert sent(found.device, "pump", TRUE) == b"\1"
+    assert sent(found.device, "auto", TRUE) == b"\0\1"
+    assert sent(found.device, "level", literal("65537", datatype=XSD + "integer")) == b"\0\1\0\1"
+    assert sent(found.device, "reset", TRUE) == b"\1"
+    [reset] = [one for one in found.device.actuators if one.key == "reset"]
+    assert reset.command["resource"] == f"{at}5?entity=coil&function=multiple"
+    [auto] = [one for one in found.device.actuators if one.key == "auto"]
+    assert auto.state is not None and auto.state["resource"] == f"{at}11" and auto.state["on"] == ["true", "1"]
+
+
+def test_registers_that_cannot_be_used_are_told() -> None:
+    found = adopted(
+        td(
+            {
+                "a": plc("boolean", "1", **{"modv:entity": "Coil"}),
+                "b": plc("number", "1", **{"modv:entity": "InputRegister"}),
+                "c": plc("number", "70000", readOnly=True, **{"modv:entity": "InputRegister"}),
+                "d": plc("boolean", "1", security="basic_sc", **{"modv:entity": "Coil"}),
+                "e": plc("boolean", "1", **{"modv:entity": "Coil"}) | {"forms": [
+                    {"href": "modbus+tcp://192.0.2.1/0/1", "op": "writeproperty", "modv:entity": "Coil"}]},
+            }
+        )
+    )  # fmt: skip
+    assert [actuator.key for actuator in found.device.actuators] == ["a"]
+    assert list(found.warnings) == [
+        "properties.b.forms.0.modv:entity: discrete inputs and input registers cannot be written",
+        "properties.c.forms.0.href: the unit is at most 255, and the last address at most 65535",
+        "properties.d.forms.0.security: the scheme is not used for Modbus; write nosec, it has no security",
+        "properties.e.forms.0.href: the unit 0 is every unit of a line; write the unit of one device",
+    ]
 
 
 def test_an_object_is_a_value_for_each_member() -> None:
@@ -200,7 +281,7 @@ def test_what_is_not_used_is_told() -> None:
         td(
             {
                 "a": one("number", MQTT + "a"),
-                "b": one("number", "http://192.0.2.1/b"),
+                "b": one("number", "ftp://192.0.2.1/b"),
                 "c": one("array", MQTT + "c"),
                 "d": one("number", MQTT + "d/+"),
                 "e": one("number", COAP + "e", security="basic_sc"),
@@ -215,7 +296,7 @@ def test_what_is_not_used_is_told() -> None:
     assert [actuator.key for actuator in found.device.actuators] == ["a"]
     told = "\n".join(found.warnings)
     for expected in (
-        "properties.b.forms.0.href: HTTP forms are not used",
+        "properties.b.forms.0.href: the scheme ftp is unknown",
         "properties.c.type: write number",
         "d: the topic 'd/+' has a wildcard",
         "properties.e.forms.0.security: the scheme is not used for CoAP",
@@ -226,6 +307,80 @@ def test_what_is_not_used_is_told() -> None:
         "events.x: events are not read",
     ):
         assert expected in told, told
+
+
+def test_http_forms_name_methods_and_states() -> None:
+    forms = [
+        {"href": HTTP + "on", "op": "readproperty"},
+        {"href": HTTP + "set", "op": "writeproperty", "htv:methodName": "POST"},
+    ]
+    found = adopted(
+        td(
+            {
+                "light": {"type": "boolean", "forms": forms},
+                "level": one("number", HTTP + "level"),
+                "secret": one("number", HTTP + "secret", writeOnly=True),
+            },
+            {"scene": {"input": {"type": "string"}, "forms": [{"href": HTTP + "scene"}]}},
+        )
+    )
+    assert not found.warnings
+    commands = {one.key: (one.command["resource"], one.command.get("method", "PUT")) for one in found.device.actuators}
+    assert commands == {
+        "light": (HTTP + "set", "POST"),
+        "level": (HTTP + "level", "PUT"),
+        "secret": (HTTP + "secret", "PUT"),
+        "scene": (HTTP + "scene", "POST"),
+    }
+    states = {one.key: one.state and one.state["resource"] for one in found.device.actuators}
+    assert states == {"light": HTTP + "on", "level": HTTP + "level", "secret": None, "scene": None}
+    assert {one.key for one in found.device.actuators if one.command.get("state") is False} == {"secret", "scene"}
+    assert read(found.device, HTTP + "level", "12.5") == {}, "a state is no reading"
+
+
+def test_http_forms_that_cannot_be_used_are_told() -> None:
+    found = adopted(
+        td(
+            {
+                "a": one("number", "http://192.0.2.9/a", security="basic_sc"),
+                "b": one("number", HTTP + "b", security="basic_sc"),
+                "c": one("number", "http://192.0.2.9:81/c", security="basic_sc"),
+                "d": one("number", "http://192.0.2.9/d", security="digest_sc"),
+                "e": one("number", HTTP + "e", readOnly=True, **{"htv:methodName": "POST"}),
+                "f": one("number", HTTP + "f", writeOnly=True, **{"htv:methodName": "DELETE"}),
+                "g": {
+                    "type": "number",
+                    "readOnly": True,
+                    "forms": [
+                        {"href": HTTP + "events", "op": "observeproperty", "subprotocol": "sse"},
+                        {"href": HTTP + "g", "op": "readproperty"},
+                    ],
+                },
+                "h": {"type": "number", "forms": [{"href": HTTP + "h", "subprotocol": "longpoll"}]},
+            },
+            securityDefinitions={"nosec_sc": {"scheme": "nosec"}, "basic_sc": {"scheme": "basic"}}
+            | {"digest_sc": {"scheme": "digest"}},
+        )
+    )
+    assert [actuator.key for actuator in found.device.actuators] == ["a"]
+    assert [(sensor.key, sensor.table["resource"]) for sensor in found.device.sensors] == [("g", HTTP + "g")]
+    told = "\n".join(found.warnings)
+    for expected in (
+        "properties.h.forms.0.subprotocol: properties are polled",
+        "properties.b.forms.0.security: the gateway has no credentials for this scheme; name a secret of http://192.0.2.1",
+        "properties.c.forms.0.security: the gateway has no credentials",
+        "properties.d.forms.0.security: the gateway has no credentials for this scheme; write nosec, basic or bearer",
+        "properties.e.forms.0.htv:methodName: write GET",
+        "properties.f.forms.0.htv:methodName: write PUT or POST",
+    ):
+        assert expected in told, told
+
+
+def test_http_forms_are_not_used_without_the_adapter() -> None:
+    found = submitted(json.dumps(td({"a": one("number", HTTP + "a")})).encode())
+    with pytest.raises(InvalidDescriptionError) as caught:
+        device_of(found, found.id, Settings(), Registry(BASE))
+    assert "http_devices.enabled is false" in caught.value.faults[0].description
 
 
 @pytest.mark.parametrize(
@@ -255,7 +410,8 @@ def test_what_is_not_used_is_told() -> None:
         (td({"a": one("number", "x", security="y")}), "properties.a.forms.0.security", "write the name"),
         (td({str(number): {} for number in range(101)}), "properties", "more than 100"),
         (td({}), "(root)", "no property or action"),
-        (td({"a": one("number", "http://x/")}), "properties.a.forms.0.href", "HTTP forms are not used"),
+        (td({"a": one("number", "ftp://x/")}), "properties.a.forms.0.href", "the scheme ftp is unknown"),
+        (td({"a": one("number", "http://me:pw@x/")}), "properties.a.forms.0.href", "write http://HOST/PATH"),
         (
             td({"a": one("number", MQTT + "a", "text/html")}),
             "properties.a.forms.0.contentType",

@@ -45,6 +45,8 @@ ELSEWHERE = {
     "run": "prints once, at its start",
     "mqtt": "prints nothing",
     "coap": "prints nothing",
+    "http-devices": "prints nothing",
+    "modbus": "prints nothing",
     "demo": "plays for seconds; see tests/e2e/test_demo.py",
     "register": "prints one line after it wrote the credentials",
     "explain": "prints after it found a chain, as log show does",

@@ -17,14 +17,15 @@ from tests.support.secure_gateway import SecureGateway
 NO_GATEWAY = {
     ("bundle",),
     *(("check",), ("verify",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
-    *(("run",), ("mqtt",), ("coap",), ("log",), ("sync",)),
+    *(("run",), ("mqtt",), ("coap",), ("http-devices",), ("modbus",), ("log",), ("sync",)),
     ("devices", "key"),
 }
 """Commands on files, and those that run something."""
 
 
 NO_JSON = {
-    *(("run",), ("mqtt",), ("coap",), ("demo",), ("completion",), ("install",), ("uninstall",)),
+    *(("run",), ("mqtt",), ("coap",), ("http-devices",), ("modbus",)),
+    *(("demo",), ("completion",), ("install",), ("uninstall",)),
     ("log", "export"),
     ("sync", "run"),
     ("mcp",),

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.adapters.coap import health as coap_health
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.resources import health as device_health
 from lamplighter.engine.client import EngineClient
 from tests.support.coap_peers import free_udp_port
 from tests.support.event_loops import beside
@@ -20,7 +20,7 @@ SETTINGS = CoapSettings(networks=("127.0.0.0/8",), ack_timeout_s=0.1)
 
 
 async def test_a_device_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coap_health, "WRITE_S", 0.05)
+    monkeypatch.setattr(device_health, "WRITE_S", 0.05)
     port = free_udp_port()
     async with running_gateway(tmp_path) as addresses:
         assert (await health(addresses))["coap"] is None

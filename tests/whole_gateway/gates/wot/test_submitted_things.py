@@ -19,6 +19,8 @@ from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.coap_peers import LibcoapServer, libcoap_server
 from tests.support.commands import command
 from tests.support.gateway_process import GatewayProcess, wait_for
+from tests.support.http_device import web_device
+from tests.support.modbus_device import threaded_modbus_device
 from tests.support.secure_gateway import SecureGateway
 from tests.support.thing_descriptions import schema_faults
 
@@ -36,6 +38,8 @@ def gateway(broker: Mosquitto, tmp_path_factory: pytest.TempPathFactory) -> Iter
     tables: dict[str, Any] = {
         "mqtt": {"host": "127.0.0.1", "port": broker.port},
         "coap": {"networks": ["127.0.0.0/8"]},
+        "http_devices": {"enabled": True, "networks": ["127.0.0.0/8"]},
+        "modbus": {"enabled": True, "networks": ["127.0.0.0/8"], "retry_max_s": 1.0},
         "wot": {"enabled": True},
     }
     with GatewayProcess(tmp_path_factory.mktemp("wot") / "gateway", "--all", **tables) as process:
@@ -166,6 +170,103 @@ def test_a_coap_thing_is_read_and_switched(gateway: GatewayProcess) -> None:
         wait_for(lambda: lamp.get("lamp") == "true", what="the state of the lamp")
         wait_for(lambda: value(gateway, "urn:lamp", "light") is True, what="the reported state")
         assert ask(gateway, "things/urn%3Alamp", "DELETE")[0] == 204
+
+
+def test_an_http_thing_is_read_switched_lost_and_removed(gateway: GatewayProcess) -> None:
+    with web_device() as device:
+        device.has("/climate", '{"temperature": 21.5}')
+        device.has("/light", "false")
+        device.has("/scene", "")
+        document = {
+            "@context": "https://www.w3.org/2022/wot/td/v1.1",
+            "id": "urn:web",
+            "title": "web lamp",
+            "base": f"{device.base}/",
+            "securityDefinitions": {"nosec_sc": {"scheme": "nosec"}},
+            "security": "nosec_sc",
+            "properties": {
+                "climate": {
+                    "type": "object",
+                    "readOnly": True,
+                    "properties": {"temperature": {"type": "number"}},
+                    "forms": [{"href": "climate"}],
+                },
+                "light": {"type": "boolean", "forms": [{"href": "light"}]},
+            },
+            "actions": {"scene": {"input": {"type": "string"}, "forms": [{"href": "scene"}]}},
+        }
+        assert schema_faults([document]) == [[]]
+        status, told, _ = ask(gateway, "things/urn%3Aweb", "PUT", document)
+        assert (status, told["warnings"]) == (201, [])
+        wait_for(lambda: value(gateway, "urn:web", "climate.temperature") == 21.5, what="the reading")
+        assert ask(gateway, "things/urn%3Aweb/properties/light", "PUT", True)[0] == 204
+        wait_for(lambda: device.requests("PUT", "/light") == [b"true"], what="the state at the lamp")
+        wait_for(lambda: value(gateway, "urn:web", "light") is True, what="the reported state")
+        assert ask(gateway, "things/urn%3Aweb/actions/scene", "POST", "night")[0] == 204
+        wait_for(lambda: b'"night"' in device.requests("POST", "/scene"), what="the action")
+        wait_for(lambda: ask(gateway, "health")[1]["polled"]["http-devices"]["text"] == "1 device", what="the health")
+    assert ask(gateway, "things/urn%3Aweb", "DELETE")[0] == 204
+
+
+def test_a_modbus_thing_is_read_switched_lost_and_found(gateway: GatewayProcess) -> None:
+    with threaded_modbus_device() as device:
+        device.write("input_register", 52, 0x5000, 0x449A)
+        document = {
+            "@context": ["https://www.w3.org/2022/wot/td/v1.1", {"modv": "https://www.w3.org/2019/wot/modbus#"}],
+            "id": "urn:plc",
+            "title": "plc",
+            "base": f"modbus+tcp://127.0.0.1:{device.port}/1/",
+            "securityDefinitions": {"nosec_sc": {"scheme": "nosec"}},
+            "security": "nosec_sc",
+            "properties": {
+                "power": {
+                    "type": "number",
+                    "readOnly": True,
+                    "forms": [
+                        {
+                            "href": "52?quantity=2",
+                            "op": ["readproperty", "observeproperty"],
+                            "contentType": "application/octet-stream",
+                            "modv:entity": "InputRegister",
+                            "modv:type": "xsd:float",
+                            "modv:mostSignificantWord": False,
+                            "modv:pollingTime": 1_000,
+                        }
+                    ],
+                },
+                "pump": {"type": "boolean", "forms": [{"href": "3", "modv:entity": "Coil", "modv:pollingTime": 1_000}]},
+            },
+            "actions": {
+                "level": {
+                    "input": {"type": "integer", "minimum": 0, "maximum": 100},
+                    "forms": [
+                        {
+                            "href": "9",
+                            "modv:function": "writeSingleHoldingRegister",
+                            "modv:type": "xsd:short",
+                            "modv:pollingTime": 1_000,
+                        }
+                    ],
+                }
+            },
+        }
+        assert schema_faults([document]) == [[]]
+        status, told, _ = ask(gateway, "things/urn%3Aplc", "PUT", document)
+        assert (status, told["warnings"]) == (201, [])
+        wait_for(lambda: value(gateway, "urn:plc", "power") == 1234.5, what="the reading")
+        assert ask(gateway, "things/urn%3Aplc/properties/pump", "PUT", True)[0] == 204
+        assert ask(gateway, "things/urn%3Aplc/actions/level", "POST", 42)[0] == 204
+        wait_for(lambda: device.read("coil", 3) + device.read("holding_register", 9) == [1, 42], what="the states")
+        wait_for(lambda: value(gateway, "urn:plc", "pump") is True, what="the reported state")
+        device.stop()
+        device.start()  # its registers and coils are zero
+        device.write("input_register", 52, 0x7000, 0x449A)
+        wait_for(lambda: value(gateway, "urn:plc", "power") == 1235.5, what="the reading after the outage")
+        wait_for(
+            lambda: device.read("coil", 3) + device.read("holding_register", 9) == [1, 42], what="the states again"
+        )
+        wait_for(lambda: ask(gateway, "health")[1]["polled"]["modbus"]["text"] == "1 device", what="the health")
+        assert ask(gateway, "things/urn%3Aplc", "DELETE")[0] == 204
 
 
 def test_faults_are_problem_details_with_their_places(broker: Mosquitto, gateway: GatewayProcess) -> None:

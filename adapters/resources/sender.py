@@ -1,4 +1,4 @@
-"""Desired states -> requests to CoAP devices.
+"""Desired states -> requests to devices.
 
 `states` reads what the devices report, by observing their resources or by polling. A device that is known to have
 another state is sent the wanted one again by `Output`. Where the state cannot be read, it is written again at an
@@ -12,11 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lamplighter.adapters.coap.commands import BoundCommand
-from lamplighter.adapters.coap.counters import CoapCounters
-from lamplighter.adapters.coap.exchanges import CoapAnswer, CoapRequest, Exchanges
-from lamplighter.adapters.coap.reachability import Reachability
-from lamplighter.adapters.coap.states import DeviceStates
 from lamplighter.adapters.devices.desired import same_state
 from lamplighter.adapters.devices.draft import plain
 from lamplighter.adapters.devices.sender import (
@@ -30,6 +25,16 @@ from lamplighter.adapters.devices.sender import (
     Sender,
 )
 from lamplighter.adapters.networks import NotAllowedError
+from lamplighter.adapters.resources.commands import BoundCommand
+from lamplighter.adapters.resources.counters import ResourceCounters
+from lamplighter.adapters.resources.exchange import (
+    DeviceAnswer,
+    DeviceRequest,
+    ResourceExchanges,
+    not_allowed,
+)
+from lamplighter.adapters.resources.reachability import Reachability
+from lamplighter.adapters.resources.states import DeviceStates
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -39,11 +44,11 @@ TEXT_CHARS_MAX = 200
 logger = EventLogger(__name__)
 
 
-class CoapSender(Sender[BoundCommand]):
+class ResourceSender(Sender[BoundCommand]):
     """states: what the devices report."""
 
     def __init__(
-        self, exchanges: Exchanges, counters: CoapCounters, reachability: Reachability, states: DeviceStates
+        self, exchanges: ResourceExchanges, counters: ResourceCounters, reachability: Reachability, states: DeviceStates
     ) -> None:
         self._exchanges = exchanges
         self._settings = exchanges.settings
@@ -82,7 +87,7 @@ class CoapSender(Sender[BoundCommand]):
             answer = await self._put(attempt, body, _Sent(attempt.is_current))
         else:
             has_it = await self._read(attempt)
-            if isinstance(has_it, CoapAnswer):
+            if isinstance(has_it, DeviceAnswer):
                 return Acknowledged(has_it.sent, has_it.at, has_it.code)
             if not has_it and attempt.cause == "timer":
                 raise NotRepeatedError("")
@@ -100,18 +105,20 @@ class CoapSender(Sender[BoundCommand]):
         text = plain(answer.body.decode(errors="replace"), TEXT_CHARS_MAX)
         said = f"{answer.code}: {text}" if text else answer.code
         if not answer.successful:
-            raise RefusedByDevice(said) if answer.code.startswith("4.") else UpstreamError(said)
+            raise RefusedByDevice(said) if answer.refused else UpstreamError(said)
         if attempt.is_current():  # else the rule may not be in force any more
             self._states.follow(rule)
         self._states.refresh(rule)
-        logger.debug("coap command acknowledged", device=rule.device, resource=rule.resource, code=answer.code)
+        logger.debug(
+            f"{self._exchanges.kind} command acknowledged", device=rule.device, resource=rule.resource, code=answer.code
+        )
         return Acknowledged(answer.sent, answer.at, answer.code)
 
-    async def _put(self, attempt: Attempt[BoundCommand], body: bytes, sent: _Sent) -> CoapAnswer:
+    async def _put(self, attempt: Attempt[BoundCommand], body: bytes, sent: _Sent) -> DeviceAnswer:
         rule = attempt.rule
         return await self._request(
             rule,
-            CoapRequest(
+            DeviceRequest(
                 rule.resource,
                 rule.table.method,
                 body,
@@ -123,7 +130,7 @@ class CoapSender(Sender[BoundCommand]):
             sent,
         )
 
-    async def _read(self, attempt: Attempt[BoundCommand]) -> CoapAnswer | bool:
+    async def _read(self, attempt: Attempt[BoundCommand]) -> DeviceAnswer | bool:
         """The answer, if the device has the state; else whether its state can be read. Raises UpstreamError if it does
         not answer."""
         rule = attempt.rule
@@ -131,7 +138,7 @@ class CoapSender(Sender[BoundCommand]):
             if epoch:
                 continue
             sent = _Sent(attempt.is_current)
-            request = CoapRequest(
+            request = DeviceRequest(
                 resource.uri,
                 "GET",
                 accept=resource.accept,
@@ -142,9 +149,9 @@ class CoapSender(Sender[BoundCommand]):
             answer = await self._request(rule, request, sent)
             if answer.code == "4.04":
                 return True
-            if answer.code.startswith("5."):
+            if answer.code.startswith("5"):
                 raise UpstreamError(answer.code)
-            if answer.code != "2.05":
+            if not answer.successful:
                 return False
             try:
                 found = self._states.value(rule, resource.uri, answer.body, answer.format)
@@ -154,7 +161,7 @@ class CoapSender(Sender[BoundCommand]):
             return answer if found is not None and same_state(found, attempt.state) else found is not None
         return False
 
-    async def _request(self, rule: BoundCommand, request: CoapRequest, sent: _Sent) -> CoapAnswer:
+    async def _request(self, rule: BoundCommand, request: DeviceRequest, sent: _Sent) -> DeviceAnswer:
         """The answer of the device. Raises NotSentError, other UpstreamErrors, and Outdated."""
         device = rule.device
         try:
@@ -162,7 +169,7 @@ class CoapSender(Sender[BoundCommand]):
         except NotAllowedError as error:
             self._counters.outside += 1
             self._reachability.withheld(device, request.uri, str(error))
-            raise NotSentError(not_allowed(request.uri)) from error
+            raise NotSentError(not_allowed(request.uri, self._exchanges.table)) from error
         except PayloadError as error:
             if sent.happened:
                 raise UpstreamError(str(error)) from error
@@ -193,12 +200,3 @@ class _Sent:
         current = self._is_current()
         self.happened |= current
         return current
-
-
-def not_allowed(resource: str) -> str:
-    """Why nothing is sent to a resource, for the graph.
-
-    The reason names the setting. The text has no addresses, so that readers of the graph do not learn the networks of
-    the gateway or what its names resolve to.
-    """
-    return f"the address of {resource} is in none of the networks that coap.networks allows"

@@ -6,10 +6,10 @@ import pyoxigraph
 import pytest
 
 from lamplighter.adapters.coap.commands import settings_query
-from lamplighter.adapters.coap.sender import not_allowed
 from lamplighter.adapters.coap.settings import DEFAULT_QUERY
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update
 from lamplighter.adapters.devices.queried import QueriedRow
+from lamplighter.adapters.resources.exchange import not_allowed
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
@@ -159,7 +159,7 @@ def test_a_refusal_is_in_the_actuation_until_the_next_acknowledgement() -> None:
     store.update(actuation_update(LAMP, literal("ON"), NOON))
     acknowledged = set(store)
     for _ in range(2):
-        store.update(refusal_update(LAMP, not_allowed("coap://lamp-1.local/state")))
+        store.update(refusal_update(LAMP, not_allowed("coap://lamp-1.local/state", "coap")))
     [refusal] = set(store) - acknowledged
     assert acknowledged < set(store)
     assert refusal.predicate.value == vocabulary.REFUSED

@@ -1,4 +1,4 @@
-"""Bodies of CoAP messages with their content formats. Pure."""
+"""Bodies of messages with their content formats. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from lamplighter.adapters.mapping import cbor
+from lamplighter.adapters.mapping.modbus_rules import RegisterBody
 from lamplighter.adapters.mapping.payloads import AbsentError, Found, Payload
 from lamplighter.adapters.mapping.resources import BodyFormats
 from lamplighter.engine.errors import PayloadError
@@ -72,13 +73,14 @@ class Body(Payload):
             raise PayloadError(f"the content format is {self._form}, and the value is in {' or '.join(forms)}")
 
 
-def read_body(body: bytes, content_format: int | None, accepted: BodyFormats) -> Body:
+def read_body(body: bytes, content_format: int | None, accepted: BodyFormats) -> Payload:
     """A body for `ReadingRules.readings` and `StateRule.value`.
 
     content_format: of the message, None if it names none. accepted: of the rule. Raises PayloadError if the rule does
     not read this content format.
     """
-    return Body(body, accepted.form(content_format))
+    form = accepted.form(content_format)
+    return Body(body, form) if accepted.registers is None else RegisterBody(body, accepted.registers)
 
 
 def _with_text_keys(item: Any) -> Any:

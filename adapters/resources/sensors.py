@@ -1,4 +1,4 @@
-"""Readings of CoAP sensors: each resource with a rule is observed or polled, and its states are written.
+"""Readings of sensors: each resource with a rule is observed or polled, and its states are written.
 
 ::
 
@@ -23,18 +23,6 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from lamplighter.adapters.client import UpdatesClient
-from lamplighter.adapters.coap.counters import ReadingCounters
-from lamplighter.adapters.coap.exchanges import Exchanges
-from lamplighter.adapters.coap.formats import read_body
-from lamplighter.adapters.coap.observations import (
-    Observation,
-    ObservationCounters,
-    ObservationStatus,
-    Observed,
-    ObservedResource,
-)
-from lamplighter.adapters.coap.reachability import DeviceContacts
-from lamplighter.adapters.coap.sender import not_allowed
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import Intervals, ReportingChannel
 from lamplighter.adapters.literals import NUMBERS
@@ -46,6 +34,18 @@ from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.resources.counters import ReadingCounters
+from lamplighter.adapters.resources.exchange import (
+    ObservationCounters,
+    ObservationStatus,
+    Observed,
+    ObservedResource,
+    ResourceExchanges,
+    ResourceObservation,
+    not_allowed,
+)
+from lamplighter.adapters.resources.reachability import DeviceContacts
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Term
@@ -91,7 +91,7 @@ class _SensorResource:
 
     key: _Key
     resource: ObservedResource
-    observation: Observation
+    observation: ResourceObservation
     readers: tuple[tuple[ResourceRule, ReadingRules[ResourceRule]], ...]
     authority: str
     sensors: set[Term]
@@ -116,7 +116,7 @@ class _Waiting:
         return True
 
 
-class CoapSensors:
+class ResourceSensors:
     """The sensors of an adapter.
 
     contacts: takes which devices answer. warnings: takes what is dropped. owners: of the streams. observations: counted
@@ -127,7 +127,7 @@ class CoapSensors:
 
     def __init__(
         self,
-        exchanges: Exchanges,
+        exchanges: ResourceExchanges,
         client: UpdatesClient,
         *,
         contacts: DeviceContacts,
@@ -150,11 +150,11 @@ class CoapSensors:
         self._warnings = warnings
         self._resources_max = resources_max
         self._trusted, self._clock, self._elapsed = trusted, clock, elapsed
-        self._failures = Failures("coap")
+        self._failures = Failures(exchanges.kind)
         self._owners = owners
         self._commits = ReadingCommits(
             client,
-            kind="coap",
+            kind=exchanges.kind,
             model=model,
             events_kept=events_kept,
             streams_max=owners.streams_max,
@@ -202,8 +202,8 @@ class CoapSensors:
             async with asyncio.TaskGroup() as self._tasks:
                 for number, source in enumerate(self._sources.values()):
                     self._follow(source, number / REGISTRATIONS_PER_S)
-                self._tasks.create_task(self._write_turns(), name="coap readings")
-                self._tasks.create_task(self._check(), name="coap silent sensors")
+                self._tasks.create_task(self._write_turns(), name=f"{self._exchanges.kind} readings")
+                self._tasks.create_task(self._check(), name=f"{self._exchanges.kind} silent sensors")
         finally:
             self._tasks = None
 
@@ -249,7 +249,9 @@ class CoapSensors:
         for rule in rules:
             key = _Key(rule.resource, rule.accepted.number, rule.table.device or "")
             if key not in found and len(found) >= self._resources_max:
-                reason = f"more than {self._resources_max} resources are observed (coap.resources_max)"
+                reason = (
+                    f"more than {self._resources_max} resources are observed ({self._exchanges.table}.resources_max)"
+                )
                 self._warnings.reading(rule.resource, f"{rule.place}: {reason}")
                 continue
             of_key = found.setdefault(key, [])
@@ -266,7 +268,7 @@ class CoapSensors:
 
     def _begin(self, key: _Key, rules: list[ResourceRule], delay_s: float) -> None:
         resource = self._observed_resource(key, rules[0])
-        observation = Observation(self._exchanges, resource, self._observed)
+        observation = self._exchanges.observation(resource, self._observed)
         authority = uris.authority(key.uri)
         source = _SensorResource(key, resource, observation, _readers(rules), authority, _sensors(rules))
         self._sources[key] = source
@@ -280,7 +282,7 @@ class CoapSensors:
                 await source.observation.run(partial(self._take, source))
 
         if self._tasks is not None:
-            self._tasks.create_task(follow(), name=f"coap sensor {source.resource.uri}")
+            self._tasks.create_task(follow(), name=f"sensor {source.resource.uri}")
 
     def _end(self, source: _SensorResource) -> None:
         del self._sources[source.key]
@@ -291,7 +293,7 @@ class CoapSensors:
         self._missed.discard(source)
         source.ended = True
         if self._tasks is not None:
-            self._tasks.create_task(source.observation.cancel(), name=f"coap sensor {source.resource.uri} ends")
+            self._tasks.create_task(source.observation.cancel(), name=f"sensor {source.resource.uri} ends")
 
     # States
 
@@ -299,7 +301,7 @@ class CoapSensors:
         """Takes a state, or an answer that says why there is none; `_check` reports that."""
         self._contacts.heard(source.authority)
         source.fresh_until = state.fresh_until
-        if not state.code.startswith("2.") or source.ended:
+        if not state.successful or source.ended:
             return
         self._last.keep(source.key.uri, state.body, state.at, content_format=state.format)
         self._missed.discard(source)
@@ -394,7 +396,7 @@ class CoapSensors:
                 self._warnings.reading(source.resource.uri, status.reason)
             elif status.state == "withheld":
                 self._contacts.withheld(source.authority, source.resource.uri, status.reason)
-                self._warnings.reading(source.resource.uri, not_allowed(source.resource.uri))
+                self._warnings.reading(source.resource.uri, not_allowed(source.resource.uri, self._exchanges.table))
             elif status.state == "unreachable":
                 self._contacts.failed(source.authority, source.resource.uri, status.reason)
 

@@ -8,7 +8,7 @@ _EXACT_S = 1e-6
 """A shorter wait may be none on a clock of floats."""
 
 
-class CoapPace:
+class RequestPace:
     """per_s: on average; burst: at once. Times are those of one clock that never goes back, in seconds."""
 
     __slots__ = ("_ahead_s", "_each_s", "_full")
@@ -32,12 +32,12 @@ class CoapPace:
         return 0.0
 
 
-class CoapPaces:
+class RequestPaces:
     """A pace for each of several. per_s, burst: as for one; most: that are remembered, as long as they are not idle."""
 
     def __init__(self, per_s: float, burst: int, most: int) -> None:
         self._per_s, self._burst, self._most = per_s, burst, most
-        self._paces: dict[Hashable, CoapPace] = {}
+        self._paces: dict[Hashable, RequestPace] = {}
 
     def __len__(self) -> int:
         return len(self._paces)
@@ -48,4 +48,4 @@ class CoapPaces:
             self._paces = {name: pace for name, pace in self._paces.items() if not pace.idle(at)}
             if len(self._paces) >= self._most:
                 return False
-        return not self._paces.setdefault(one, CoapPace(self._per_s, self._burst)).wait_s(at)
+        return not self._paces.setdefault(one, RequestPace(self._per_s, self._burst)).wait_s(at)

@@ -1,4 +1,4 @@
-"""The states that CoAP devices report, by observing their resources or by polling."""
+"""The states that devices report, by observing their resources or by polling."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from lamplighter.adapters.coap.commands import BoundCommand
-from lamplighter.adapters.coap.exchanges import Exchanges
-from lamplighter.adapters.coap.formats import read_body
-from lamplighter.adapters.coap.observations import Observation, ObservationCounters, Observed, ObservedResource
-from lamplighter.adapters.coap.pace import CoapPace
-from lamplighter.adapters.coap.reachability import Reachability
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import ResourceStateTable
 from lamplighter.adapters.model.last_messages import LastMessages
+from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.resources.commands import BoundCommand
+from lamplighter.adapters.resources.exchange import (
+    ObservationCounters,
+    Observed,
+    ObservedResource,
+    ResourceExchanges,
+    ResourceObservation,
+)
+from lamplighter.adapters.resources.pace import RequestPace
+from lamplighter.adapters.resources.reachability import Reachability
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term
@@ -34,14 +39,14 @@ class _Followed:
     or that there is none; epoch: it is read for its changes only."""
 
     resource: ObservedResource
-    observation: Observation
+    observation: ResourceObservation
     epoch: bool
     rules: set[BoundCommand] = field(default_factory=set)
     readable: bool = False
     body: bytes | None = None
     task: asyncio.Task[None] | None = None
     lost: bool = False
-    starts: CoapPace = field(default_factory=lambda: CoapPace(STARTS_PER_S, STARTS_BURST))
+    starts: RequestPace = field(default_factory=lambda: RequestPace(STARTS_PER_S, STARTS_BURST))
 
 
 class DeviceStates:
@@ -51,7 +56,7 @@ class DeviceStates:
 
     def __init__(
         self,
-        exchanges: Exchanges,
+        exchanges: ResourceExchanges,
         counters: ObservationCounters,
         reachability: Reachability,
         *,
@@ -79,7 +84,7 @@ class DeviceStates:
             async with asyncio.TaskGroup() as self._tasks:
                 for one in self._followed.values():
                     self._start(one)
-                self._tasks.create_task(self._report(), name="coap reports")
+                self._tasks.create_task(self._report(), name=f"{self._exchanges.kind} reports")
                 while True:
                     await asyncio.sleep(CHECK_S)
                     self._check()
@@ -95,9 +100,12 @@ class DeviceStates:
             followed = self._followed.get((resource, epoch))
             if followed is None:
                 if len(self._followed) >= self._settings.resources_max:
-                    self._note(resource.uri, "more resources than coap.resources_max are read; this one is not")
+                    self._note(
+                        resource.uri,
+                        f"more resources than {self._exchanges.table}.resources_max are read; this one is not",
+                    )
                     continue
-                observation = Observation(self._exchanges, resource, self._counters)
+                observation = self._exchanges.observation(resource, self._counters)
                 followed = self._followed[resource, epoch] = _Followed(resource, observation, epoch)
                 self._start(followed)
             followed.rules.add(rule)
@@ -113,7 +121,7 @@ class DeviceStates:
             if not followed.rules:
                 del self._followed[key]
                 if self._tasks is not None:
-                    self._tasks.create_task(followed.observation.cancel(), name=f"coap end of {key[0].uri}")
+                    self._tasks.create_task(followed.observation.cancel(), name=f"end of {key[0].uri}")
 
     def renew(self, device: str) -> None:
         """Reads the states of a device again at once, as it may have forgotten who observes it."""
@@ -175,7 +183,7 @@ class DeviceStates:
         if self._tasks is not None:
             followed.task = self._tasks.create_task(
                 followed.observation.run(lambda state: self._on_state(followed, state)),
-                name=f"coap state {followed.resource.uri}",
+                name=f"state of {followed.resource.uri}",
             )
 
     def _on_state(self, followed: _Followed, state: Observed) -> None:
@@ -184,21 +192,21 @@ class DeviceStates:
         device = next(iter(followed.rules)).device
         self._reachability.heard(device)
         if followed.epoch:
-            before, followed.body = followed.body, state.body if state.code == "2.05" else followed.body
+            before, followed.body = followed.body, state.body if state.successful else followed.body
             if before is not None and followed.body != before:
                 if not followed.starts.wait_s(asyncio.get_running_loop().time()):
-                    logger.info("coap device started again", device=device)
+                    logger.info(f"{self._exchanges.kind} device started again", device=device)
                 self._returned(device)
                 self.renew(device)
             return
-        if state.code == "2.05":
+        if state.successful:
             self._last.keep(followed.resource.uri, state.body, state.at, content_format=state.format)
         readable = False
         for rule in followed.rules:
             if state.code == "4.04":  # it has forgotten the resource, or never had it
                 self._reports[rule] = ReportedState(rule, None, retained=False)
                 readable = True
-            elif state.code == "2.05":
+            elif state.successful:
                 try:
                     found = self.value(rule, followed.resource.uri, state.body, state.format)
                 except PayloadError as error:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from lamplighter.adapters.client import AdapterClient
-from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.literals import datetime_term
@@ -20,7 +19,6 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
     ADOPTION,
-    COAP_ADDRESS,
     HOSTS,
     LAST_SEEN,
     ONLINE,
@@ -33,9 +31,29 @@ CHECK_S = 1.0
 """How often it is looked which devices are to be written."""
 TOGETHER_MAX = 50
 """Devices in one message to the gateway."""
-_OWN = (COAP_ADDRESS, ONLINE, LAST_SEEN, UNREACHABLE)
+_OWN = (ONLINE, LAST_SEEN, UNREACHABLE)
 
 logger = EventLogger(__name__)
+
+
+class DeviceIris(Protocol):
+    """Which resources of the dataset the devices are, by authority: host, or host and port. below: what the IRIs of all
+    begin with; address: the property of their authority."""
+
+    @property
+    def below(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+
+    def node(self, authority: str) -> Term: ...
+
+    def adopted(self, authority: str) -> object | None:
+        """Not None if the description of an adopted device says what it hosts."""
+        ...
+
+    def is_described(self, thing: Term) -> bool:
+        """Whether a sensor or actuator is in the description of an adopted device."""
+        ...
 
 
 class DeviceContacts(Protocol):
@@ -77,23 +95,25 @@ class Reachability:
     hosted: the sensors and actuators of a device; None: no rule is about it, and it is forgotten. settled: whether all
     rules are known, so that a device without one may be forgotten. on_back: called when a device answers again. names:
     which resources the devices are; None: nothing is written. contact_write_s: seconds after which a newer last contact
-    is written.
+    is written. kind: of the adapter.
     """
 
     def __init__(
         self,
         client: AdapterClient,
         *,
-        names: DeviceNames | None,
+        names: DeviceIris | None,
         contact_write_s: float,
         hosted: Callable[[str], set[Term] | None],
         on_back: Callable[[str], None],
+        kind: str = "coap",
         settled: Callable[[], bool] = lambda: True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.devices: dict[str, KnownDevice] = {}
         self._client = client
         self._names = names
+        self._kind = kind
         self._contact_write_s = contact_write_s
         self._hosted = hosted
         self._settled = settled
@@ -110,7 +130,7 @@ class Reachability:
             return
         away, device.online, device.reason, device.since = device.online is False, True, "", now
         if away:
-            logger.info("coap device reachable again", device=authority)
+            logger.info(f"{self._kind} device reachable again", device=authority)
             self._on_back(authority)
 
     def failed(self, authority: str, resource: str, reason: str) -> None:
@@ -119,14 +139,14 @@ class Reachability:
         device.withheld, device.reason = "", reason
         if device.online is not False:
             device.online, device.since = False, self._now()
-            logger.warning("coap device unreachable", device=authority, resource=resource, reason=reason)
+            logger.warning(f"{self._kind} device unreachable", device=authority, resource=resource, reason=reason)
 
     def withheld(self, authority: str, resource: str, reason: str) -> None:
         """Notes that nothing may be sent to a device."""
         device = self._known(authority)
         if device.withheld != reason:
             device.withheld = reason
-            logger.error("coap target refused", device=authority, resource=resource, reason=reason)
+            logger.error(f"{self._kind} target refused", device=authority, resource=resource, reason=reason)
 
     def known(self) -> int:
         """The devices that have answered, or should have."""
@@ -144,7 +164,7 @@ class Reachability:
         """Keeps the dataset, until cancelled. Raises UpstreamError when the client is closed."""
 
         def refused(error: GatewayError) -> None:
-            logger.warning("coap device not written", reason=error)
+            logger.warning(f"{self._kind} device not written", reason=error)
 
         if self._names is not None:
             await self._restore(self._names)
@@ -153,19 +173,19 @@ class Reachability:
             await write(
                 self._client,
                 self.due(asyncio.get_running_loop().time()),
-                DeclaredCause("coap", "devices"),
+                DeclaredCause(self._kind, "devices"),
                 refused,
             )
 
-    async def _restore(self, names: DeviceNames) -> None:
+    async def _restore(self, names: DeviceIris) -> None:
         """Reads what earlier runs have written, so that devices without a rule can be removed."""
         try:
-            async with aclosing(self._client.subscribe(_stored_query(names.below))) as notifications:
+            async with aclosing(self._client.subscribe(_stored_query(names))) as notifications:
                 first = await anext(notifications)
         except UpstreamError:
             raise
         except GatewayError as error:
-            logger.warning("coap devices of an earlier run not read", reason=error)
+            logger.warning(f"{self._kind} devices of an earlier run not read", reason=error)
             return
         for row in first.added.bindings():
             self._known(lexical(row["address"]))
@@ -193,7 +213,7 @@ class Reachability:
             if len(texts) == TOGETHER_MAX:
                 return texts
             gone = self._written.pop(node).hosts
-            texts.append(_removal(node, [one for one in gone if not self._names.is_described(one)]))
+            texts.append(_removal(self._names, node, [one for one in gone if not self._names.is_described(one)]))
         for node, (device, hosts) in wanted.items():
             if len(texts) == TOGETHER_MAX:
                 break
@@ -207,7 +227,7 @@ class Reachability:
             if state != written.state:
                 self._pauses.changed(node, now)
             gone = {one for one in written.hosts - hosts if not self._names.is_described(one)}
-            texts.append(_update(node, device, hosts, gone))
+            texts.append(_update(self._names, node, device, hosts, gone))
             self._written[node] = _WrittenDevice(state, now, hosts)
         return texts
 
@@ -218,11 +238,11 @@ class Reachability:
         return found
 
 
-def _update(node: Term, device: KnownDevice, hosts: Iterable[Term], gone: Iterable[Term]) -> str:
+def _update(names: DeviceIris, node: Term, device: KnownDevice, hosts: Iterable[Term], gone: Iterable[Term]) -> str:
     """The update that replaces what the dataset has of a device that answered, or should have."""
     found = [
         (RDF_TYPE, iri(PLATFORM)),
-        (COAP_ADDRESS, literal(device.authority)),
+        (names.address, literal(device.authority)),
         (ONLINE, literal("true" if device.online else "false", datatype=XSD + "boolean")),
         *((HOSTS, one) for one in sorted(hosts)),
     ]
@@ -231,7 +251,7 @@ def _update(node: Term, device: KnownDevice, hosts: Iterable[Term], gone: Iterab
     if not device.online:
         found.append((UNREACHABLE, literal(device.reason)))
     removed = "".join(f" . {node} {iri(HOSTS)} {one}" for one in sorted(gone))
-    own = " ".join(map(iri, _OWN))
+    own = " ".join(map(iri, (names.address, *_OWN)))
     return (
         f"DELETE {{ {node} ?property ?value{removed} }} "
         f"INSERT {{ {' . '.join(f'{node} {iri(name)} {value}' for name, value in found)} }} "
@@ -239,9 +259,9 @@ def _update(node: Term, device: KnownDevice, hosts: Iterable[Term], gone: Iterab
     )
 
 
-def _removal(node: Term, hosts: Iterable[Term]) -> str:
+def _removal(names: DeviceIris, node: Term, hosts: Iterable[Term]) -> str:
     """The update that removes what the adapter has written of a device; the description of an adopted one stays."""
-    own = " ".join(map(iri, _OWN))
+    own = " ".join(map(iri, (names.address, *_OWN)))
     others = " ".join(f"({iri(HOSTS)} {one})" for one in sorted(hosts))
     return (
         f"DELETE {{ {node} ?property ?value }} WHERE {{ {node} ?property ?value "
@@ -251,10 +271,10 @@ def _removal(node: Term, hosts: Iterable[Term]) -> str:
     )
 
 
-def _stored_query(below: str) -> str:
+def _stored_query(names: DeviceIris) -> str:
     """The devices that have an address, with what they host beside the descriptions of adopted ones."""
     return (
-        f"SELECT ?device ?address ?thing WHERE {{ ?device {iri(COAP_ADDRESS)} ?address "
-        f"FILTER(STRSTARTS(STR(?device), {literal(below)})) "
+        f"SELECT ?device ?address ?thing WHERE {{ ?device {iri(names.address)} ?address "
+        f"FILTER(STRSTARTS(STR(?device), {literal(names.below)})) "
         f"OPTIONAL {{ ?device {iri(HOSTS)} ?thing FILTER NOT EXISTS {{ ?device {iri(ADOPTION)} ?adopted }} }} }}"
     )
