@@ -251,12 +251,14 @@ async def test_nothing_is_sent_outside_of_the_networks_or_through_a_proxy(
 
 
 async def test_the_name_that_was_checked_is_the_one_that_is_asked(device: WebDevice, monkeypatch: Any) -> None:
-    loop, places = asyncio.get_running_loop(), ["127.0.0.1", "10.9.9.9"]
+    places, resolved = ["127.0.0.1", "10.9.9.9"], socket.getaddrinfo
 
-    async def rebinding(host: str, port: int, **_: Any) -> list[Any]:
+    def rebinding(host: str, port: int, *others: Any, **named: Any) -> list[Any]:
+        if host != "meter.lan":
+            return resolved(host, port, *others, **named)
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (places.pop(0), port))]
 
-    monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
     device.has("/a", "1")
     protocol = HttpDevices(SETTINGS, Networks(SETTINGS.networks, "http_devices.networks"))
     async with served(device):

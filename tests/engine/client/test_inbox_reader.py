@@ -6,9 +6,9 @@ The notifications are like those of the suite: each has the statement by which t
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -308,10 +308,10 @@ async def test_a_name_with_a_public_address_does_not_lead_into_the_local_network
     """The name has a public address when it is first resolved, and then that of this machine (DNS rebinding)."""
     answers = [["93.184.216.34", "127.0.0.1"], ["127.0.0.1"]]
 
-    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         return [(None, None, None, "", (address, port)) for address in answers.pop(0)]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     target = site.put("/a", Link=f'</in/>; rel="{INBOX}"').replace("127.0.0.1", "rebinding.example")
     async with InboxReader(target) as reader:
         with pytest.raises(AddressRefusedError, match="not a public address"):

@@ -52,6 +52,7 @@ ELSEWHERE = {
     "explain": "prints after it found a chain, as log show does",
     "clients": "in secure mode only; prints as timers does",
     "keys": "in secure mode only; prints as timers does",
+    "notifications": "prints after it read an inbox, as timers does",
     "mcp": "prints answers to what it reads; see test_mcp_command.py",
 }
 """Commands that no line above runs -> why."""

@@ -19,8 +19,9 @@ NO_GATEWAY = {
     *(("check",), ("verify",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
     *(("run",), ("mqtt",), ("coap",), ("http-devices",), ("modbus",), ("log",), ("sync",)),
     ("devices", "key"),
+    ("notifications",),
 }
-"""Commands on files, and those that run something."""
+"""Commands on files, those that run something, and one that reads the inboxes of others."""
 
 
 NO_JSON = {
