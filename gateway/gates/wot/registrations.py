@@ -55,8 +55,8 @@ class SubmittedThings:
     async def put(self, request: Request, caller: Caller, identifier: str) -> Response:
         """201: the device is adopted; 204: its description is replaced."""
         found = self._submitted(request, caller)
-        if found.id != identifier:
-            raise InvalidDescriptionError([Fault("id", "write the id that the path has")])
+        if not identifier or found.id != identifier:  # the path /things/ has none
+            raise InvalidDescriptionError([Fault("id", "write the same id here and in the path")])
         devices = self._devices(request, caller)
         adopted = device_of(found, identifier, self._runner.settings, devices.registry)
         return await self._adopt(devices, await devices.entry(adopted.device.identity), adopted)

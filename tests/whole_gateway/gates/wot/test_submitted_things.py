@@ -134,6 +134,9 @@ def test_a_thing_at_the_broker_is_adopted_replaced_and_removed(broker: Mosquitto
     status, found, _ = ask(gateway, place)
     assert found["title"] == "front porch" and set(found["actions"]) == {"light"}
     assert ask(gateway, "things/urn:other", "PUT", document)[0] == 400
+    anonymous = {name: value for name, value in document.items() if name != "id"}
+    for body in (document, anonymous):
+        assert ask(gateway, "things/", "PUT", body)[0] == 400
 
     assert ask(gateway, place, "DELETE")[0] == 204
     assert ask(gateway, place, "DELETE")[0] == ask(gateway, place)[0] == 404
