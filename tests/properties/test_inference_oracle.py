@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pyoxigraph as ox
+import pytest
 
 from lamplighter.engine import Commit, Engine
 from lamplighter.engine.errors import LimitExceededError
@@ -21,6 +22,8 @@ from lamplighter.engine.inference.sources import inferred_graph
 from lamplighter.engine.terms import Bag
 from tests.support import inference_oracle
 from tests.support.seeds import seeds
+
+pytestmark = pytest.mark.faults
 
 CASES = int(os.environ.get("INFERENCE_CASES", "60"))
 STEPS = 14

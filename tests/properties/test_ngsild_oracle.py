@@ -15,7 +15,11 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
 from tests.support.running_gateway import http, running_gateway
+
+pytestmark = pytest.mark.faults
 
 CASES = int(os.environ.get("NGSILD_CASES", "30"))
 ENTITIES = 30

@@ -17,6 +17,8 @@ from lamplighter.gateway.addresses import Addresses
 from tests.support.running_gateway import http, running_gateway, update
 from tests.support.sensorthings_oracle import MANY, ONE, SETS, Entity, House, Made, Requests, house, ordered, selected
 
+pytestmark = pytest.mark.faults
+
 CASES = int(os.environ.get("SENSORTHINGS_CASES", "80"))
 HOUSES = 4
 ORDERS = {

@@ -12,6 +12,8 @@ import os
 import random
 import secrets
 
+import pytest
+
 from lamplighter.engine import Engine
 from lamplighter.engine.access import VIOLATIONS
 from lamplighter.engine.errors import ShapesViolatedError
@@ -20,6 +22,8 @@ from tests.support.shacl_cases import E, ShapesWriter, update
 from tests.support.shacl_engine import differences, shape_triples
 from tests.support.shacl_oracle import graph_of, oracle_rows
 from tests.support.shacl_results import ResultRow, Triple, result_rows
+
+pytestmark = pytest.mark.faults
 
 CASES = int(os.environ.get("SHACL_CASES", "40"))
 SEED = int(os.environ.get("SHACL_SEED") or secrets.randbits(32))

@@ -36,6 +36,8 @@ from tests.support.doors_dataset import (
 from tests.support.receivers import PATIENCE_S, HttpReceiver
 from tests.support.secure_gateway import SecureGateway
 
+pytestmark = pytest.mark.faults
+
 CASES = int(os.environ.get("ACCESS_DOOR_CASES", "1"))
 """Permissions of all clients, and permissions that are taken away while deliveries wait."""
 SEED = int(os.environ.get("ACCESS_DOOR_SEED") or secrets.randbelow(10**6))
