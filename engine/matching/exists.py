@@ -46,8 +46,7 @@ def _reason(part: Any, outside: frozenset[Variable]) -> str | None:
                 return "EXISTS with an OPTIONAL that has a variable in common with what is around the EXISTS"
         case Minus(left, right):
             both = certain(left) & certain(right)
-            used = {variable for node in walk(right) if isinstance(node, Expression) for variable in node.variables}
-            if not both or not (_shared(right, outside) | (used & outside)) <= both:
+            if not both or not (_shared(right, outside) | (_used(right) & outside)) <= both:
                 return "EXISTS with a MINUS that has a variable in common with what is around the EXISTS"
         case Extend(_, variable, _):
             if variable in outside:
@@ -69,8 +68,13 @@ def _open(node: Filter | Extend | LeftJoin) -> frozenset[Variable]:
             parts, expressions = (inner,), (expression,)
     sure = frozenset[Variable]().union(*map(certain, parts))
     seen = frozenset[Variable]().union(*map(visible, parts))
-    used = {variable for expression in expressions for variable in (*expression.variables, *occurrences(expression))}
+    used = {variable for expression in expressions for variable in (*occurrences(expression), *_used(expression))}
     return (seen - sure) & used
+
+
+def _used(node: Any) -> frozenset[Variable]:
+    """The variables of expressions in it, those within EXISTS of these too."""
+    return frozenset(variable for part in walk(node) if isinstance(part, Expression) for variable in part.variables)
 
 
 def _shared(node: Node, outside: frozenset[Variable]) -> frozenset[Variable]:

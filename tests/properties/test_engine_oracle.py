@@ -200,6 +200,11 @@ def test_what_exists_looks_at_is_watched_wherever_it_stands(query: str) -> None:
             "SELECT * { ?x :p ?y FILTER EXISTS { { ?y :q ?z } UNION { ?y :r ?x } FILTER ( BOUND( ?x ) ) } }",
             "re-evaluated",
         ),
+        (
+            "SELECT * { ?x :p ?y FILTER EXISTS { ?y :q ?z VALUES ?x { UNDEF :c } "
+            "FILTER NOT EXISTS { ?z :r ?w FILTER ( ?x != ?z ) } } }",
+            "re-evaluated",
+        ),
     ],
 )
 def test_what_lies_deep_in_a_query_is_followed(query: str, spu_class: str) -> None:
