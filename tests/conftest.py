@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.times_report import TestTimes
+
 _ORACLE = "tests/properties/test_engine_oracle.py"
 _HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
@@ -57,6 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(TestTimes())
     config.stash[_STDERR] = os.dup(2)  # while the tests run, what is written to 2 is captured
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A shell starts its background jobs like that, and commands that the tests start and interrupt inherit it.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pytest
 
 from lamplighter.gateway.cli.templates import TEMPLATES
 from lamplighter.gateway.state.applications import load_applications
-from tests.support.commands import TIMEOUT_S, command_line
+from tests.support.commands import command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
@@ -43,15 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 def here(folder: Path, *arguments: str) -> tuple[str, str]:
     """What a command prints in a folder, with the document's name for the folder."""
-    done = subprocess.run(
-        command_line(*arguments),
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
+    done = command(*arguments, cwd=folder)
     return done.stdout.replace(str(folder), HOME), done.stderr.replace(str(folder), HOME)
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import command
 from tests.support.places import ROOT
 from tests.support.profiles import settings
-from tests.support.running_gateway import TIMEOUT_S, running_gateway
+from tests.support.running_gateway import running_gateway
 
 DOCUMENT = (ROOT / "docs" / "client.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.S)
@@ -76,8 +75,4 @@ async def test_commands_print_what_is_shown(tmp_path: Path) -> None:
             name, *words = shlex.split(line)
             assert name == "lamplighter"
             url = at.subscribe if words[0] == "subscribe" else at.query.removesuffix("/query")
-            command = [sys.executable, "-m", "lamplighter.gateway", *words, "--url", url]
-            process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
-            async with asyncio.timeout(TIMEOUT_S):
-                printed, _ = await process.communicate()
-            assert printed.decode() == output
+            assert (await asyncio.to_thread(command, *words, "--url", url)).stdout == output

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.fork_server import ADAPTER, ForkedProcess
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
@@ -30,11 +29,10 @@ class AdapterProcess:
         self.config = gateway.folder / "coap.toml"
         settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in SETTINGS.items())
         self.config.write_text(f"[websocket]\nport = {gateway.websocket_port}\n[coap]\n{settings}{SERVER}")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedProcess | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "lamplighter.gateway.service.adapter_process", "coap"]
-        self.process = subprocess.Popen([*command, "--config", str(self.config)], cwd=ROOT)
+        self.process = ForkedProcess(["coap", "--config", str(self.config)], module=ADAPTER, cwd=ROOT)
 
     def end(self, number: signal.Signals) -> None:
         assert self.process is not None

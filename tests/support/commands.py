@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
 
+from tests.support.fork_server import ForkedProcess
 from tests.support.places import ROOT
 
 TIMEOUT_S = 120.0
@@ -16,12 +19,28 @@ def command_line(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "lamplighter.gateway", *map(str, arguments)]
 
 
-def command(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs `lamplighter` to its end, in the repository if `options` name no other folder. Standard input is empty.
-
-    options: of subprocess.run, besides.
-    """
-    usual: dict[str, Any] = {"cwd": ROOT, "timeout": TIMEOUT_S}
-    if "input" not in options:
-        usual["stdin"] = subprocess.DEVNULL
-    return subprocess.run(command_line(*arguments), capture_output=True, text=True, **usual | options)
+def command(
+    *arguments: object,
+    input: str = "",
+    cwd: Path = ROOT,
+    env: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT_S,
+) -> subprocess.CompletedProcess[str]:
+    """Runs `lamplighter` to its end. input: its standard input; timeout: seconds."""
+    # Files, not pipes: nobody has to read them while the command runs.
+    with TemporaryFile("w+") as given, TemporaryFile("w+b") as output, TemporaryFile("w+b") as errors:
+        given.write(input)
+        given.seek(0)
+        words = [str(word) for word in arguments]
+        with ForkedProcess(words, stdin=given, stdout=output, stderr=errors, cwd=cwd, env=env) as process:
+            try:
+                code = process.wait(timeout)
+            except BaseException:
+                process.kill()
+                raise
+        texts = []
+        for file in (output, errors):
+            file.seek(0)
+            # Newlines as subprocess's text mode translates them.
+            texts.append(file.read().decode().replace("\r\n", "\n").replace("\r", "\n"))
+    return subprocess.CompletedProcess(words, code, *texts)

@@ -1,4 +1,4 @@
-"""A gateway as a process of its own, to be killed and started again."""
+"""A gateway as a process of its own, to be killed and started again: a fork (`tests.support.fork_server`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.brokers import free_port
-from tests.support.commands import command_line
+from tests.support.fork_server import ForkedProcess
 from tests.support.places import ROOT
 
 
@@ -28,8 +28,8 @@ class GatewayProcess:
         self.folder = folder
         self.http_port, self.websocket_port = free_port(), free_port()
         self.config = folder / "lamplighter.toml"
-        self._command = command_line("run", *arguments, "--config", self.config)
-        self._process: subprocess.Popen[str] | None = None
+        self._arguments = ["run", *arguments, "--config", str(self.config)]
+        self._process: ForkedProcess | None = None
         ports = {"http": {"port": self.http_port}, "websocket": {"port": self.websocket_port}}
         ports["coap.server"] = {"port": 0}
         lines = []
@@ -59,7 +59,7 @@ class GatewayProcess:
     def start(self) -> None:
         """Returns when the gateway says that it is ready."""
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+        self._process = ForkedProcess(self._arguments, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert "ready" in line, f"the gateway did not start: {line}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from lamplighter.engine.change_log import Cause, Followed, Gap, GraphChanges, Re
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.history.names import Names
 from tests.support.commands import command as lamplighter
-from tests.support.places import ROOT
 
 
 async def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -51,8 +49,7 @@ async def test_a_folder_without_a_log_is_named(tmp_path: Path, arguments: list[s
 
 
 def test_the_configuration_may_be_named_before_the_mode_too(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "lamplighter.gateway", "log", "--data", str(tmp_path), "show"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)})
+    done = lamplighter("log", "--data", tmp_path, "show", cwd=tmp_path)
     assert done.returncode == 2 and f"{tmp_path}: it has no change log" in done.stderr
 
 

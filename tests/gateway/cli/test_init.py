@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import shlex
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -15,8 +14,7 @@ import pytest
 from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.cli.templates import TEMPLATES
 from lamplighter.gateway.state.applications import load_applications
-from tests.support.commands import command_line
-from tests.support.places import ROOT
+from tests.support.fork_server import ForkedProcess
 
 BASE = "http://lamplighter.local/"
 
@@ -193,14 +191,8 @@ def test_temperatures_are_numbers(folder: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_terminal_is_asked_for_what_is_missing(folder: Path) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        command_line("init", "motion-light", "--off-after", "5min"),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    words = ["init", "motion-light", "--off-after", "5min"]
+    process = ForkedProcess(words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder)
     os.close(theirs)
     os.write(ours, b"kitchen\nkitchen\nzigbee2mqtt/pir\noccupancy\n\n")
     told = b""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from lamplighter.gateway.addresses import Addresses
 from tests.support.commands import command as lamplighter
-from tests.support.commands import command_line
+from tests.support.fork_server import ForkedProcess
 from tests.support.places import ROOT
 from tests.support.profiles import settings
 from tests.support.running_gateway import TIMEOUT_S, running_gateway, update
@@ -156,23 +156,20 @@ async def test_a_profile_gives_texts_and_addresses(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def following(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    line = command_line("subscribe", *arguments)
-    process = await asyncio.create_subprocess_exec(
-        *line, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+async def following(*arguments: str) -> AsyncIterator[ForkedProcess]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = await asyncio.to_thread(ForkedProcess, ["subscribe", *arguments], cwd=ROOT, **pipes)
     try:
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+        process.kill()
+        await asyncio.to_thread(process.communicate)
 
 
-async def heard(process: asyncio.subprocess.Process) -> str:
+async def heard(process: ForkedProcess) -> str:
     assert process.stdout
     async with asyncio.timeout(TIMEOUT_S):
-        return (await process.stdout.readline()).decode()
+        return str(await asyncio.to_thread(process.stdout.readline))
 
 
 async def test_changes_are_printed_as_they_happen_until_somebody_interrupts(tmp_path: Path) -> None:
@@ -194,9 +191,8 @@ async def test_changes_are_printed_as_they_happen_until_somebody_interrupts(tmp_
             assert len(json.loads(await heard(lines))["removedResults"]["results"]["bindings"]) == 1
             for process in (rows, lines):
                 process.send_signal(signal.SIGINT)
-                assert process.stderr
-                async with asyncio.timeout(TIMEOUT_S):
-                    assert (await process.wait(), await process.stderr.read()) == (130, b"")
+                _, errors = await asyncio.to_thread(process.communicate, TIMEOUT_S)
+                assert (process.returncode, errors) == (130, "")
 
 
 async def test_on_a_terminal_results_are_tables_and_changes_have_colours(tmp_path: Path) -> None:
@@ -214,8 +210,8 @@ def on_terminal(*arguments: str) -> str:
     ours, theirs = pty.openpty()
     try:
         with tempfile.TemporaryFile() as errors:
-            line = command_line(*arguments)
-            process = subprocess.Popen(line, cwd=ROOT, stdout=theirs, stderr=errors, stdin=subprocess.DEVNULL)
+            streams = {"stdout": theirs, "stderr": errors, "stdin": subprocess.DEVNULL}
+            process = ForkedProcess(list(arguments), cwd=ROOT, **streams)
             os.close(theirs)
             shown = b""
             try:

@@ -6,12 +6,12 @@ import argparse
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lamplighter.gateway.__main__ import command_parser
-from tests.support.commands import TIMEOUT_S, command, command_line
+from tests.support.commands import TIMEOUT_S, command
+from tests.support.fork_server import ForkedProcess
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
@@ -68,20 +68,15 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         yield running
 
 
-def unread(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a command with a standard output that nobody reads."""
+def unread(arguments: list[str]) -> tuple[int | None, str]:
+    """Runs a command with a standard output that nobody reads; its exit code and standard error."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        return subprocess.run(
-            command_line(*arguments),
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": writing, "stderr": subprocess.PIPE}
+        with ForkedProcess(arguments, cwd=ROOT, **streams) as process:
+            _, errors = process.communicate(TIMEOUT_S)
+            return process.returncode, errors
     finally:
         os.close(writing)
 
@@ -89,15 +84,14 @@ def unread(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize("name", LINES)
 def test_a_command_ends_quietly(gateway: GatewayProcess, name: str) -> None:
     line = [word.replace("{folder}", str(gateway.folder)) for word in LINES[name]]
-    done = unread([*line, *(["--config", str(gateway.config)] if "install" not in name else [])], gateway.folder)
-    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr, done.stderr
-    assert done.returncode == 0 or "install" in name or name == "sync", done
+    code, errors = unread([*line, *(["--config", str(gateway.config)] if "install" not in name else [])])
+    assert "Traceback" not in errors and "BrokenPipe" not in errors, errors
+    assert code == 0 or "install" in name or name == "sync", errors
 
 
 def test_the_help_ends_quietly(gateway: GatewayProcess) -> None:
     for arguments in (["--help"], ["query", "--help"], ["--version"]):
-        done = unread(arguments, gateway.folder)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert unread(arguments) == (0, "")
 
 
 def test_no_command_is_left_out() -> None:

@@ -6,10 +6,10 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.support.commands import command
+from tests.support.fork_server import ForkedProcess
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
@@ -22,8 +22,8 @@ def config(folder: Path, text: str) -> Path:
 
 def test_two_gateways_cannot_share_data_and_one_ends_well_when_told(tmp_path: Path) -> None:
     path = config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n")
-    line = [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(path)]
-    first = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = ["run", "--config", str(path)]
+    first = ForkedProcess(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert first.stdout
         printed = ""
@@ -92,8 +92,8 @@ def test_timers_are_cancelled_by_their_ids(tmp_path: Path) -> None:
 
 def test_a_gateway_in_the_foreground_reloads_on_sighup(tmp_path: Path) -> None:
     path = config(tmp_path, "[http]\nport = 0\n[websocket]\nport = 0\n[coap]\nenabled = false\n")
-    line = [sys.executable, "-m", "lamplighter.gateway", "run", "--config", str(path)]
-    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = ["run", "--config", str(path)]
+    process = ForkedProcess(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert process.stdout and process.stderr
         assert "ready" in process.stdout.readline()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lamplighter.gateway.cli.exit_codes import MEANINGS, ExitCode
-from tests.support.commands import command, command_line
+from tests.support.commands import command
+from tests.support.fork_server import ForkedProcess
 from tests.support.gateway_process import GatewayProcess
 from tests.support.places import ROOT
 
@@ -63,8 +64,8 @@ def test_damage(tmp_path: Path) -> None:
 
 
 def test_an_interrupt(gateway: GatewayProcess) -> None:
-    line = command_line("subscribe", "SELECT ?o { ?s ?p ?o }", "--json", "--config", gateway.config)
-    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = ["subscribe", "SELECT ?o { ?s ?p ?o }", "--json", "--config", str(gateway.config)]
+    process = ForkedProcess(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and "spuid" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
