@@ -5,7 +5,7 @@ whose tests use the same ports are one.
 
 Each test has a time limit, by its tier or by its own marker ``timeout``. A test that exceeds it has hung: the stacks of
 all threads are printed and the process ends. faulthandler does it, from a thread that needs no GIL: it also ends a test
-that hangs in native code, and a process of pytest-xdist, whose standard output is nowhere, shows its stacks.
+that hangs in native code.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.forked_workers import ForkedWorkers, add_option
 from tests.support.times_report import TestTimes
 
 _ORACLE = "tests/properties/test_engine_oracle.py"
@@ -44,6 +46,15 @@ def log_level() -> Iterator[None]:
     logging.root.setLevel(level)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_option(parser)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not load the fleet's tests where they are not run: Spark and DuckDB take seconds."""
+    return ("not fleet" in str(config.option.markexpr) and f"{collection_path.as_posix()}/".endswith(_FLEET)) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -60,6 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(TestTimes())
+    if config.option.processes:
+        config.pluginmanager.register(ForkedWorkers(config.option.processes, _group_of))
     config.stash[_STDERR] = os.dup(2)  # while the tests run, what is written to 2 is captured
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # A shell starts its background jobs like that, and commands that the tests start and interrupt inherit it.
@@ -78,17 +91,10 @@ def pytest_timeout_cancel_timer() -> bool:
     return True
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(_ORACLE):
-                return nodeid
-            return _DEFAULT_PORTS[0] if nodeid.startswith(_DEFAULT_PORTS) else str(super()._split_scope(nodeid))
-
-    return Scheduling(config, log)
+def _group_of(nodeid: str) -> str:
+    if nodeid.startswith(_ORACLE):
+        return nodeid
+    return _DEFAULT_PORTS[0] if nodeid.startswith(_DEFAULT_PORTS) else nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A test that hangs ends the run and shows where it hangs, in one process and in those of pytest-xdist."""
+"""A test that hangs ends the run and shows where it hangs, in one process and in workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_test_that_hangs_ends_the_run_with_its_stack(tmp_path: Path, hang: str
     file = tmp_path / "test_hang.py"
     file.write_text(f"import pytest\n\n@pytest.mark.timeout(1)\ndef test_hang():\n    {HANGS[hang]}\n")
     config = ROOT / "pyproject.toml"
-    options = ["-c", str(config), "-p", "tests.conftest", "-n", processes, "--max-worker-restart", "0"]
+    options = ["-c", str(config), "-p", "tests.conftest", "--processes", processes]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(file)], cwd=ROOT, capture_output=True, text=True
     )

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from tests.support.places import ROOT
+from tests.support.times_report import Computed
 
 LAMPLIGHTER = "lamplighter.gateway.__main__"
 """The module of the command `lamplighter`."""
@@ -109,7 +110,7 @@ class ForkedProcess:
             assert content, "the fork server has ended"
             code, computed_s = content.split()
             self.returncode = int(code)
-            Computed.by_forks_s += float(computed_s)
+            Computed.elsewhere_s += float(computed_s)
             self._status.close()
         return self.returncode
 
@@ -138,12 +139,6 @@ class ForkedProcess:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
-
-
-class Computed:
-    """Processor time of the forks that were waited for, in seconds: they are no children of this process."""
-
-    by_forks_s = 0.0
 
 
 class _ForkServer:

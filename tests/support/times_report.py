@@ -18,17 +18,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.fork_server import Computed
-
 _SHOWN_MAX = 20
 _FILE = "TEST_TIMES"
 """The variable that names a file for the times of all tests, as JSON: test -> [taken, computed]."""
 
 
+class Computed:
+    """Processor time of other processes that were waited for, though they are no children, in seconds."""
+
+    elsewhere_s = 0.0
+
+
 def processor_s() -> float:
     """Processor time of this process and of its children and forks that have ended, in seconds."""
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system + Computed.by_forks_s
+    return times.user + times.system + times.children_user + times.children_system + Computed.elsewhere_s
 
 
 @dataclass
@@ -49,7 +53,7 @@ class Times:
 
 
 class TestTimes:
-    """Notes the times of each phase in its report, which pytest-xdist carries to the process that prints."""
+    """Notes the times of each phase in its report, which a worker sends to the process that prints."""
 
     __test__ = False
 
@@ -73,14 +77,17 @@ class TestTimes:
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.tests[report.nodeid].add(report.taken_s, report.computed_s)
+        if hasattr(report, "taken_s"):  # not where its worker has died
+            self.tests[report.nodeid].add(report.taken_s, report.computed_s)
 
-    def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
-        if hasattr(config, "workerinput") or not self.tests:
-            return
+    def pytest_sessionfinish(self) -> None:
         if os.environ.get(_FILE):
             rows = {name: [round(it.taken_s, 3), round(it.computed_s, 3)] for name, it in self.tests.items()}
             Path(os.environ[_FILE]).write_text(json.dumps(rows))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if not self.tests:
+            return
         write = terminalreporter.write_line
         terminalreporter.section("times in seconds: taken, computed, waited")
         folders: dict[str, Times] = defaultdict(Times)
