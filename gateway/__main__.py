@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +101,7 @@ def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpars
         epilog=epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"lamplighter {version('lamplighter')}")
+    parser.add_argument("--version", action=_VersionAction, nargs=0, help="show program's version number and exit")
     parser.set_defaults(command_parser=command_parser)  # for what is made from all commands
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
@@ -119,6 +117,16 @@ def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpars
         return one
 
     return parser, commands, command
+
+
+class _VersionAction(argparse.Action):
+    """Prints the version. It is read from the installation, which takes longer than most commands need to begin."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"lamplighter {version('lamplighter')}")
+        parser.exit()
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -138,6 +146,8 @@ def _demo(options: argparse.Namespace) -> int:
             "the demo is not part of an installation on a gateway; pip install 'lamplighter[demo]' in a virtual "
             "environment"
         ) from error
+    import asyncio
+
     return asyncio.run(run_demo(options.config, options.data, options.seconds, browser=not options.no_browser))
 
 

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from lamplighter.engine.client import EngineClient, Notification
 from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.protocol import PriorityName
-from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
@@ -38,7 +36,7 @@ from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 from lamplighter.gateway.texts import printable
 
 if TYPE_CHECKING:
-    from lamplighter.engine.client import SparqlEndpoint
+    from lamplighter.engine.client import EngineClient, Notification, SparqlEndpoint
     from lamplighter.engine.protocol.jsap import Jsap
 
 _JSON = "application/sparql-results+json"
@@ -272,6 +270,8 @@ def _update(options: argparse.Namespace) -> int:
     using, using_named = options.using_graph, options.using_named_graph
     told = {"delay": options.delay, "priority": options.priority}
     if profile is not None:
+        from lamplighter.engine.sparql.clauses import parts
+
         entry = profile.update(options.sparql)
         told |= {
             "delay": options.delay or entry.delay,
@@ -304,6 +304,8 @@ def _update(options: argparse.Namespace) -> int:
 
 
 def _subscribe(options: argparse.Namespace) -> int:
+    from lamplighter.engine.client import EngineClient
+
     profile, text = _request(options, "query")
     addresses = _addresses(options, profile, "subscribe")
     printed = _Rows(colours=sys.stdout.isatty())
