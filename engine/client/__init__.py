@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
-from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, UpdateRequest
 
 if TYPE_CHECKING:
     from lamplighter.engine.client.changes import DatasetChange
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from lamplighter.engine.client.oauth import Credentials, OAuth
     from lamplighter.engine.client.patterns import Aggregator, Consumer, GenericClient, Producer
     from lamplighter.engine.client.profile import load_profile
+    from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, UpdateRequest
     from lamplighter.engine.protocol.jsap import Jsap
 
 __all__ = [
@@ -57,10 +57,13 @@ _HOMES = {
     "Consumer": "lamplighter.engine.client.patterns",
     "Credentials": "lamplighter.engine.client.oauth",
     "DatasetChange": "lamplighter.engine.client.changes",
+    "DeclaredCause": "lamplighter.engine.protocol",
     "EngineClient": "lamplighter.engine.client.connection",
     "GenericClient": "lamplighter.engine.client.patterns",
     "InboxReader": "lamplighter.engine.client.inbox_reader",
     "Jsap": "lamplighter.engine.protocol.jsap",
+    "KeptMessage": "lamplighter.engine.protocol",
+    "MessagePlace": "lamplighter.engine.protocol",
     "Notification": "lamplighter.engine.client.messages",
     "OAuth": "lamplighter.engine.client.oauth",
     "Producer": "lamplighter.engine.client.patterns",
@@ -68,6 +71,7 @@ _HOMES = {
     "Tokens": "lamplighter.engine.client.messages",
     "UpdateAnswer": "lamplighter.engine.client.messages",
     "UpdateDelta": "lamplighter.engine.client.messages",
+    "UpdateRequest": "lamplighter.engine.protocol",
     "load_profile": "lamplighter.engine.client.profile",
 }
 
