@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -19,7 +20,8 @@ from lamplighter.gateway.texts import printable
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code (`gateway.cli.exit_codes`)."""
+    """Runs the command; returns its exit code (`gateway.cli.exit_codes`). arguments: None, those of this process, which
+    then is the command's own."""
     try:
         try:
             code = _run_command(arguments)
@@ -34,7 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_command(arguments: list[str] | None) -> int:
-    options = _parsed(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        # What this process loads stays, so collections meanwhile find next to nothing. They take a tenth of a start.
+        gc.disable()
+        options = _parsed(sys.argv[1:])
+        gc.freeze()
+        gc.enable()
+    else:
+        options = _parsed(arguments)
     set_up_logging(os.environ)
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
