@@ -57,26 +57,26 @@ _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 def add_client_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    query = command("query", "run a SPARQL query at a gateway or another endpoint", _query)
+    query = command("query", _query)
     _add_request(query, "query")
     query.add_argument(
         "--at", metavar="TIME", help="query a past dataset: of a record (17, 1/17) or a time (gateways only; operators)"
     )
     query.add_argument("--json", dest="format", action="store_const", const="json", help="like --format json")
     query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, otherwise json")
-    update = command("update", "run a SPARQL update, or install the appliance update FILE.raucb", _update)
+    update = command("update", _update)
     _add_request(update, "update")
     update.add_argument(
         "--json", action="store_true", help="print the record, or the id of the delayed update, as JSON"
     )
     update.add_argument("--delay", metavar="PT30S", help="run it after this time (delayed update; gateways only)")
     update.add_argument("--priority", choices=get_args(PriorityName), help="class of the request (gateways only)")
-    subscribe = command("subscribe", "subscribe to a query; print added (+) and removed (-) rows", _subscribe)
+    subscribe = command("subscribe", _subscribe)
     _add_request(subscribe, "query")
     subscribe.add_argument("--json", action="store_true", help="print one JSON object per notification and line")
     subscribe.add_argument("--keep", metavar="PT10M", help="resume after a lost connection within this time")
     subscribe.add_argument("--count", type=int, metavar="N", help="stop after N notifications")
-    register = command("register", "register a client with a gateway in secure mode", _register)
+    register = command("register", _register)
     register.add_argument("identity", help="name of the client")
     register.add_argument("file", type=Path, help="file for the credentials; only its owner can read it")
     register.add_argument("--url", required=True, help="https://HOST:8443")
