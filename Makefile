@@ -7,18 +7,24 @@ TESTS ?= tests
 # Processes of `make test`: two more than there are cores, because many tests wait.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 
+# Containers set it; each process would compile all sources that it imports, and a gateway would start in twice the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The demo needs the gateway and an embedded broker; the tests need the rest.
+# The demo needs the gateway and an embedded broker; the tests need the rest. pip compiles what it installs, but not the
+# sources of this checkout. Their bytecode lies beside them and not in build/ (PYTHONPYCACHEPREFIX): that setting holds for
+# the standard library and the dependencies too, which would be compiled twice, and not for commands outside `make`.
 $(VENV)/run.stamp: requirements.lock pyproject.toml
 	@test -d $(VENV) || $(if $(filter 3.%,$(PYTHON)),python3,$(PYTHON)) -m venv $(VENV)
 	@echo "installing the pinned dependencies into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q -j 0 $(CURDIR)/lamplighter/*.py $(CURDIR)/lamplighter/*/
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/run.stamp requirements-test.lock

@@ -36,6 +36,7 @@ from benchmarks import (
     scaling,
     scrape,
     sepa,
+    starting,
     temporal,
     validation,
 )
@@ -80,6 +81,7 @@ PARTS: dict[str, tuple[Part, str]] = {
         "POSTs of 100 devices, 1,000 observers, 1,000 endpoints",
     ),
     "page": (page.page, "the web page with 1,000 streams at 100 readings/s, in Chromium"),
+    "start": (starting.starting, "processor time until a gateway is ready, and of commands"),
     "wear": (durability.wear, "bytes written in a day of ten readings a second"),
 }
 IDLE = "idle"

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+import gc
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.gateway.cli.config_file import DEFAULT_CONFIG
-from lamplighter.gateway.cli.declaring import GROUPS
+from lamplighter.gateway.cli.declaring import GROUPS, TEXTS, Adder
 from lamplighter.gateway.cli.exit_codes import ExitCode, epilog, exit_code
 from lamplighter.gateway.systemd import set_up_logging
 from lamplighter.gateway.texts import printable
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code (`gateway.cli.exit_codes`)."""
+    """Runs the command; returns its exit code (`gateway.cli.exit_codes`). arguments: None, those of this process, which
+    then is the command's own."""
     try:
         try:
             code = _run_command(arguments)
@@ -36,7 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_command(arguments: list[str] | None) -> int:
-    options = _parsed(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        # What this process loads stays, so collections meanwhile find next to nothing. They take a tenth of a start.
+        gc.disable()
+        options = _parsed(sys.argv[1:])
+        gc.freeze()
+        gc.enable()
+    else:
+        options = _parsed(arguments)
     set_up_logging(os.environ)
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
@@ -57,13 +64,12 @@ def _say(error: GatewayError) -> None:
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options. A command loads no modules of the others, which saves time, and memory while the gateway runs."""
     parser, commands, command = _empty_parser()
-    if arguments[:1] == ["--version"]:
-        return parser.parse_args(arguments)
-    group = next((add for names, add in GROUPS if arguments and arguments[0] in names), None)
+    group = next((add for names, add in _GROUPS if arguments and arguments[0] in names), None)
     if group is not None:
         group(command, commands)
-    else:
-        parser = command_parser()
+    else:  # --help, --version, or wrong use: names are enough
+        for name, text in TEXTS.items():
+            commands.add_parser(name, help=text)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         _named(parser, arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -82,16 +88,9 @@ def _named(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
 
 def command_parser() -> argparse.ArgumentParser:
     """The parser of the command line. Shell completion and manual pages are made from it."""
-    from lamplighter.gateway.cli.command_tree import SHELLS
-
     parser, commands, command = _empty_parser()
-    for _, add in GROUPS:
+    for _, add in _GROUPS:
         add(command, commands)
-    completion = command("completion", "print the completion of this command for a shell", _completion, data=False)
-    completion.add_argument("shell", choices=SHELLS)
-    demo = command("demo", "run a gateway with a simulated street of ten lamps", _demo)
-    demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
-    demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
     return parser
 
 
@@ -103,12 +102,12 @@ def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpars
         epilog=epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"lamplighter {version('lamplighter')}")
+    parser.add_argument("--version", action=_VersionAction, nargs=0, help="show program's version number and exit")
     parser.set_defaults(command_parser=command_parser)  # for what is made from all commands
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str, function: object, *, data: bool = True) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=text, description=text)
+    def command(name: str, function: object, *, data: bool = True) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=TEXTS[name], description=TEXTS[name])
         one.add_argument("--config", type=Path, help=f"settings file (default: {DEFAULT_CONFIG} if it exists)")
         if data:
             one.add_argument(
@@ -119,6 +118,30 @@ def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpars
         return one
 
     return parser, commands, command
+
+
+def _own(command: Adder, commands: Any) -> None:
+    """Declares the commands of this module: one needs the parser, and only this module may load the demo."""
+    from lamplighter.gateway.cli.command_tree import SHELLS
+
+    completion = command("completion", _completion, data=False)
+    completion.add_argument("shell", choices=SHELLS)
+    demo = command("demo", _demo)
+    demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
+    demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
+
+
+_GROUPS = (*GROUPS, (("completion", "demo"), _own))
+
+
+class _VersionAction(argparse.Action):
+    """Prints the version. It is read from the installation, which takes longer than most commands need to begin."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"lamplighter {version('lamplighter')}")
+        parser.exit()
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -138,6 +161,8 @@ def _demo(options: argparse.Namespace) -> int:
             "the demo is not part of an installation on a gateway; pip install 'lamplighter[demo]' in a virtual "
             "environment"
         ) from error
+    import asyncio
+
     return asyncio.run(run_demo(options.config, options.data, options.seconds, browser=not options.no_browser))
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lamplighter.engine.client.addresses import UNIX
 from lamplighter.engine.errors import UpstreamError
-from lamplighter.gateway.settings import Settings
+
+if TYPE_CHECKING:
+    from lamplighter.gateway.settings import Settings
 
 _PORTS = "ports"
 

@@ -7,9 +7,6 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from websockets.exceptions import InvalidURI
-from websockets.uri import parse_uri
-
 from lamplighter.engine.errors import ConfigurationError
 
 UNIX = "ws+unix:"
@@ -31,6 +28,10 @@ def unix_path(url: str) -> str | None:
         if not path.startswith("/"):
             raise ConfigurationError(f"not the address of a Unix socket: {url!r}; it looks like {UNIX}/absolute/path")
         return path
+    # Here, since commands over HTTP load this module.
+    from websockets.exceptions import InvalidURI
+    from websockets.uri import parse_uri
+
     try:
         parse_uri(url)
     except InvalidURI as error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 import httpx
@@ -22,8 +22,10 @@ from lamplighter.engine.errors import (
     RefusedError,
     UpstreamError,
 )
-from lamplighter.engine.protocol.jsap import Method
 from lamplighter.engine.terms import Bag
+
+if TYPE_CHECKING:
+    from lamplighter.engine.protocol.jsap import Method
 
 RESULTS_JSON = "application/sparql-results+json"
 RESULT_BYTES_MAX = 256 * 1024 * 1024

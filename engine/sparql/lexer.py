@@ -11,18 +11,42 @@ Tokens also allow to change or cut a text without touching strings, comments and
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
-_BASE = (  # PN_CHARS_BASE
-    r"A-Za-z\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u02FF\u0370-\u037D\u037F-\u1FFF\u200C\u200D\u2070-\u218F\u2C00-\u2FEF"
-    r"\u3001-\uD7FF\uF900-\uFDCF\uFDF0-\uFFFD\U00010000-\U000EFFFF"
+Ranges = tuple[tuple[int, int], ...]
+"""The first and the last code point of each range. They do not overlap."""
+
+
+def _one_of(ranges: Ranges, others: str = "") -> str:
+    """The expression of one character in the ranges, or of the others.
+
+    It names those that do not match: `re` visits each named one of the first 65,536 when it compiles a set.
+    """
+    named = sorted([*ranges, *((ord(sign), ord(sign)) for sign in others)])
+    starts, ends = [0, *(last + 1 for _, last in named)], [*(first - 1 for first, _ in named), 0x10FFFF]
+    between = (rf"\U{start:08X}-\U{end:08X}" for start, end in zip(starts, ends, strict=True) if start <= end)
+    return f"[^{''.join(between)}]"
+
+
+_BASE_RANGES: Ranges = (  # PN_CHARS_BASE
+    *((0x41, 0x5A), (0x61, 0x7A), (0xC0, 0xD6), (0xD8, 0xF6), (0xF8, 0x2FF), (0x370, 0x37D), (0x37F, 0x1FFF)),
+    *((0x200C, 0x200D), (0x2070, 0x218F), (0x2C00, 0x2FEF), (0x3001, 0xD7FF), (0xF900, 0xFDCF), (0xFDF0, 0xFFFD)),
+    (0x10000, 0xEFFFF),
 )
-_CHARS = rf"{_BASE}0-9_\u00B7\u0300-\u036F\u203F\u2040"  # PN_CHARS without "-", and the characters of VARNAME
+_CHARS_RANGES: Ranges = (  # PN_CHARS without "-", and the characters of VARNAME
+    *_BASE_RANGES,
+    *((0x30, 0x39), (0x5F, 0x5F), (0xB7, 0xB7), (0x300, 0x36F), (0x203F, 0x2040)),
+)
+_BASE, _CHARS = _one_of(_BASE_RANGES), _one_of(_CHARS_RANGES)
+_CHARS_DASH_DOT = _one_of(_CHARS_RANGES, "-.")
+_CHARS_COLON = _one_of(_CHARS_RANGES, ":")
+_CHARS_COLON_DASH_DOT = _one_of(_CHARS_RANGES, ":-.")
 _ESCAPES = r"%[0-9A-Fa-f][0-9A-Fa-f]|\\[_~.\-!$&'()*+,;=/?#@%]"
 # Without it, a run of name characters such as `a.a.a` would be searched for a colon again and again.
-_PREFIX = rf"(?:[{_BASE}][{_CHARS}.\-]*+(?<!\.))?"
-_WORD = rf"""(?P<word>[A-Za-z][A-Za-z0-9_]*+(?![{_CHARS}.\-]))
-  | (?P<run>[{_BASE}][{_CHARS}.\-]*+)"""
+_PREFIX = rf"(?:{_BASE}{_CHARS_DASH_DOT}*+(?<!\.))?"
+_WORD = rf"""(?P<word>[A-Za-z][A-Za-z0-9_]*+(?!{_CHARS_DASH_DOT}))
+  | (?P<run>{_BASE}{_CHARS_DASH_DOT}*+)"""
 
 
 def _pattern(prefix: str, word: str) -> re.Pattern[str]:
@@ -40,9 +64,9 @@ def _pattern(prefix: str, word: str) -> re.Pattern[str]:
              |"[^"\\\n\r]*+(?:\\.[^"\\\n\r]*+)*+"
              |'[^'\\\n\r]*+(?:\\.[^'\\\n\r]*+)*+')
   | (?P<open>["'])
-  | (?P<variable>[?$][{_CHARS}]++)
-  | (?P<blank>_:[{_CHARS}][{_CHARS}.\-]*+)
-  | (?P<name>{prefix}:(?:(?:[{_CHARS}:]|{_ESCAPES})(?:[{_CHARS}:.\-]++|{_ESCAPES})*+)?)
+  | (?P<variable>[?$]{_CHARS}++)
+  | (?P<blank>_:{_CHARS}{_CHARS_DASH_DOT}*+)
+  | (?P<name>{prefix}:(?:(?:{_CHARS_COLON}|{_ESCAPES})(?:{_CHARS_COLON_DASH_DOT}++|{_ESCAPES})*+)?)
   | (?P<number>[0-9]++\.[0-9]*+[eE][+-]?[0-9]++|\.?[0-9]++[eE][+-]?[0-9]++|[0-9]*+\.[0-9]++|[0-9]++)
   | (?P<language>@[A-Za-z]++(?:-[A-Za-z0-9-]++)?)
   | {word}
@@ -54,7 +78,14 @@ def _pattern(prefix: str, word: str) -> re.Pattern[str]:
 
 
 _TOKEN = _pattern(_PREFIX, _WORD)
-_IN_RUN = _pattern("", "(?P<word>[A-Za-z][A-Za-z0-9_]*+)")
+
+
+@cache
+def _in_run() -> re.Pattern[str]:
+    """The expression of one token within a run. Few texts have one, and it takes 8 ms to compile."""
+    return _pattern("", "(?P<word>[A-Za-z][A-Za-z0-9_]*+)")
+
+
 _STRING = {quote: re.compile(rf"{quote}[^{quote}\\\n\r]*+(?:\\.[^{quote}\\\n\r]*+)*+", re.S) for quote in "\"'"}
 """A string on one line, up to its end or the end of the line."""
 _UNLIKE_AN_EXPRESSION = re.compile(r"<[^#'()]*//")
@@ -93,7 +124,7 @@ def tokens(text: str) -> Iterator[Token]:
             yield (before := Token("other" if end == position + 1 else "string", text[position:end], position, end))
             values, position = False, end
             continue
-        found = (_TOKEN if position >= run_end else _IN_RUN).match(text, position)
+        found = (_TOKEN if position >= run_end else _in_run()).match(text, position)
         assert found and found.lastgroup
         kind, end = found.lastgroup, found.end()
         if kind == "skip":

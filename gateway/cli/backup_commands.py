@@ -24,11 +24,9 @@ _CHUNK = 64 * 1024
 
 def add_backup_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    saving = command(
-        "backup", "back up the dataset and the gateway's state to a file, with or without a running gateway", _backup
-    )
+    saving = command("backup", _backup)
     saving.add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
-    restore = command("restore", "restore the dataset and delayed updates of a backup into a running gateway", _restore)
+    restore = command("restore", _restore)
     restore.add_argument("file", type=Path, help="a file of `lamplighter backup`")
     for parser in (saving, restore):
         parser.add_argument("--json", action="store_true", help="print the counts as JSON")

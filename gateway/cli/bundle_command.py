@@ -67,7 +67,7 @@ Part = tuple[str, Callable[[], str]]
 
 def add_bundle_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    bundle = command("bundle", "write a support file: settings, health, figures, log; without secrets", _bundle)
+    bundle = command("bundle", _bundle)
     bundle.add_argument("file", nargs="?", type=Path, help="default: lamplighter-bundle-<time>.tar.gz")
     bundle.add_argument(
         "--no-verify", action="store_true", help="leave out the check of the change log, which takes long"

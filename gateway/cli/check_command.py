@@ -16,7 +16,7 @@ from lamplighter.gateway.texts import printable
 
 def add_check_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    check = command("check", "check the configuration and the machine without starting anything", _check)
+    check = command("check", _check)
     check.add_argument("--json", action="store_true", help="print faults and notes as JSON")
 
 

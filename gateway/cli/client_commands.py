@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from lamplighter.engine.client import EngineClient, Notification
 from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.protocol import PriorityName
-from lamplighter.engine.sparql.clauses import parts
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
@@ -38,7 +36,7 @@ from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 from lamplighter.gateway.texts import printable
 
 if TYPE_CHECKING:
-    from lamplighter.engine.client import SparqlEndpoint
+    from lamplighter.engine.client import EngineClient, Notification, SparqlEndpoint
     from lamplighter.engine.protocol.jsap import Jsap
 
 _JSON = "application/sparql-results+json"
@@ -59,26 +57,26 @@ _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 def add_client_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    query = command("query", "run a SPARQL query at a gateway or another endpoint", _query)
+    query = command("query", _query)
     _add_request(query, "query")
     query.add_argument(
         "--at", metavar="TIME", help="query a past dataset: of a record (17, 1/17) or a time (gateways only; operators)"
     )
     query.add_argument("--json", dest="format", action="store_const", const="json", help="like --format json")
     query.add_argument("--format", choices=_FORMATS, help="default: table on a terminal, otherwise json")
-    update = command("update", "run a SPARQL update, or install the appliance update FILE.raucb", _update)
+    update = command("update", _update)
     _add_request(update, "update")
     update.add_argument(
         "--json", action="store_true", help="print the record, or the id of the delayed update, as JSON"
     )
     update.add_argument("--delay", metavar="PT30S", help="run it after this time (delayed update; gateways only)")
     update.add_argument("--priority", choices=get_args(PriorityName), help="class of the request (gateways only)")
-    subscribe = command("subscribe", "subscribe to a query; print added (+) and removed (-) rows", _subscribe)
+    subscribe = command("subscribe", _subscribe)
     _add_request(subscribe, "query")
     subscribe.add_argument("--json", action="store_true", help="print one JSON object per notification and line")
     subscribe.add_argument("--keep", metavar="PT10M", help="resume after a lost connection within this time")
     subscribe.add_argument("--count", type=int, metavar="N", help="stop after N notifications")
-    register = command("register", "register a client with a gateway in secure mode", _register)
+    register = command("register", _register)
     register.add_argument("identity", help="name of the client")
     register.add_argument("file", type=Path, help="file for the credentials; only its owner can read it")
     register.add_argument("--url", required=True, help="https://HOST:8443")
@@ -272,6 +270,8 @@ def _update(options: argparse.Namespace) -> int:
     using, using_named = options.using_graph, options.using_named_graph
     told = {"delay": options.delay, "priority": options.priority}
     if profile is not None:
+        from lamplighter.engine.sparql.clauses import parts
+
         entry = profile.update(options.sparql)
         told |= {
             "delay": options.delay or entry.delay,
@@ -304,6 +304,8 @@ def _update(options: argparse.Namespace) -> int:
 
 
 def _subscribe(options: argparse.Namespace) -> int:
+    from lamplighter.engine.client import EngineClient
+
     profile, text = _request(options, "query")
     addresses = _addresses(options, profile, "subscribe")
     printed = _Rows(colours=sys.stdout.isatty())

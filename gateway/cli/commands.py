@@ -42,13 +42,13 @@ _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 
 def add_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    checking = command("verify", "check all files in the data folder and report problems", _verify)
+    checking = command("verify", _verify)
     checking.add_argument(
         "--accept", action="store_true", help="accept the damage that earlier starts have found, after the check"
     )
     checking.add_argument("--json", action="store_true", help="print the report as JSON")
     add_confirmation(checking)
-    log = command("log", "show, export or replay the change log", _show)
+    log = command("log", _show)
     modes = log.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
 
     show = add_mode(modes, "show", "print records in readable form", _show)

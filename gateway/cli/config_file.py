@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lamplighter.gateway.settings import Settings, read_settings
+if TYPE_CHECKING:
+    from lamplighter.gateway.settings import Settings
 
 DEFAULT_CONFIG = Path("lamplighter.toml")
 SYSTEM_PREFIX, SYSTEM_CONFIG = "/usr/lib/lamplighter", Path("/etc/lamplighter/lamplighter.toml")
@@ -31,5 +33,7 @@ def config_folder(options: argparse.Namespace) -> Path:
 
 def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
     """The settings and the data folder; nothing else of the configuration. Raises ConfigurationError."""
+    from lamplighter.gateway.settings import read_settings  # a command with --url needs no settings
+
     settings = read_settings(config_file(options))
     return settings, options.data or config_folder(options) / settings.gateway.data

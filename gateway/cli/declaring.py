@@ -10,7 +10,44 @@ from collections.abc import Callable
 from typing import Any
 
 Adder = Callable[..., argparse.ArgumentParser]
-"""Makes a command from its name, its text and its function."""
+"""Makes a command from its name and its function."""
+
+TEXTS = {
+    "run": "run the gateway until it is stopped",
+    "mqtt": "run only the MQTT adapter",
+    "coap": "run only the CoAP adapter",
+    "http-devices": "run only the adapter for devices with HTTP",
+    "modbus": "run only the Modbus adapter",
+    "check": "check the configuration and the machine without starting anything",
+    "subscriptions": "list the subscriptions of a running gateway and their classes",
+    "timers": "list or cancel the pending delayed updates of a running gateway",
+    "status": "show the health of a running gateway: components, requests, subscriptions",
+    "verify": "check all files in the data folder and report problems",
+    "log": "show, export or replay the change log",
+    "backup": "back up the dataset and the gateway's state to a file, with or without a running gateway",
+    "restore": "restore the dataset and delayed updates of a backup into a running gateway",
+    "query": "run a SPARQL query at a gateway or another endpoint",
+    "update": "run a SPARQL update, or install the appliance update FILE.raucb",
+    "subscribe": "subscribe to a query; print added (+) and removed (-) rows",
+    "register": "register a client with a gateway in secure mode",
+    "load": "add the triples or quads of an RDF file to the dataset of a running gateway",
+    "bundle": "write a support file: settings, health, figures, log; without secrets",
+    "devices": "list, adopt, ignore and rename devices that announce themselves or were found",
+    "readings": "show the newest reading of each sensor of a running gateway",
+    "explain": "show why an actuator was switched: from the reading to the acknowledgement",
+    "clients": "manage the clients of a gateway in secure mode",
+    "keys": "manage the signing keys of tokens",
+    "mapping": "test and check mapping rules, here or at a gateway",
+    "mcp": "speak the Model Context Protocol over standard input and output",
+    "notifications": "read the inbox of a resource (Linked Data Notifications)",
+    "sync": "ship the change log to the cloud",
+    "init": "write an application from a template: a motion light, an alarm, a heating",
+    "install": "install or upgrade the services on this machine (root)",
+    "uninstall": "remove the services from this machine, keep settings and data (root)",
+    "completion": "print the completion of this command for a shell",
+    "demo": "run a gateway with a simulated street of ten lamps",
+}
+"""Name of a command -> its line in `lamplighter --help`, in this order. That shows them without loading a command."""
 
 
 def _processes(command: Adder, commands: Any) -> None:
@@ -121,7 +158,7 @@ def _sync(command: Adder, commands: Any) -> None:
         trusted = partial(clock_trusted, settings.gateway.clock_trusted)
         return Context(settings.sync, data, config_folder(options), trusted)
 
-    add_modes(command("sync", "ship the change log to the cloud", None), context)
+    add_modes(command("sync", None), context)
 
 
 def _init(command: Adder, commands: Any) -> None:

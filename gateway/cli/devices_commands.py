@@ -34,7 +34,7 @@ from lamplighter.gateway.texts import printable
 
 def add_devices_commands(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    devices = command("devices", "list, adopt, ignore and rename devices that announce themselves or were found", _list)
+    devices = command("devices", _list)
     devices.set_defaults(state=None, json=False)
     modes = devices.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="mode")
 

@@ -40,8 +40,7 @@ _UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
 
 def add_init_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    text = "write an application from a template: a motion light, an alarm, a heating"
-    init = command("init", text, None, data=False)
+    init = command("init", None, data=False)
     modes = init.add_subparsers(title="templates", required=True, dest="template", metavar="TEMPLATE")
     for name, template in TEMPLATES.items():
         _declare(modes, name, template)

@@ -22,6 +22,7 @@ import lamplighter
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, PROGRAM, texts
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.declaring import TEXTS
 
 _PACKAGE = Path(lamplighter.__file__).parent
 _PREFIX = "usr/lib/lamplighter"
@@ -397,14 +398,14 @@ def _readable_for_all(folder: Path) -> None:
 def add_install_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declares `install` and `uninstall`."""
 
-    def command(name: str, text: str, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=text, description=text)
+    def command(name: str, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=TEXTS[name], description=TEXTS[name])
         one.add_argument("--dry-run", action="store_true", help="print the steps without executing them")
         one.set_defaults(command=function, verbose=False)
         return one
 
-    command("install", "install or upgrade the services on this machine (root)", _install)
-    uninstall = command("uninstall", "remove the services from this machine, keep settings and data (root)", _uninstall)
+    command("install", _install)
+    uninstall = command("uninstall", _uninstall)
     uninstall.add_argument("--purge", action="store_true", help="also delete settings, data, secrets and the user")
     add_confirmation(uninstall)
 

@@ -16,12 +16,10 @@ from lamplighter.gateway.texts import printable
 
 def add_listing_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    subscriptions = command(
-        "subscriptions", "list the subscriptions of a running gateway and their classes", _subscriptions
-    )
+    subscriptions = command("subscriptions", _subscriptions)
     subscriptions.add_argument("--json", action="store_true", help="print the JSON of GET /subscriptions")
     add_reach_options(subscriptions)
-    timers = command("timers", "list or cancel the pending delayed updates of a running gateway", _timers)
+    timers = command("timers", _timers)
     timers.set_defaults(json=False)
     modes = timers.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="mode")
     listed = add_mode(modes, "list", "list the pending delayed updates (also without a subcommand)", _timers)

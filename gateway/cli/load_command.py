@@ -41,7 +41,7 @@ _PAUSE_S = 0.5
 
 def add_load_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    load = command("load", "add the triples or quads of an RDF file to the dataset of a running gateway", _load)
+    load = command("load", _load)
     load.add_argument(
         "file", type=Path, help="Turtle, N-Triples, N-Quads, TriG, RDF/XML or JSON-LD; .gz if it is compressed"
     )

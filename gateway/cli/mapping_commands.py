@@ -49,7 +49,7 @@ GATEWAY_S = 2.0
 
 def add_mapping_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    modes = command("mapping", "test and check mapping rules, here or at a gateway", _check).add_subparsers(
+    modes = command("mapping", _check).add_subparsers(
         title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode"
     )
     test = add_mode(

@@ -46,7 +46,7 @@ _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 def add_mcp_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    add_reach_options(command("mcp", "speak the Model Context Protocol over standard input and output", _run))
+    add_reach_options(command("mcp", _run))
 
 
 def _run(options: argparse.Namespace) -> int:

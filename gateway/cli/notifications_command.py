@@ -27,8 +27,7 @@ _ACTOR, _OBJECT = (f"<{ACTIVITY_STREAMS}#{name}>" for name in ("actor", "object"
 
 def add_notifications_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    text = "read the inbox of a resource (Linked Data Notifications)"
-    parser = command("notifications", text, _run, data=False)
+    parser = command("notifications", _run, data=False)
     parser.add_argument("target", metavar="URL", help="the resource, which advertises its inbox")
     parser.add_argument("--inbox", action="store_true", help="URL is that of the inbox itself")
     parser.add_argument(

@@ -44,14 +44,14 @@ logger = EventLogger("gateway")
 
 def add_process_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    run = command("run", "run the gateway until it is stopped", _run)
+    run = command("run", _run)
     run.add_argument(
         "--all", action="store_true", help="also run the adapters that the settings enable in this process"
     )
-    command("mqtt", "run only the MQTT adapter", _mqtt)
-    command("coap", "run only the CoAP adapter", _coap)
-    command("http-devices", "run only the adapter for devices with HTTP", _http_devices)
-    command("modbus", "run only the Modbus adapter", _modbus)
+    command("mqtt", _mqtt)
+    command("coap", _coap)
+    command("http-devices", _http_devices)
+    command("modbus", _modbus)
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:

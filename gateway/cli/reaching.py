@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import http.client
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from lamplighter.engine.client import Tokens
 from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.gates.local_call import ANSWER_S, Readable, call, exchange
+
+if TYPE_CHECKING:
+    from lamplighter.engine.client import Tokens
 
 _DEFAULT_PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 
@@ -156,6 +157,10 @@ def _authorization(options: argparse.Namespace, addresses: EndpointAddresses) ->
     if given is None:
         return {}
     if "fetched" not in options:
+        # Few commands have a token to fetch, and those that only make a call have no event loop.
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(1) as thread:  # the command may have an event loop of its own
             options.fetched = thread.submit(asyncio.run, _first(given)).result()
     return {"Authorization": f"Bearer {options.fetched}"}

@@ -19,7 +19,7 @@ _KINDS = ("read", "write", "subscribe")
 
 def add_security_commands(command: Adder) -> None:
     """Declares the commands. command: as in `gateway.__main__`."""
-    clients = command("clients", "manage the clients of a gateway in secure mode", _list)
+    clients = command("clients", _list)
     modes = clients.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
     listed = add_mode(modes, "list", "list registered and listed clients and their permissions", _list)
     listed.add_argument("--json", action="store_true", help="print the JSON of GET /clients")
@@ -35,7 +35,7 @@ def add_security_commands(command: Adder) -> None:
     for parser in (add, code, permit, remove):
         parser.add_argument("name", help="client_identity of the client")
 
-    keys = command("keys", "manage the signing keys of tokens", _rotate)
+    keys = command("keys", _rotate)
     key_modes = keys.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
     rotate = add_mode(key_modes, "rotate", "sign with a new key; existing tokens stay valid", _rotate)
     rotate.add_argument("--revoke", action="store_true", help="invalidate all existing tokens")

@@ -23,7 +23,7 @@ _TITLES = ("COMPONENT", "STATE", "FOR", "REASON AND CURE")
 
 def add_status_command(command: Adder) -> None:
     """Declares the command. command: as in `gateway.__main__`."""
-    status = command("status", "show the health of a running gateway: components, requests, subscriptions", _status)
+    status = command("status", _status)
     status.add_argument("--json", action="store_true", help="print the JSON of GET /figures")
     add_reach_options(status)
 

@@ -6,11 +6,13 @@ import http.client
 import json
 import socket
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lamplighter.engine.errors import RefusedError, UpstreamError
 from lamplighter.gateway.addresses import ports_here, socket_paths
-from lamplighter.gateway.settings import Settings
+
+if TYPE_CHECKING:
+    from lamplighter.gateway.settings import Settings
 
 ANSWER_S = 600
 """Longest wait for the next bytes; comparing a large backup takes minutes."""

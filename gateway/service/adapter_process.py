@@ -28,14 +28,13 @@ from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
-from lamplighter.engine.client import EngineClient
 from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
-if TYPE_CHECKING:  # an adapter does not load what the other needs
+if TYPE_CHECKING:  # an adapter does not load what the other needs, and a gateway without adapters loads none of it
     from lamplighter.adapters.coap.adapter import CoapAdapter
     from lamplighter.adapters.mapping import CommandRule, PublishRule, ResourceRules, StreamRule
     from lamplighter.adapters.mapping.tables import Kind
@@ -44,7 +43,7 @@ if TYPE_CHECKING:  # an adapter does not load what the other needs
     from lamplighter.adapters.networks import Networks
     from lamplighter.adapters.resources.polled import PolledProtocol
     from lamplighter.adapters.resources.polled_adapter import PolledAdapter
-    from lamplighter.engine.client import Jsap
+    from lamplighter.engine.client import EngineClient, Jsap
 
     _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
 
@@ -176,6 +175,7 @@ async def run_mqtt(
     from lamplighter.adapters.mqtt.adapter import MqttAdapter
     from lamplighter.adapters.mqtt.credentials import read_credentials, table_of
     from lamplighter.adapters.mqtt.discovering import Discovering
+    from lamplighter.engine.client import EngineClient
 
     def part(now: AdapterConfiguration) -> _MqttPart:
         if not now.mqtt.host:
@@ -234,6 +234,7 @@ async def run_coap(
     from lamplighter.adapters.coap.contexts import contexts_folder
     from lamplighter.adapters.mapping import load_resource_rules
     from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+    from lamplighter.engine.client import EngineClient
 
     def part(now: AdapterConfiguration) -> _CoapPart:
         if not now.coap.enabled:
@@ -325,6 +326,7 @@ async def _run_polled(
     from lamplighter.adapters.mapping.dataset_rules import DatasetRules
     from lamplighter.adapters.networks import Networks
     from lamplighter.adapters.resources.polled_adapter import PolledAdapter
+    from lamplighter.engine.client import EngineClient
 
     table = kind.replace("-", "_")
 

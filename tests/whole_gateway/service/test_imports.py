@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.places import ROOT
 
 HEAVY = {
@@ -40,13 +42,88 @@ _IMPORTED = re.compile(r"^import time:\s+\d+ \|\s+\d+ \|\s*(\S+)$", re.MULTILINE
 
 
 def test_idle_gateway_with_both_adapters_loads_no_heavy_modules(tmp_path: Path) -> None:
-    config, told = tmp_path / "lamplighter.toml", tmp_path / "imports"
+    config = tmp_path / "lamplighter.toml"
     config.write_text(
         "[http]\nport = 0\n[websocket]\nport = 0\n"
         '[mqtt]\nhost = "127.0.0.1"\nport = 1\n[coap]\nenabled = true\n[coap.server]\nport = 0\n'
     )
-    command = [sys.executable, "-X", "importtime", "-m", "lamplighter.gateway", "run", "--all", "--config", str(config)]
-    with told.open("w") as errors:
+    loaded = _loaded_until_ready(tmp_path, "run", "--all", "--config", str(config))
+    assert {"lamplighter.gateway.loop.runner", "lamplighter.adapters.coap.adapter", "paho.mqtt.client"} <= loaded
+    assert HEAVY.keys() & loaded == set()
+
+
+def test_an_idle_gateway_without_adapters_loads_no_client(tmp_path: Path) -> None:
+    config = tmp_path / "lamplighter.toml"
+    config.write_text("[http]\nport = 0\n[websocket]\nport = 0\n")
+    loaded = _loaded_until_ready(tmp_path, "run", "--config", str(config))
+    assert {"lamplighter.gateway.loop.runner", "websockets.asyncio.server"} <= loaded
+    clients = {"lamplighter.engine.client.connection", "websockets.asyncio.client", "urllib.request"}
+    assert clients & loaded == set()
+
+
+UNREACHABLE = ("--url", "http://127.0.0.1:1/")
+GATEWAY = {
+    "pyoxigraph",
+    "starlette",
+    "uvicorn",
+    "lamplighter.adapters.mapping",
+    "lamplighter.engine.core",
+    "lamplighter.engine.sparql",
+    "lamplighter.gateway.loop",
+    "lamplighter.gateway.service.process",
+    "lamplighter.gateway.settings",
+}
+"""Parts of a gateway that no command needs which asks the one at `--url`."""
+CLIENTS = {"asyncio", "httpx", "websockets"}
+SMALL = {*GATEWAY, *CLIENTS, "http", "msgspec", "ssl"}
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "unneeded"),
+    [
+        (["--version"], set(), SMALL),
+        (["--help"], set(), {*SMALL, "importlib.metadata"}),
+        (["status", *UNREACHABLE], {"status_command"}, {*GATEWAY, *CLIENTS}),
+        (["clients", "list", *UNREACHABLE], {"security_commands"}, {*GATEWAY, *CLIENTS}),
+        (["query", "ASK {}", *UNREACHABLE], {"client_commands"}, {*GATEWAY, "websockets"}),
+        (["update", "CLEAR ALL", *UNREACHABLE], {"client_commands"}, {*GATEWAY, "websockets"}),
+        (["subscribe", "--help"], {"client_commands"}, {*GATEWAY, "httpx", "websockets"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_command_loads_no_gateway_and_no_other_command(words: list[str], own: set[str], unneeded: set[str]) -> None:
+    """A Raspberry Pi takes seconds for what a command does not need.
+
+    own: the modules that declare commands. unneeded: neither these modules nor those below them are loaded.
+    """
+    loaded = _loaded(*words)
+    assert "lamplighter.gateway.cli.declaring" in loaded
+    assert {name for name in loaded if any(f"{name}.".startswith(f"{one}.") for one in unneeded)} == set()
+    cli = {name.removeprefix("lamplighter.gateway.cli.") for name in loaded}
+    assert {name for name in cli if re.fullmatch(r"\w*commands?", name)} == own
+
+
+def test_a_command_that_reads_the_settings_loads_no_mapping_rules(tmp_path: Path) -> None:
+    config = tmp_path / "lamplighter.toml"
+    config.write_text("[http]\nport = 1\n")
+    loaded = _loaded("status", "--config", str(config))
+    assert "lamplighter.gateway.settings" in loaded
+    unneeded = {"httpx", "websockets", "lamplighter.adapters.mapping.rules", "lamplighter.adapters.mapping.files"}
+    assert {*unneeded, *GATEWAY - {"lamplighter.adapters.mapping", "lamplighter.gateway.settings"}} & loaded == set()
+
+
+def _loaded(*words: str) -> set[str]:
+    """The modules that a command imports."""
+    command = [sys.executable, "-X", "importtime", "-m", "lamplighter.gateway", *words]
+    errors = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120).stderr
+    return set(_IMPORTED.findall(errors))
+
+
+def _loaded_until_ready(folder: Path, *words: str) -> set[str]:
+    """The modules that a gateway imports until it is ready, and when it stops."""
+    imports = folder / "imports"
+    command = [sys.executable, "-X", "importtime", "-m", "lamplighter.gateway", *words]
+    with imports.open("w") as errors:
         gateway = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT)
         try:
             assert gateway.stdout is not None
@@ -54,28 +131,4 @@ def test_idle_gateway_with_both_adapters_loads_no_heavy_modules(tmp_path: Path) 
         finally:
             gateway.terminate()
             gateway.communicate(timeout=120)
-    loaded = set(_IMPORTED.findall(told.read_text()))
-    assert {"lamplighter.gateway.loop.runner", "lamplighter.adapters.coap.adapter", "paho.mqtt.client"} <= loaded
-    assert HEAVY.keys() & loaded == set()
-
-
-def test_a_command_loads_no_gateway_and_no_other_command() -> None:
-    """A Raspberry Pi takes seconds for what a command does not need."""
-    command = [
-        sys.executable,
-        "-X",
-        "importtime",
-        "-m",
-        "lamplighter.gateway",
-        "status",
-        "--url",
-        "http://127.0.0.1:1/",
-    ]
-    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
-    loaded = set(_IMPORTED.findall(told.stderr))
-    assert "lamplighter.gateway.cli.status_command" in loaded
-    unneeded = {"pyoxigraph", "lamplighter.engine.core", "lamplighter.gateway.service.process"}
-    assert unneeded & loaded == set()
-    assert {
-        name for name in loaded if name.startswith("lamplighter.gateway.cli.") and name.endswith("commands")
-    } == set()
+    return set(_IMPORTED.findall(imports.read_text()))
