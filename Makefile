@@ -4,14 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 TESTS ?= tests
-# Processes of `make test`: two more than there are cores, because many tests wait.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+# Processes of the tests: one more than there are cores, because some tests wait.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# The tests of a change: since this commit, with what is not committed.
+SINCE ?= HEAD
+# Tests write and sync thousands of small files: in memory, where there is room.
+TEMPORARY := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
+PYTEST := TMPDIR=$(TEMPORARY) $(BIN)/python -m pytest
+QUICK := tests/engine tests/adapters/mapping tests/gateway/state tests/gateway/security tests/gateway/test_settings.py
+UNMARKED := -m "not faults and not fleet and not image"
 
 # Containers set it; each process would compile all sources that it imports, and a gateway would start in twice the time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run page screenshots test test-unit test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
+.PHONY: help run page screenshots quick test test-all components install test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,35 +54,44 @@ screenshots: $(VENV)/test.stamp $(PAGE) ## the pictures of the documents: docs/i
 run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)
 
-test: $(VENV)/test.stamp $(PAGE) ## all tests but those of the fleet, the fault tier and the image; TESTS=tests/engine for a part
+install: components $(PAGE)
+
+quick: $(VENV)/test.stamp $(PAGE) ## a minute: engine, mapping and units of the gateway; ruff of what changed
+	@files=$$(git diff --name-only --diff-filter=d $(SINCE) -- '*.py'); test -z "$$files" || { $(BIN)/ruff check $$files && $(BIN)/ruff format --check $$files; }
+	@$(PYTEST) $(UNMARKED) -q --processes $(WORKERS) $(QUICK) $(ARGS)
+
+test: components $(VENV)/test.stamp $(PAGE) ## what a change can break; TESTS=tests/engine for a part, TESTS=changed for what the change reaches
+	@tests="$(TESTS)"; if [ "$$tests" = changed ]; then tests=$$($(BIN)/python -m tests.support.changed $(SINCE)); fi; \
+	test -n "$$tests" || { echo "no test reaches what changed"; exit 0; }; \
+	$(PYTEST) $(UNMARKED) --processes $(WORKERS) $$tests $(ARGS)
+
+test-all: test test-fleet test-faults test-fleet-faults test-zigbee2mqtt ## nightly: every tier, random tests with new seeds, the image
+	@$(MAKE) soak ARGS="--updates 20000"
+	@$(MAKE) image test-image
+
+components: $(VENV)/test.stamp
 	@sh tests/install-components.sh
 	@sh tests/fetch-suite.sh $(BIN)/python rdflib build/w3c "the W3C test suite of SPARQL"
 	@sh tests/fetch-suite.sh $(BIN)/python pyshacl build/shacl "the W3C test suite of SHACL"
 	@sh tests/clients/fetch.sh $(BIN)/python
 	@sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core
 	@sh tests/fetch-npm.sh tests/wot build/wot node-wot
-	@$(BIN)/python -m pytest -m "not faults and not fleet and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
-
-test-unit: $(VENV)/test.stamp $(PAGE) ## the unit tests of engine, gateway and ontology: no listeners, no components
-	@$(BIN)/python -m pytest -m "not faults and not fleet and not image" --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 tests/engine tests/gateway tests/ontology $(ARGS)
 
 test-fleet: $(VENV)/test.stamp ## the fleet: collector, tables and jobs on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
-	@$(BIN)/python -m pytest -m "fleet and not faults" tests/cloud_sync tests/trials $(ARGS)
+	@$(PYTEST) -m "fleet and not faults" tests/cloud_sync tests/trials $(ARGS)
 
 test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulated radio; fetches it from npm once
 	@sh tests/install-components.sh
 	@sh tests/fetch-npm.sh tests/zigbee2mqtt build/zigbee2mqtt Zigbee2MQTT
-	@$(BIN)/python -m pytest tests/zigbee2mqtt/running_zigbee2mqtt.py $(ARGS)
+	@$(PYTEST) tests/zigbee2mqtt/running_zigbee2mqtt.py $(ARGS)
 
-test-faults: $(VENV)/test.stamp $(PAGE) ## kills, power cuts, full disks, restarts and damaged files
-	@sh tests/install-components.sh
-	@sh tests/fetch-npm.sh tests/wot build/wot node-wot
-	@$(BIN)/python -m pytest -m "faults and not fleet_faults" --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS) $(ARGS)
+test-faults: components $(VENV)/test.stamp $(PAGE) ## kills, power cuts, full disks, restarts and damaged files
+	@$(PYTEST) -m "faults and not fleet_faults" --processes $(WORKERS) $(TESTS) $(ARGS)
 
 test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark's processes and of a cluster's worker
 	@sh tests/install-components.sh
-	@$(BIN)/python -m pytest -m fleet_faults $(TESTS) $(ARGS)
+	@$(PYTEST) -m fleet_faults $(TESTS) $(ARGS)
 
 fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF, files and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
@@ -90,12 +106,12 @@ test-image: $(VENV)/test.stamp ## look at the image that `make image` made, and 
 	@sh tests/install-components.sh
 	@sh tests/image/install-emulator.sh
 	@sh tests/image/fetch-schema.sh $(BIN)/python
-	@$(BIN)/python -m pytest -m image tests/image $(ARGS)
+	@$(PYTEST) -m image tests/image $(ARGS)
 	@test -n "$(ARGS)" || image/if-changed.sh --done
 
 test-image-pi3: $(VENV)/test.stamp ## the same image on an emulated Pi 3: half an hour for one start
 	@sh tests/image/install-emulator.sh
-	@$(BIN)/python -m pytest -m image tests/image/started_pi3.py $(ARGS)
+	@$(PYTEST) -m image tests/image/started_pi3.py $(ARGS)
 
 image-if-changed: $(VENV)/test.stamp ## for CI: image and test-image, if the base is not the one that was tested (image/tested)
 	@image/if-changed.sh

