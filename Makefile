@@ -36,7 +36,8 @@ $(VENV)/run.stamp: requirements.lock pyproject.toml
 
 $(VENV)/test.stamp: $(VENV)/run.stamp requirements-test.lock
 	@echo "installing what the tests need into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.lock
+# Not compiled: that takes as long as the rest, and the tests import a small part.
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements-test.lock
 	@touch $@
 
 # Needs npm or PyPI for Node, and the npm registry, when source/ has changed.
@@ -54,13 +55,14 @@ screenshots: $(VENV)/test.stamp $(PAGE) ## the pictures of the documents: docs/i
 run: $(VENV)/run.stamp $(PAGE) ## the demo: a street of ten lamps; ARGS="--for 30" ends by itself
 	@$(BIN)/lamplighter demo $(ARGS)
 
-install: components $(PAGE)
+install: components $(VENV)/test.stamp $(PAGE) ## all that the tests need
 
 quick: $(VENV)/test.stamp $(PAGE) ## a minute: engine, mapping and units of the gateway; ruff of what changed
 	@files=$$(git diff --name-only --diff-filter=d $(SINCE) -- '*.py'); test -z "$$files" || { $(BIN)/ruff check $$files && $(BIN)/ruff format --check $$files; }
 	@$(PYTEST) $(UNMARKED) -q --processes $(WORKERS) $(QUICK) $(ARGS)
 
-test: components $(VENV)/test.stamp $(PAGE) ## what a change can break; TESTS=tests/engine for a part, TESTS=changed for what the change reaches
+test: ## what a change can break; TESTS=tests/engine for a part, TESTS=changed for what the change reaches
+	@$(MAKE) --no-print-directory -j 2 install
 	@tests="$(TESTS)"; if [ "$$tests" = changed ]; then tests=$$($(BIN)/python -m tests.support.changed $(SINCE)); fi; \
 	test -n "$$tests" || { echo "no test reaches what changed"; exit 0; }; \
 	$(PYTEST) $(UNMARKED) --processes $(WORKERS) $$tests $(ARGS)
@@ -69,13 +71,15 @@ test-all: test test-fleet test-faults test-fleet-faults test-zigbee2mqtt ## nigh
 	@$(MAKE) soak ARGS="--updates 20000"
 	@$(MAKE) image test-image
 
-components: $(VENV)/test.stamp
+# They need neither each other nor what the tests need of Python.
+components: $(VENV)/run.stamp
 	@sh tests/install-components.sh
-	@sh tests/fetch-suite.sh $(BIN)/python rdflib build/w3c "the W3C test suite of SPARQL"
-	@sh tests/fetch-suite.sh $(BIN)/python pyshacl build/shacl "the W3C test suite of SHACL"
-	@sh tests/clients/fetch.sh $(BIN)/python
-	@sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core
-	@sh tests/fetch-npm.sh tests/wot build/wot node-wot
+	@sh tests/fetch-suite.sh $(BIN)/python rdflib build/w3c "the W3C test suite of SPARQL" & \
+	sh tests/fetch-suite.sh $(BIN)/python pyshacl build/shacl "the W3C test suite of SHACL" & \
+	sh tests/fetch-npm.sh tests/e2e/page/axe build/axe axe-core & \
+	sh tests/fetch-npm.sh tests/wot build/wot node-wot & \
+	sh tests/clients/fetch.sh $(BIN)/python; \
+	wait
 
 test-fleet: $(VENV)/test.stamp ## the fleet: collector, tables and jobs on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
@@ -86,7 +90,7 @@ test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulat
 	@sh tests/fetch-npm.sh tests/zigbee2mqtt build/zigbee2mqtt Zigbee2MQTT
 	@$(PYTEST) tests/zigbee2mqtt/running_zigbee2mqtt.py $(ARGS)
 
-test-faults: components $(VENV)/test.stamp $(PAGE) ## kills, power cuts, full disks, restarts and damaged files
+test-faults: install ## kills, power cuts, full disks, restarts and damaged files
 	@$(PYTEST) -m "faults and not fleet_faults" --processes $(WORKERS) $(TESTS) $(ARGS)
 
 test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark's processes and of a cluster's worker
