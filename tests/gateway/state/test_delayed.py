@@ -44,6 +44,7 @@ from lamplighter.gateway.state.delayed import (
     missed_policy,
 )
 from lamplighter.gateway.systemd import fields
+from tests.support.event_loops import until
 from tests.support.fault_rig import SimulatedLoop
 from tests.support.gateway_parts import (
     CLIENT,
@@ -58,7 +59,6 @@ from tests.support.gateway_parts import (
     runner_over,
     running,
     time_passes,
-    until,
     update,
 )
 from tests.support.places import ROOT
