@@ -25,8 +25,10 @@ def command(
     cwd: Path = ROOT,
     env: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT_S,
+    check: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `lamplighter` to its end. input: its standard input; timeout: seconds."""
+    """Runs `lamplighter` to its end. input: its standard input; timeout: seconds. check: raises CalledProcessError if
+    the command fails."""
     # Files, not pipes: nobody has to read them while the command runs.
     with TemporaryFile("w+") as given, TemporaryFile("w+b") as output, TemporaryFile("w+b") as errors:
         given.write(input)
@@ -43,4 +45,7 @@ def command(
             file.seek(0)
             # Newlines as subprocess's text mode translates them.
             texts.append(file.read().decode().replace("\r\n", "\n").replace("\r", "\n"))
-    return subprocess.CompletedProcess(words, code, *texts)
+    done = subprocess.CompletedProcess(words, code, *texts)
+    if check:
+        done.check_returncode()
+    return done

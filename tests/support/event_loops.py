@@ -39,4 +39,4 @@ async def until(condition: Callable[[], bool], what: str = "the condition") -> N
     end = asyncio.get_running_loop().time() + TIMEOUT_S
     while not condition():
         assert asyncio.get_running_loop().time() < end, f"{what} did not come true within {TIMEOUT_S:g} s"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.002)
