@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from lamplighter.adapters.counting import keep_counters
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import GatewayError, QueueFullError
-from tests.support.event_loops import beside
+from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import BASE
 
 QUERY = """PREFIX gateway: <http://lamplighter.example/ns/gateway#>
@@ -40,12 +40,6 @@ class Gateway:
         found: Any = self.engine.query(QUERY).to_json()
         rows = found["results"]["bindings"]
         return {row["adapter"]["value"]: json.loads(row["counters"]["value"]) for row in rows}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_counters_are_written_when_they_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from tests.support.components import require_command
 from tests.support.gateway_process import GatewayProcess, wait_for
 
 DELAY_S = 5.0
+"""On a busy machine, a delayed update may be over before anybody looks; tests then see what it did."""
 SOON_S = 60.0
 """How late a busy machine may be."""
 TOPIC = "home/sensor"
@@ -140,7 +141,7 @@ def test_state_is_set_at_once_and_set_back_after_the_delay_across_kills(
         kill(gateway)
         assert state(gateway) == states[0]
         left = publish(broker, payloads[1])
-        wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+        wait_for(lambda: len(gateway.delayed()) == 1 or state(gateway) == states[1], what="the delayed update")
         kill(gateway)
         back = wait_for(lambda: state(gateway) == states[1], what="the second state")
         assert DELAY_S - 0.1 <= back - left <= DELAY_S + SOON_S
@@ -156,7 +157,7 @@ def test_alarm_of_a_door_begins_after_the_delay_and_ends_at_once_across_kills(
     with running(tmp_path / "gateway", broker, *arguments, "--open-for", "5s") as (gateway, _):
         publish(broker, "shut")
         opened = publish(broker, "ajar")
-        wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+        wait_for(lambda: len(gateway.delayed()) == 1 or state(gateway) == "true", what="the delayed update")
         kill(gateway)
         begun = wait_for(lambda: state(gateway) == "true", what="the alarm")
         assert DELAY_S - 0.1 <= begun - opened <= DELAY_S + SOON_S
@@ -230,7 +231,7 @@ def test_motion_over_mqtt_switches_a_zigbee_lamp_across_kills(tmp_path: Path, br
         wait_for(lambda: actuations(gateway) == ["true"], what="the record of the actuation")
         kill(gateway)
         left = publish(broker, '{"occupancy": false}')
-        wait_for(lambda: len(gateway.delayed()) == 1, what="the delayed update")
+        wait_for(lambda: len(gateway.delayed()) == 1 or off in payloads, what="the delayed update")
         kill(gateway)
         back = wait_for(lambda: off in payloads, what="the lamp off")
         assert DELAY_S - 0.1 <= back - left <= DELAY_S + SOON_S

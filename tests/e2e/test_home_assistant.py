@@ -53,20 +53,25 @@ class Home:
     """What Home Assistant would know: the retained messages of a broker, by topic, as they change."""
 
     def __init__(self, client: mqtt.Client) -> None:
-        self.messages: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
         self._client = client
         client.on_message = self._on_message
 
+    @property
+    def messages(self) -> dict[str, str]:
+        """Those so far: a thread takes them."""
+        return dict(self._messages)
+
     def _on_message(self, _client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
         if message.payload:
-            self.messages[message.topic] = message.payload.decode()
+            self._messages[message.topic] = message.payload.decode()
         else:
-            self.messages.pop(message.topic, None)
+            self._messages.pop(message.topic, None)
 
     def configs(self) -> dict[str, dict[str, Any]]:
         """By component and name of the entity, or of its device."""
         found = {}
-        for topic, text in dict(self.messages).items():
+        for topic, text in self.messages.items():
             if topic.startswith("homeassistant/"):
                 config = json.loads(text)
                 found[f"{topic.split('/')[1]} {config['name'] or config['device']['name']}"] = config

@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
+from tests.support.coap_lamp import CoapLamp
 from tests.support.coap_peers import libcoap_server
 from tests.support.coap_processes import site
 from tests.support.gateway_process import wait_for
-from tests.support.post_lamp import PostLamp
 
 pytestmark = pytest.mark.faults
 
@@ -31,7 +31,7 @@ def test_lamps_are_as_wanted_across_kills_of_all_sides(tmp_path: Path) -> None:
     seed = secrets.randbelow(10**6)
     print(f"seed {seed}")
     random, kills, wanted, changes = Random(seed), Counter[str](), dict[str, str](), 0
-    with libcoap_server() as server, PostLamp() as lamp:
+    with libcoap_server() as server, CoapLamp() as lamp:
         rules = [RULE.format(name=n, uri=server.uri(f"lamp/{n}")) + "reassert_s = 1\n" for n in range(LAMPS)]
         rules.append(RULE.format(name="post", uri=f"coap://127.0.0.1:{lamp.port}/lamp") + 'method = "POST"\n')
         with site(tmp_path, "\n".join(rules)) as (gateway, adapter):

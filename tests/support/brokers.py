@@ -49,7 +49,7 @@ class Mosquitto:
 
     def __init__(self, command: str, folder: Path, port: int, settings: Sequence[str]) -> None:
         self.port = port
-        self.log: deque[str] = deque(maxlen=1000)
+        self._log: deque[str] = deque(maxlen=1000)
         self._command = command
         self._config = folder / "mosquitto.conf"
         self._config.write_text(
@@ -67,6 +67,11 @@ class Mosquitto:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
+    @property
+    def log(self) -> list[str]:
+        """The last lines that it has written so far. A thread reads them, so this is a copy."""
+        return list(self._log)
+
     def start(self) -> None:
         """Returns when the broker takes connections."""
         assert self._process is None
@@ -81,7 +86,7 @@ class Mosquitto:
         def read_log() -> None:
             assert process.stderr
             for line in process.stderr:
-                self.log.append(line.rstrip())
+                self._log.append(line.rstrip())
                 if line.rstrip().endswith("running"):
                     running.set()
             running.set()  # it ended
@@ -89,7 +94,7 @@ class Mosquitto:
         self._process = process
         self._reader = threading.Thread(target=read_log, daemon=True)
         self._reader.start()
-        assert running.wait(START_TIMEOUT_S) and process.poll() is None, list(self.log)
+        assert running.wait(START_TIMEOUT_S) and process.poll() is None, self.log
         # mosquitto says that it is running before it is: a SIGTERM between the two would be forgotten. Its main loop
         # is there once it has hung up on nonsense, be the listener plain or TLS.
         with socket.create_connection(("127.0.0.1", self.port), timeout=START_TIMEOUT_S) as probe:

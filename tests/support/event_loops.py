@@ -34,8 +34,9 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool], what: str = "the condition") -> None:
     """Returns once the condition holds, which nobody tells."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
+    end = asyncio.get_running_loop().time() + TIMEOUT_S
+    while not condition():
+        assert asyncio.get_running_loop().time() < end, f"{what} did not come true within {TIMEOUT_S:g} s"
+        await asyncio.sleep(0.002)

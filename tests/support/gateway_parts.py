@@ -33,6 +33,7 @@ from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Durability, Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.request_ids import Accepted
+from tests.support.event_loops import until
 from tests.support.forks import forks, forks_gone
 
 TIMEOUT_S = 120.0  # only a test that hangs waits this long
@@ -172,12 +173,6 @@ async def update(runner: Runner, sparql: str, **members: Any) -> Accepted:
 async def idle(runner: Runner) -> None:
     """Waits until everything that was in the queue is done, with its reactions."""
     await runner.submit(lambda: None)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something that becomes true by itself. The caller's timeout ends it."""
-    while not condition():
-        await asyncio.sleep(0.002)
 
 
 def rearm(runner: Runner) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import importlib.metadata
 import ipaddress
 import logging
@@ -334,6 +335,7 @@ async def test_an_endpoint_that_is_cancelled_while_it_opens_leaves_no_socket_beh
 ) -> None:
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+    gc.collect()  # what others have left is not counted
     opened = len(list(Path("/proc/self/fd").iterdir()))
     opening = asyncio.create_task(Endpoint.client(SETTINGS, EndpointCounters()))
     for _ in range(turns):
@@ -346,7 +348,7 @@ async def test_an_endpoint_that_is_cancelled_while_it_opens_leaves_no_socket_beh
     else:
         assert opening.cancelled()
     await settled()
-    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+    await until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= opened, f"no more than {opened} open files")
     assert not faults
     assert not caplog.records
 

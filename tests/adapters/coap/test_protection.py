@@ -10,11 +10,16 @@ import msgspec
 import pytest
 from aiocoap import PUT, Message
 
+from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.contexts import Contexts, make_context
 from lamplighter.adapters.coap.protection import DeviceProtection
-from lamplighter.adapters.coap.settings import CoapDeviceSettings, normal_authority
+from lamplighter.adapters.coap.server_settings import CoapServerSettings
+from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings, normal_authority
 from lamplighter.adapters.networks import Networks
 from lamplighter.engine.errors import PayloadError
+from tests.support.coap_gateway import EngineGateway
+from tests.support.coap_lamp import CoapLamp
+from tests.support.event_loops import beside, until
 from tests.support.oscore_devices import Device, arriving
 
 LAMP = ipaddress.ip_address("192.168.7.20")
@@ -128,3 +133,20 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         normal_authority(text)
     with pytest.raises(msgspec.ValidationError, match=r"^address: "):
         msgspec.convert({"hall": {"address": text}}, dict[str, CoapDeviceSettings])
+
+
+async def test_in_secure_mode_a_lamp_without_a_key_is_sent_to_only_in_the_networks_of_coap_plain() -> None:
+    on = "INSERT DATA {{ <urn:lamp> gateway:coapResource <coap://127.0.0.1:{}/lamp> ; gateway:desiredState 'ON' }}"
+    for plain in (None, ("127.0.0.0/8",)):
+        gateway = EngineGateway()
+        settings = CoapSettings(networks=("127.0.0.0/8",), plain=plain, server=CoapServerSettings(enabled=False))
+        with CoapLamp() as lamp:
+            gateway.write(on.format(lamp.port))
+            async with beside(CoapAdapter(settings, gateway, secure=True).run()):
+                if plain is None:
+                    await until(lambda gateway=gateway: bool(gateway.found("?sent gateway:refused ?x")))  # type: ignore[misc]
+                    [reason] = gateway.found("?sent gateway:refused ?x")
+                    assert "has no key" in reason and "coap.plain" in reason
+                    assert lamp.states == []
+                else:
+                    await until(lambda lamp=lamp: lamp.states == ["ON"])  # type: ignore[misc]

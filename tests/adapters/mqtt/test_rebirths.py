@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ from lamplighter.adapters.mqtt.rebirths import AT_ONCE_MAX, PAUSE_MAX_S, PAUSE_M
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError
-from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import rule
 
@@ -43,20 +43,21 @@ class Gateway:
 class Nodes:
     """What the nodes of a broker are told."""
 
-    def __init__(self, broker: Mosquitto) -> None:
+    def __init__(self) -> None:
         self.told: list[tuple[str, bytes]] = []
-        self._client = Client(CallbackAPIVersion.VERSION2)
-        self._client.on_message = self._take
-        self._client.connect("127.0.0.1", broker.port)
-        self._client.subscribe("spBv1.0/+/NCMD/+")
-        self._client.loop_start()
 
-    def _take(self, _client: Client, _userdata: object, message: MQTTMessage) -> None:
+    def take(self, _client: Client, _userdata: object, message: MQTTMessage) -> None:
         self.told.append((message.topic, message.payload))
 
-    def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+
+@contextmanager
+def nodes(broker: Mosquitto) -> Iterator[Nodes]:
+    """The broker has granted their subscription: a request before it would reach none."""
+    told = Nodes()
+    client = Client(CallbackAPIVersion.VERSION2)
+    client.on_message = told.take
+    with subscribed(client, broker, "spBv1.0/+/NCMD/+"):
+        yield told
 
 
 @pytest.fixture(autouse=True)
@@ -86,36 +87,32 @@ async def data(broker: Mosquitto, adapter: MqttAdapter, *nodes: str) -> None:
 
 async def test_a_node_is_asked_for_its_birth_and_ever_less_often() -> None:
     time = [0.0]
-    with mosquitto() as broker:
-        node = Nodes(broker)
-        try:
-            async with running(broker, ALL, lambda: time[0], commands=["spBv1.0/+/NCMD/+"]) as adapter:
-                unborn = adapter.brokers["default"].births.unborn
-                for requests, pause_s in enumerate((0.0, PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S), 1):
-                    if pause_s:
-                        time[0] += pause_s - 1
-                        await data(broker, adapter, "press")
-                        await until(lambda: not unborn)
-                        assert len(node.told) == requests - 1
-                        time[0] += 1
+    with mosquitto() as broker, nodes(broker) as node:
+        async with running(broker, ALL, lambda: time[0], commands=["spBv1.0/+/NCMD/+"]) as adapter:
+            unborn = adapter.brokers["default"].births.unborn
+            for requests, pause_s in enumerate((0.0, PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S), 1):
+                if pause_s:
+                    time[0] += pause_s - 1
                     await data(broker, adapter, "press")
-                    await until(lambda count=requests: len(node.told) == count)  # type: ignore[misc]
-                topic, payload = node.told[0]
-                assert topic == "spBv1.0/plant/NCMD/press"
-                fields = [(number, value) for number, _, value in protobuf.fields(memoryview(payload))]
-                assert fields[0][0] == 1 and isinstance(fields[0][1], int)
-                metric = fields[1][1]
-                assert isinstance(metric, memoryview)
-                assert [
-                    (number, value if isinstance(value, int) else bytes(value))
-                    for number, _, value in protobuf.fields(metric)
-                ] == [(1, b"Node Control/Rebirth"), (4, 11), (14, 1)]
-                await asyncio.to_thread(broker.publish, ("spBv1.0/plant/NBIRTH/press", BIRTH))
-                await asyncio.to_thread(broker.publish, ("spBv1.0/plant/NDATA/press", DATA))
-                await until(lambda: adapter.counters.committed == 2)
-                assert not unborn
-        finally:
-            node.close()
+                    await until(lambda: not unborn)
+                    assert len(node.told) == requests - 1
+                    time[0] += 1
+                await data(broker, adapter, "press")
+                await until(lambda count=requests: len(node.told) == count)  # type: ignore[misc]
+            topic, payload = node.told[0]
+            assert topic == "spBv1.0/plant/NCMD/press"
+            fields = [(number, value) for number, _, value in protobuf.fields(memoryview(payload))]
+            assert fields[0][0] == 1 and isinstance(fields[0][1], int)
+            metric = fields[1][1]
+            assert isinstance(metric, memoryview)
+            assert [
+                (number, value if isinstance(value, int) else bytes(value))
+                for number, _, value in protobuf.fields(metric)
+            ] == [(1, b"Node Control/Rebirth"), (4, 11), (14, 1)]
+            await asyncio.to_thread(broker.publish, ("spBv1.0/plant/NBIRTH/press", BIRTH))
+            await asyncio.to_thread(broker.publish, ("spBv1.0/plant/NDATA/press", DATA))
+            await until(lambda: adapter.counters.committed == 2)
+            assert not unborn
 
 
 @pytest.mark.parametrize(
@@ -138,20 +135,16 @@ async def test_a_node_is_not_asked_without_permission_or_beyond_the_filters(
 
     monkeypatch.setattr(rebirths, "_ask", noted)
     notes: list[tuple[str, str]] = []
-    with mosquitto() as broker:
-        node = Nodes(broker)
-        try:
-            async with running(broker, table, **changes) as adapter:
-                monkeypatch.setattr(adapter._warnings, "state", lambda *note: notes.append(note))
-                if not problem:  # the births of the node are not followed
-                    adapter.brokers["default"].inbox._filters = ["spBv1.0/plant/NDATA/press"]
-                await data(broker, adapter, "press")
-                await until(lambda: asked == [("plant", "press")])
-            await asyncio.to_thread(broker.publish, ("spBv1.0/x/NCMD/last", b""))
-            await until(lambda: bool(node.told))
-            assert [topic for topic, _ in node.told] == ["spBv1.0/x/NCMD/last"]
-        finally:
-            node.close()
+    with mosquitto() as broker, nodes(broker) as node:
+        async with running(broker, table, **changes) as adapter:
+            monkeypatch.setattr(adapter._warnings, "state", lambda *note: notes.append(note))
+            if not problem:  # the births of the node are not followed
+                adapter.brokers["default"].inbox._filters = ["spBv1.0/plant/NDATA/press"]
+            await data(broker, adapter, "press")
+            await until(lambda: asked == [("plant", "press")])
+        await asyncio.to_thread(broker.publish, ("spBv1.0/x/NCMD/last", b""))
+        await until(lambda: bool(node.told))
+        assert [topic for topic, _ in node.told] == ["spBv1.0/x/NCMD/last"]
 
 
 def test_few_nodes_are_asked_at_once_and_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -333,7 +333,7 @@ async def test_a_device_whose_rule_goes_is_not_watched_any_more() -> None:
     async with kitchen_online(gateway, time) as (_, adapter):
         adapter.remap(Mapping([]))
         await until(lambda: gateway.online == {})
-        assert gateway.rows("?stream gateway:reportingInterval ?s") == []
+        await until(lambda: gateway.rows("?stream gateway:reportingInterval ?s") == [])
 
 
 async def test_a_device_whose_rule_goes_while_the_adapter_is_stopped_is_forgotten() -> None:

@@ -76,9 +76,17 @@ def test_a_device_is_ignored_after_a_question(browser: Browser, house: Site) -> 
 
 
 def adopted(site: Site, name: str) -> None:
+    """Adopts a device; returns once the adapter has subscribed to its messages."""
     body = json.dumps({"action": "adopt"}).encode()
     asking = urllib.request.Request(f"{site.gateway.http_url}/devices/{devices(site)[name]['id']}", body)
     urllib.request.urlopen(asking, timeout=120).close()
+    followed(site, name)
+
+
+def followed(site: Site, name: str) -> None:
+    """Waits until the adapter has subscribed to the messages of a device, which are lost before."""
+    topic = f"zigbee2mqtt/{name} (QoS"
+    wait_for(lambda: any(topic in line for line in site.broker.log), what=f"the subscription to {name}")
 
 
 def test_a_device_shows_its_readings_and_what_adoption_would_write(browser: Browser, house: Site) -> None:
@@ -184,6 +192,7 @@ def test_look(browser: Browser, house: Site) -> None:
     looked_at(browser, "devices")
     unfold(browser, ".device", "room1/lamp")
     has(browser, ".device .beside", "gateway:Device")
+    followed(house, "room1/lamp")
     house.publish("zigbee2mqtt/room1/lamp", '{"state": "ON", "brightness": 200}')
     has(browser, ".message .triples", "sosa:hasSimpleResult")
     browser.look(360, 800)

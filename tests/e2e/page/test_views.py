@@ -31,7 +31,7 @@ def test_the_address_of_the_gateway_leads_to_now(browser: Browser, empty: Site) 
     browser.show(empty.gateway.http_url)
     browser.until("return document.querySelector('h1').textContent == 'Now'")
     assert browser.run("return location.pathname") == "/page/"
-    assert browser.run("return document.title") == "Now · Lamplighter"
+    browser.until("return document.title == 'Now · Lamplighter'")  # set after the view is drawn
     has(browser, ".empty", "no readings yet")
 
 

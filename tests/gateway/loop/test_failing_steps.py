@@ -26,6 +26,7 @@ from lamplighter.gateway.state.applications import Trigger
 from lamplighter.gateway.state.resumption import Attached
 from lamplighter.gateway.workers.trials import Trial
 from tests.gateway.state.test_applications import copier
+from tests.support.event_loops import until
 from tests.support.garbage import no_garbage_collection
 from tests.support.gateway_parts import (
     FakeClock,
@@ -36,7 +37,6 @@ from tests.support.gateway_parts import (
     recovered_runner,
     runner_over,
     time_passes,
-    until,
     update,
 )
 

@@ -19,6 +19,7 @@ from lamplighter.gateway.loop import passing
 from lamplighter.gateway.loop import reactions as reactions_of_loop
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.state import delayed
+from tests.support.event_loops import until
 from tests.support.gateway_parts import (
     START,
     FakeClock,
@@ -28,7 +29,6 @@ from tests.support.gateway_parts import (
     records,
     recovered_runner,
     time_passes,
-    until,
     update,
 )
 

@@ -23,7 +23,8 @@ from lamplighter.gateway.loop.upkeep import (
     TRIM_TURNS_MIN,
     Upkeep,
 )
-from tests.support.gateway_parts import recovered_runner, until, update
+from tests.support.event_loops import until
+from tests.support.gateway_parts import recovered_runner, update
 
 QUADS = "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(50)) + "}"
 

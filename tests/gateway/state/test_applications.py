@@ -21,6 +21,7 @@ from lamplighter.gateway.loop import reactions as reactions_module
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
+from tests.support.event_loops import until
 from tests.support.gateway_parts import (
     FakeClock,
     application,
@@ -30,7 +31,6 @@ from tests.support.gateway_parts import (
     records,
     recovered_runner,
     time_passes,
-    until,
     update,
 )
 from tests.support.places import ROOT

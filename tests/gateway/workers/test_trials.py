@@ -22,7 +22,8 @@ from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import fields
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.trials import Trial, Trials
-from tests.support.gateway_parts import CLIENT, FakeClock, records, recovered_runner, time_passes, until, update
+from tests.support.event_loops import until
+from tests.support.gateway_parts import CLIENT, FakeClock, records, recovered_runner, time_passes, update
 
 # A path without end keeps the store's own evaluation; two patterns that share nothing make a product.
 CHAIN = "INSERT { ?s <http://q> 1 } WHERE { ?s <http://p> ?o . ?o <http://none>+ ?x }"

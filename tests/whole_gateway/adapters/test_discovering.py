@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.devices.registry import Adopt, Registry
+from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.adapters.mqtt.discovering import Discovering
 from lamplighter.adapters.mqtt.inbox import Message
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from tests.support.announcements import zigbee_house
+from tests.support.event_loops import until as until_true
 from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, update
 
 BASE = "http://lamplighter.local/"
@@ -61,6 +62,18 @@ def count(addresses: Addresses, where: str) -> Callable[[], Awaitable[int]]:
     return found
 
 
+async def known(part: Discovering, name: str, adoption: str) -> Entry:
+    """The entry of a device, once the adapter has it in that state: the dataset has it before."""
+    found: list[Entry] = []
+
+    def there() -> bool:
+        found[:] = [one for one in part.feed.entries.values() if (one.name, one.adoption) == (name, adoption)]
+        return bool(found)
+
+    await until_true(there, f"{name}, {adoption}, in the adapter")
+    return found[0]
+
+
 NAMES = [f"room1/{name}" for name in ("motion", "window", "climate", "lamp")]
 
 
@@ -70,10 +83,9 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
         part.take("default", LIST, zigbee_house(1))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
         assert await count(addresses, "?m a gateway:Mapping")() == 0
-        assert part.feed.status() == "; devices: 4 proposed"
+        await until_true(lambda: part.feed.status() == "; devices: 4 proposed", "the four in the status")
 
-        entries = {entry.name: entry for entry in part.feed.entries.values()}
-        await update(addresses, registry.adoption(entries["room1/lamp"]))
+        await update(addresses, registry.adoption(await known(part, "room1/lamp", "proposed")))
         assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 3
 
         part.take("default", LIST, zigbee_house(1).replace(b"room1/lamp", b"stairs"))
@@ -128,7 +140,7 @@ async def test_announcements_wait_for_the_devices_of_the_dataset(tmp_path: Path)
             assert not taking.done() and not part.feed._announced
             running = tasks.create_task(part.feed.run())
             await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
-            assert taking.done()
+            await asyncio.wait_for(taking, TIMEOUT_S)
             running.cancel()
 
 
@@ -137,10 +149,9 @@ async def test_a_device_that_a_person_removed_is_proposed_again(tmp_path: Path) 
     async with running_gateway(tmp_path) as addresses, discovering(addresses) as part:
         part.take("default", LIST, zigbee_house(1))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
-        entries = {entry.name: entry for entry in part.feed.entries.values()}
-        await update(addresses, registry.ignoring(entries["room1/lamp"]))
+        await update(addresses, registry.ignoring(await known(part, "room1/lamp", "proposed")))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed") | {"room1/lamp": "ignored"})
-        await update(addresses, registry.removal(part.feed.entries[entries["room1/lamp"].identity]))
+        await update(addresses, registry.removal(await known(part, "room1/lamp", "ignored")))
         await until(states(addresses), dict.fromkeys(NAMES, "proposed"))
 
 

@@ -36,7 +36,7 @@ class Listener:
             command = [require_command("mosquitto_sub"), "-p", str(broker.port), "-i", client, "-v", "-q", "1"]
             self.process = subprocess.Popen([*command, "-t", topic_filter], stdout=output)
         said = f"Sending SUBACK to {client}"
-        wait_for(lambda: any(line.endswith(said) for line in list(broker.log)), what="the subscription")
+        wait_for(lambda: any(line.endswith(said) for line in broker.log), what="the subscription")
 
     def lines(self) -> list[str]:
         return self.file.read_text().splitlines()
@@ -79,7 +79,7 @@ def publish(broker: Mosquitto, topic: str, payload: str, *more: str) -> None:
 def wait_for_adapter(broker: Mosquitto) -> None:
     """Waits until the broker keeps a session for the gateway."""
     said = "Sending SUBACK to lamplighter-"
-    wait_for(lambda: any(said in line for line in list(broker.log)), what="the gateway's subscription")
+    wait_for(lambda: any(said in line for line in broker.log), what="the gateway's subscription")
 
 
 def desire(gateway: GatewayProcess, state: str) -> None:
@@ -109,7 +109,8 @@ def test_motion_switches_a_lamp_on_and_its_end_off_across_kills(
         wait_for(lambda: heard.lines() == [ON], what="the lamp's ON")
         wait_for(lambda: recorded(light) == ["true"], what="its actuation")
         publish(broker, "zigbee2mqtt/pir", '{"occupancy": false}')
-        wait_for(lambda: len(light.delayed()) == 1, what="the delayed update")
+        # On a busy machine it may be over before anybody looks.
+        wait_for(lambda: len(light.delayed()) == 1 or OFF in heard.lines(), what="the delayed update")
         light.end(signal.SIGKILL)
         time.sleep(3)  # the update becomes due while the gateway is off
         light.start()

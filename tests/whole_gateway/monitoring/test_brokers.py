@@ -35,11 +35,15 @@ async def broker_state(addresses: Addresses) -> dict[str, Any]:
 
 
 async def until_state(addresses: Addresses, state: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
     async def reached() -> bool:
-        return bool((await broker_state(addresses))["state"] == state)
+        nonlocal found
+        found = await broker_state(addresses)
+        return bool(found["state"] == state)
 
     await until(reached, state)
-    return await broker_state(addresses)
+    return found
 
 
 async def metric(addresses: Addresses, name: str) -> str:

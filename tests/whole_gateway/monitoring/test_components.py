@@ -179,8 +179,8 @@ def test_an_application_whose_reactions_all_fail(tmp_path: Path) -> None:
 
         assert "components are ok" in shown() and "application/lights" in shown()
         gateway.update("INSERT DATA { <urn:a> <urn:in> 1 }")
+        wait_for(lambda: shown().splitlines()[0].endswith(": degraded"), what="the failed reaction in the health")
         lines = shown().splitlines()
-        assert lines[0].endswith(": degraded")
         assert lines[2].startswith("application/lights  failed  ")
         assert "reaction lamp/added fails: update OUT of query IN: the graph <urn:none> does not exist" in lines[2]
         assert lines[3].strip().startswith("-> correct apps/lights.jsap (`lamplighter check`)")

@@ -15,6 +15,7 @@ from lamplighter.cloud_sync.fleet.delivery.sinks.mqtt import BrokerLinks, MqttNo
 from lamplighter.cloud_sync.fleet.subscriptions.records import MqttSink
 from tests.cloud_sync.fleet.delivery.made_up_matches import match
 from tests.support.brokers import Mosquitto, free_port, mosquitto, subscribed
+from tests.support.event_loops import until
 
 
 @pytest.fixture
@@ -45,8 +46,7 @@ async def test_notifications_arrive_in_order_on_one_connection(threads: SinkThre
         await first.close()
         await second.deliver([notification(8)])
         await second.close()
-        while len(received) < 102:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(received) >= 102, "the last of 102 messages")
         connections = sum("lamplighter-fleet-" in line and "New client connected" in line for line in broker.log)
     for gateway in ("gw-0", "gw-1"):
         found = [seq for name, _, seq in received if name == f"fleet/hot/{gateway}"]

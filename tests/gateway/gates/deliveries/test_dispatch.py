@@ -22,7 +22,8 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import ResumeSettings, Settings
 from lamplighter.gateway.settings.deliveries import DeliverySettings
-from tests.support.gateway_parts import idle, recovered_runner, until, update
+from tests.support.event_loops import until
+from tests.support.gateway_parts import idle, recovered_runner, update
 from tests.support.held_trial import HeldTrial
 from tests.support.receivers import HttpReceiver, Received, Reply
 
@@ -112,8 +113,7 @@ async def test_an_end_that_the_log_does_not_take_is_tried_again(
         monkeypatch.setattr(LogWriter, "append", full)
         monkeypatch.setattr(made.runner._subscribers, "_access_of", lambda name: None)
         dispatch.drop()
-        async with asyncio.timeout(30):
-            await until(lambda: bool(made.kind.told))
+        await until(lambda: bool(made.kind.told))
         assert made.kind.told == ["the client anna is no longer registered"]
         assert made.runner.deliveries("webhook") == []
 
@@ -256,8 +256,7 @@ async def test_receivers_that_never_answered_keep_no_other_waiting(tmp_path: Pat
         try:
             for value in range(5):
                 await made.put(value)
-            async with asyncio.timeout(30):
-                await until(lambda: len(prompt.posted) == 6)
+            await until(lambda: len(prompt.posted) == 6)
         finally:
             release.set()
 
@@ -277,8 +276,7 @@ async def test_changes_behind_a_large_first_result_begin_nothing_anew(tmp_path: 
         for value in range(3):
             await made.put(value)
         release.set()
-        async with asyncio.timeout(30):
-            await until(lambda: len(receiver.posted) >= 4)
+        await until(lambda: len(receiver.posted) >= 4)
         assert sent(receiver) == [(0, ""), (1, ""), (2, ""), (3, "")]
 
 

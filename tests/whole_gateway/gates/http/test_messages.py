@@ -22,7 +22,7 @@ from lamplighter.gateway.gates.http import messages as handlers
 from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.gateway.state import messages as sources
 from tests.support.announcements import zigbee_house
-from tests.support.running_gateway import Answer, http, update
+from tests.support.running_gateway import TIMEOUT_S, Answer, http, update
 
 REGISTRY = Registry(GatewaySettings().base_iri)
 CLIMATE = next(
@@ -39,6 +39,12 @@ READING = b'{"temperature": 21.5, "humidity": 40, "pressure": 990}'
 
 def kept(payload: bytes, place: str = TOPIC, seconds: int = 0, **more: Any) -> KeptMessage:
     return KeptMessage(place, payload, NOW + timedelta(seconds=seconds), "default", **more)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that answers is waited for on a busy machine, too."""
+    monkeypatch.setattr(sources, "ANSWER_S", TIMEOUT_S)
 
 
 @pytest.fixture

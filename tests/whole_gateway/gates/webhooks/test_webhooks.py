@@ -305,8 +305,10 @@ async def test_a_slow_receiver_keeps_no_other_waiting(tmp_path: Path) -> None:
             await put(addresses, 0)
             for value in range(1, 30):
                 await put(addresses, value)
-            requests = await arrived(prompt, 31)
-            assert [told(request)[0] for request in requests] == list(range(31))
+            await asyncio.to_thread(prompt.wait, lambda: len({request.id for request in prompt.posted}) == 31, "all 31")
+            sequences = [told(request)[0] for request in prompt.posted]
+            # On a busy machine an answer may come too late, so that its notification comes again.
+            assert sequences == sorted(sequences) and set(sequences) == set(range(31))
             release.set()
 
 
@@ -329,7 +331,7 @@ async def test_receivers_that_hang_when_they_are_asked_keep_no_delivery_waiting(
             try:
                 await until(lambda: total_is(addresses, 1))
                 await put(addresses, 1)
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(60):  # less than the hanging ones have
                     await arrived(prompt, 2)
             finally:
                 release.set()
@@ -433,7 +435,7 @@ async def test_lease_ends(tmp_path: Path) -> None:
             await asyncio.to_thread(receiver.wait, lambda: len(receiver.asked) == 2)
             assert receiver.asked[1].parameters["hub.mode"] == "denied"
             assert receiver.asked[1].parameters["hub.reason"] == "the lease has ended"
-            assert (await http(f"{base(addresses)}/webhooks")).json["total"] == 0
+            await until(lambda: total_is(addresses, 0), "the end of the webhook")
 
 
 async def test_limit_of_webhooks(tmp_path: Path) -> None:

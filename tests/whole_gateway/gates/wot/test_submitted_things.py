@@ -124,7 +124,7 @@ def test_a_thing_at_the_broker_is_adopted_replaced_and_removed(broker: Mosquitto
         assert ask(gateway, f"{place}/actions/blink", "POST", "fast")[0] == 204
         wait_for(lambda: {("porch/set", b"true"), ("porch/blink/set", b'"fast"')} <= set(heard), what="the messages")
     broker.publish(("porch/light", "true"))
-    assert value(gateway, ID, "light") is True
+    wait_for(lambda: value(gateway, ID, "light") is True, what="the state of the light")
     listed = command("devices", "list", "--config", gateway.config).stdout
     assert "porch" in listed and "adopted" in listed
 

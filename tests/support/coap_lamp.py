@@ -1,4 +1,4 @@
-"""A CoAP lamp in a thread: GET reads its state, and each POST sets it and is counted."""
+"""A CoAP lamp in a thread: GET reads its state, PUT and POST set it, and each state that is set is kept."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import threading
 import aiocoap
 
 
-class PostLamp:
-    """doubled: states that a POST has set although the lamp had them."""
+class CoapLamp:
+    """states: those that requests have set, in order; doubled: states that a POST has set although the lamp had them.
+
+    A request that comes again is answered as before, and sets nothing.
+    """
 
     def __init__(self) -> None:
         self.state = "OFF"
+        self.states: list[str] = []
         self.doubled: list[str] = []
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
@@ -20,7 +24,7 @@ class PostLamp:
         self._answers: dict[tuple[object, int], bytes] = {}
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    def __enter__(self) -> PostLamp:
+    def __enter__(self) -> CoapLamp:
         self._thread.start()
         return self
 
@@ -44,10 +48,11 @@ class PostLamp:
 
     def _answer(self, request: aiocoap.Message, data: bytes) -> bytes:
         body = b""
-        if request.code == aiocoap.POST:
+        if request.code in (aiocoap.PUT, aiocoap.POST):
             state = request.payload.decode()
-            if state == self.state:
+            if request.code == aiocoap.POST and state == self.state:
                 self.doubled.append(state)
+            self.states.append(state)
             self.state, code = state, int(aiocoap.CHANGED)
         else:
             code, body = int(aiocoap.CONTENT), b"\xff" + self.state.encode()
