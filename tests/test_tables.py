@@ -73,8 +73,10 @@ def test_tables_multiply_and_each_row_has_a_folder(tmp_path: Path) -> None:
         assert (letter, number) != ("b", 2)
 
     assert list(inspect.signature(test_pairs).parameters) == ["tmp_path"]
+    before = Checked.rows
     with pytest.raises(AssertionError) as failure:
         test_pairs(tmp_path=tmp_path)
+    assert Checked.rows == before + 12
     assert rows == [(letter, number) for letter in "abc" for number in range(4)]
     assert notes(failure.value) == ["test_pairs, row 2: number 2", "test_pairs, row 1: letter='b'"]
 

@@ -53,7 +53,7 @@ def each_row(
             @functools.wraps(test)
             async def run(**given: Any) -> None:
                 __tracebackhide__ = True
-                failures = _Failures(test.__name__, len(table))
+                failures = _Failures(test, len(table))
                 for number, (label, values) in enumerate(table):
                     with failures.of(number, label):
                         await test(**_own(given, number), **values)
@@ -64,13 +64,14 @@ def each_row(
             @functools.wraps(test)
             def run(**given: Any) -> None:
                 __tracebackhide__ = True
-                failures = _Failures(test.__name__, len(table))
+                failures = _Failures(test, len(table))
                 for number, (label, values) in enumerate(table):
                     with failures.of(number, label):
                         test(**_own(given, number), **values)
                 failures.report()
 
         run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]  # pytest reads it
+        run.has_rows = True  # type: ignore[attr-defined]
         return run
 
     return decorated
@@ -111,9 +112,10 @@ def _own(given: dict[str, Any], number: int) -> dict[str, Any]:
 class _Failures:
     """Failures of the rows of a test."""
 
-    def __init__(self, test: str, rows: int) -> None:
-        self._test = test
+    def __init__(self, test: Test, rows: int) -> None:
+        self._test = test.__name__
         self._rows = rows
+        self._counted = not hasattr(test, "has_rows")  # a row of a table of tables is counted in the inner one
         self._row = ""
         self._failures: list[BaseException] = []
         self._labels: list[str] = []
@@ -124,7 +126,7 @@ class _Failures:
         return self
 
     def __enter__(self) -> None:
-        Checked.rows += 1
+        Checked.rows += self._counted
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         if error is None:
