@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 PACKAGES = ("ontology", "engine", "adapters", "cloud_sync", "gateway", "demo")
 
@@ -150,7 +149,7 @@ def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@each_row("package", PACKAGES)
 def test_imports_point_one_way(package: str) -> None:
     assert modules(package)
     for path in modules(package):
@@ -161,7 +160,7 @@ def test_imports_point_one_way(package: str) -> None:
                 assert allowed or demo, f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("package", ROOMS)
+@each_row("package", ROOMS)
 def test_rooms_are_on_floors(package: str) -> None:
     floors = {room: number for number, rooms in enumerate(ROOMS[package]) for room in rooms}
     for path in modules(package):
@@ -187,7 +186,7 @@ STARTS_A_GATEWAY = {"running_gateway", "secure_gateway", "SecureGateway", "Gatew
 """Names of `tests.support` and of the benchmarks that start a gateway with its listeners."""
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@each_row("package", PACKAGES)
 def test_unit_tests_start_no_whole_gateway(package: str) -> None:
     for path in (ROOT / "tests" / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -239,7 +238,7 @@ def test_engine_does_no_io_but_in_its_client() -> None:
             assert not any(name.startswith(logging_or_client) for name in imports(path)), path.name
 
 
-@pytest.mark.parametrize(
+@each_row(
     "module",
     [
         "lamplighter.engine.client",

@@ -37,6 +37,7 @@ from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.settings import Settings
 from tests.support.places import ROOT
 from tests.support.plain_yaml import read_yaml
+from tests.support.tables import each_row
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("[a-z]*/README.md")])
 
@@ -349,7 +350,7 @@ READERS: dict[str, Callable[[Block, Path], None]] = {
 """language of a block -> what reads it."""
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.place}-{block.language}")
+@each_row("block", BLOCKS, ids=lambda block: f"{block.place}-{block.language}")
 def test_block_is_read_by_its_program(block: Block, tmp_path: Path) -> None:
     assert block.language in READERS, f"{block.place}: no test reads {block.language!r} blocks"
     READERS[block.language](block, tmp_path)
@@ -378,7 +379,7 @@ MISTAKES = [
 """Blocks of a document that no test runs."""
 
 
-@pytest.mark.parametrize(("language", "text"), MISTAKES)
+@each_row(("language", "text"), MISTAKES)
 def test_mistake_in_a_block_is_found(language: str, text: str, tmp_path: Path) -> None:
     with pytest.raises((pytest.fail.Exception, Exception)):
         READERS[language](Block("docs/none.md", 1, language, text), tmp_path)
@@ -441,7 +442,7 @@ def check_inline(command: str, place: str) -> None:
             pytest.fail(f"{place}: `{command}`: no such command: {word}")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@each_row("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_in_sentences_exist(document: Path) -> None:
     for command in inline_commands(document.read_text()):
         check_inline(command, str(document.relative_to(ROOT)))
@@ -454,7 +455,7 @@ def test_every_benchmark_is_explained_and_can_be_repeated() -> None:
     assert explained == repeated == {*PARTS, "idle"}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@each_row("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_settings_in_sentences_exist(document: Path) -> None:
     """`table.key` of `lamplighter.toml`. `log.bytes` is a figure of `/health`; `sync.*` and `changes.key` are files."""
     settings = msgspec.to_builtins(Settings())

@@ -78,3 +78,21 @@ def test_a_file_that_cannot_be_loaded_ends_the_run_before_its_tests(tmp_path: Pa
     (tmp_path / "test_b.py").write_text("def test_good():\n    pass\n")
     code, output = run(tmp_path, "--processes", "2")
     assert code == 2 and "nosuchmodule" in output, output
+
+
+def test_each_row_of_a_table_that_fails_is_reported_by_a_worker(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "from tests.support.tables import each_row\n\n"
+        "@each_row('number, square', [(1, 1), (2, 5), (3, 9), (4, 15)])\ndef test_squares(number, square):\n"
+        "    assert number**2 == square\n\n"
+        "@each_row('word', ['good', 'bad'])\ndef test_words(word):\n    assert word == 'good'\n"
+    )
+    code, output = run(tmp_path, "--processes", "2")
+    assert (code, counts(output)) == (1, {"failed": 2}), output
+    for part in (
+        "2 of 4 rows of test_squares fail",
+        *("row 1: number=2, square=5", "row 3: number=4, square=15", "test_words, row 1: word='bad'"),
+        *("assert (2 ** 2) == 5", "assert (4 ** 2) == 15", "assert 'bad' == 'good'"),
+    ):
+        assert part in output
+    assert re.search(r"^total .* 6 rows of tables$", output, re.M), output

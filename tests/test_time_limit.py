@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 HANGS = {
     "python": "while True: pass",
@@ -17,7 +16,7 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize(("hang", "processes"), [("python", "0"), ("wait", "0"), ("native", "0"), ("native", "1")])
+@each_row(("hang", "processes"), [("python", "0"), ("wait", "0"), ("native", "0"), ("native", "1")])
 def test_a_test_that_hangs_ends_the_run_with_its_stack(tmp_path: Path, hang: str, processes: str) -> None:
     file = tmp_path / "test_hang.py"
     file.write_text(f"import pytest\n\n@pytest.mark.timeout(1)\ndef test_hang():\n    {HANGS[hang]}\n")

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from lamplighter.adapters.coap.settings import CoapSettings
+from tests.support.tables import each_row
 
 
 def read(text: str) -> CoapSettings:
@@ -20,7 +21,7 @@ def test_whole_seconds_may_be_written_without_a_point() -> None:
     assert read("retry_max_s = 5").retry_max_s == 5.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "named"),
     [
         ("retries = 3", "retries"),

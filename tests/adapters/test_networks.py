@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lamplighter.adapters.networks import CACHED_S, Network, Networks, parsed, private_networks, refusal
 from lamplighter.engine.errors import PayloadError, UpstreamError
+from tests.support.tables import each_row
 
 LAN = ipaddress.ip_network("192.168.7.0/24")
 EVERYTHING = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
@@ -39,7 +40,7 @@ def test_private_networks_are_those_that_the_machine_is_in() -> None:
     assert private_networks("", "") == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address",
     [
         *(
@@ -77,12 +78,12 @@ def test_what_is_not_a_device_of_the_machine_s_private_networks_is_refused(addre
     assert refusal(ipaddress.ip_address(address), private_networks(ROUTES, ADDRESSES))
 
 
-@pytest.mark.parametrize("address", ["192.168.7.20", "10.1.200.3", "fd12:1234:1234::77", "::ffff:192.168.7.20"])
+@each_row("address", ["192.168.7.20", "10.1.200.3", "fd12:1234:1234::77", "::ffff:192.168.7.20"])
 def test_devices_of_the_machine_s_private_networks_are_not(address: str) -> None:
     assert refusal(ipaddress.ip_address(address), private_networks(ROUTES, ADDRESSES)) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address",
     [
         *("0.0.0.0", "255.255.255.255", "239.1.2.3", "169.254.169.254", "fd00:ec2::254", "::", "ff05::fd"),
@@ -130,9 +131,7 @@ def test_more_networks_refuse_nothing_that_fewer_allow_but_broadcasts(
         assert refusal(address, networks + more) in ("", f"{address} is the broadcast address of a network")
 
 
-@pytest.mark.parametrize(
-    "entry", ["192.168.7.1/24", "lan", "", "10.0.0.0/33", "::ffff:10.0.0.0/104", "private/24", "Private"]
-)
+@each_row("entry", ["192.168.7.1/24", "lan", "", "10.0.0.0/33", "::ffff:10.0.0.0/104", "private/24", "Private"])
 def test_an_entry_that_is_no_network_is_named(entry: str) -> None:
     with pytest.raises(ValueError, match="networks: "):
         parsed(["private", entry])

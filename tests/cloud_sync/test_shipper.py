@@ -35,6 +35,7 @@ from tests.support.shipped_logs import (
     records_of,
     segments,
 )
+from tests.support.tables import each_row
 
 LOG = segments("gw-1", 1, [3, 2, 4])
 
@@ -487,7 +488,7 @@ def test_what_the_gateway_removes_before_it_is_confirmed_holds_nothing_up(ship: 
 # --- when and how fast ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("window", "hours"),
     [
         ("", range(24)),

@@ -14,6 +14,7 @@ from lamplighter.engine.access import EVERY, FULL, Access, Dataset, Graphs
 from lamplighter.engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
 from lamplighter.engine.updating.by_store import UsingGraphs
 from tests.support.footprints import footprint
+from tests.support.tables import each_row
 
 A, B, C = "<http://e/a>", "<http://e/b>", "<http://e/c>"
 DATA = f"INSERT DATA {{ <s:1> <p:> 0 GRAPH {A} {{ <s:1> <p:> 1 }} GRAPH {B} {{ <s:1> <p:> 2 }} }}"
@@ -222,7 +223,7 @@ def test_who_may_write_a_graph_and_not_read_it_is_not_told_whether_it_exists(
         engine.update(f"CREATE GRAPH {A}", access=Access(read=graphs(A), write=graphs(A)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "graph"),
     [
         (f"INSERT DATA {{ GRAPH {A} {{ <s:1> <p:> 1 }} GRAPH {B} {{ <s:1> <p:> 1 }} }}", B),
@@ -300,8 +301,8 @@ def chain(engine: Engine, length: int) -> None:
 PRODUCT = "INSERT { ?a <all:> ?d } WHERE { ?a <next:> ?b . ?c <next:> ?d }"
 
 
-@pytest.mark.parametrize("times", [1, 2, 3])
-@pytest.mark.parametrize(("size", "most"), [(3, 9), (3, 8), (10, 100), (10, 99)])
+@each_row("times", [1, 2, 3])
+@each_row(("size", "most"), [(3, 9), (3, 8), (10, 100), (10, 99)])
 def test_templates_make_as_many_quads_as_the_limit_and_no_more(size: int, most: int, times: int) -> None:
     engine = Engine(delta_quads_max=most)
     for _ in range(times - 1):  # from the second time on by a plan

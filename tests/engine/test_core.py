@@ -7,6 +7,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError, UnknownSpuidError
 from lamplighter.engine.terms import Quad
+from tests.support.tables import each_row
 
 LAMPS = "SELECT ?lamp ?state WHERE { ?lamp <a:state> ?state }"
 
@@ -39,7 +40,7 @@ def test_library_use() -> None:
     engine.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("media_type", "data"),
     [
         ("application/n-triples", b"<a:s> <a:p> <a:o> ."),

@@ -8,11 +8,12 @@ import logging
 import pytest
 
 from lamplighter.engine.log_events import Event, EventLogger
+from tests.support.tables import each_row
 
 logger = EventLogger("tests.events")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "text"),
     [
         (17, "17"),

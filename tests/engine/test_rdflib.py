@@ -30,6 +30,7 @@ from lamplighter.engine.rdflib import (
 )
 from lamplighter.engine.terms import Quad
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 EX = rdflib.Namespace("http://example.org/")
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -39,7 +40,7 @@ PREFIX = "PREFIX : <http://example.org/> "
 # --- terms ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("term", "node"),
     [
         ("<http://example.org/é>", rdflib.URIRef("http://example.org/é")),
@@ -68,13 +69,13 @@ def test_a_string_with_its_datatype_is_the_same_term() -> None:
     assert term_from_rdflib(rdflib.Literal("x", datatype=rdflib.XSD.string)) == '"x"'
 
 
-@pytest.mark.parametrize("term", ["<<( <a:s> <a:p> <a:o> )>>", '"x"@en--ltr', f'<<( <a:s> <a:p> "{"x" * 300}" )>>'])
+@each_row("term", ["<<( <a:s> <a:p> <a:o> )>>", '"x"@en--ltr', f'<<( <a:s> <a:p> "{"x" * 300}" )>>'])
 def test_what_rdflib_does_not_have_is_refused(term: str) -> None:
     with pytest.raises(UnsupportedRequestError, match=r"RDFLib has no (triple terms|literals with a base direction): "):
         term_to_rdflib(term)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "node",
     [
         rdflib.URIRef("http://example.org/a b"),
@@ -274,7 +275,7 @@ def node(term: object) -> rdflib.term.Node:
     return rdflib.Literal(term.value, datatype=None if plain else term.datatype.value, normalize=False)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each_row("seed", range(6))
 def test_live_graphs_are_what_the_store_constructs(seed: int) -> None:
     chance = random.Random(seed)
     with Engine() as engine:
@@ -290,7 +291,7 @@ def test_live_graphs_are_what_the_store_constructs(seed: int) -> None:
         assert engine.subscription_count == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_row("seed", range(4))
 def test_live_graphs_with_new_blank_nodes_are_isomorphic(seed: int) -> None:
     chance = random.Random(seed)
     with Engine() as engine:
@@ -317,7 +318,7 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("query", SPELLINGS)
+@each_row("query", SPELLINGS)
 def test_templates_of_any_spelling_are_cut_out(query: str) -> None:
     chance = random.Random(3)
     query = query if query.startswith("BASE") else PREFIX + query

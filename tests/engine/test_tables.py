@@ -7,6 +7,7 @@ import pytest
 from lamplighter.engine import Bag, Engine, Notification, QueryResult
 from lamplighter.engine.client import Notification as ClientNotification
 from lamplighter.engine.delta import QuadDelta
+from tests.support.tables import each_row
 
 STATES = "SELECT ?lamp ?state { ?lamp <a:state> ?state OPTIONAL { ?lamp <a:none> ?none } } ORDER BY ?lamp"
 
@@ -63,7 +64,7 @@ def test_a_table_in_a_notebook_is_escaped(engine: Engine) -> None:
     assert "<script" not in page
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         Bag([f"v{number}" for number in range(1000)], [("x" * 10_000,) * 1000] * 1000),

@@ -33,6 +33,7 @@ from lamplighter.engine.terms import (
     term_to_json,
 )
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite, graph_write_delta
+from tests.support.tables import each_row
 
 DOUBLE = (
     "DELETE { <a:s> <a:p> ?o } INSERT { <a:s> <a:p> ?x } "
@@ -62,8 +63,8 @@ def test_a_value_that_grows_by_updates_is_refused_when_it_is_too_long() -> None:
         assert engine.sequence == 6
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize(
+@each_row("times", [1, 3])
+@each_row(
     "text",
     [
         'INSERT DATA { <a:s> <a:p> "LONG" }',
@@ -161,7 +162,7 @@ def test_triple_terms_do_not_grow_beyond_the_limit_by_updates() -> None:
         results_text(engine.query("SELECT * { ?s ?p ?o }").value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("levels", [TERM_DEPTH_MAX + 1, 90, 3000, 25_000])
+@each_row("levels", [TERM_DEPTH_MAX + 1, 90, 3000, 25_000])
 def test_documents_with_triples_nested_too_deep_are_refused(levels: int) -> None:
     """The native parser takes 25,000 of them for the end of the process."""
     reified = "<< " * levels + "<a:s>" + " <a:p> <a:o> >>" * levels
@@ -231,7 +232,7 @@ def test_json_documents_are_not_nested_too_deep() -> None:
         check_json(b'{"a:": [' * 101 + b"]}" * 101)
 
 
-@pytest.mark.parametrize("scrap", ['\\"""', "\\'''", '"', "'", "<", "#", '"""', "<<", "\\", "<a:", '""', '"""\\"'])
+@each_row("scrap", ['\\"""', "\\'''", '"', "'", "<", "#", '"""', "<<", "\\", "<a:", '""', '"""\\"'])
 def test_scans_are_linear(scrap: str) -> None:
     """Twice the document is twice the work, within a wide margin."""
 

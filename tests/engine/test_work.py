@@ -30,6 +30,7 @@ from lamplighter.engine.work import (
     TooMuchWork,
     Work,
 )
+from tests.support.tables import each_row
 
 LIMIT_MS = 50
 GENEROUS = 50
@@ -169,7 +170,7 @@ def test_a_commit_never_says_that_it_is_long_but_the_next_ones_are_expected_to_b
     assert not work.heavy
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("term", "found"),
     [
         (f'"5"^^<{XSD}integer>', 5),
@@ -199,7 +200,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("query", PRODUCTS)
+@each_row("query", PRODUCTS)
 def test_a_product_is_given_up_at_subscribe(query: str) -> None:
     engine = filled()
     refused(lambda: engine.subscribe(query))
@@ -226,7 +227,7 @@ def test_templates_over_a_product_are_given_up() -> None:
     refused(lambda: engine.update(text))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         *PRODUCTS[:5],
@@ -304,7 +305,7 @@ GROWING = [
 ]
 
 
-@pytest.mark.parametrize("pattern", GROWING)
+@each_row("pattern", GROWING)
 def test_texts_that_grow_are_given_up_before_they_are_made(pattern: str) -> None:
     engine = filled(1)
     before = peak_mb()
@@ -336,9 +337,7 @@ def test_what_is_taken_apart_has_the_value_that_it_has_as_a_whole() -> None:
         assert subscription.first == engine.query(query).value, text
 
 
-@pytest.mark.parametrize(
-    "pattern", ["[ab]*a[ab]{1000}c", "(.{100}){10}", r"(\\\\w{10}){10}", "(a?){1000}", "((a{100}){100}){100}"]
-)
+@each_row("pattern", ["[ab]*a[ab]{1000}c", "(.{100}){10}", r"(\\\\w{10}){10}", "(a?){1000}", "((a{100}){100}){100}"])
 def test_a_pattern_costs_by_what_it_is_written_out_to(pattern: str) -> None:
     engine = filled(1)
     text = "ab" * 20
@@ -364,7 +363,7 @@ def test_a_value_that_is_remembered_costs_little() -> None:
     assert spent[0] > 50 * spent[1] > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parts", "at_least", "at_most"),
     [
         (("STR", "(", X, ")"), 100, 1000),

@@ -15,6 +15,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 DOCUMENT = (ROOT / "docs" / "library.md").read_text()
 BLOCK = re.compile(r"```python\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.S)
@@ -67,7 +68,7 @@ RELATIONS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "call",
     [
         *(f"{name}({SQUARE})" for name in ONE_ARGUMENT),

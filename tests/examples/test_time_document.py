@@ -18,6 +18,7 @@ from lamplighter.gateway.clock import iso
 from tests.support.gateway_parts import START, application, records
 from tests.support.places import ROOT
 from tests.support.plays import Step, killed_anywhere
+from tests.support.tables import each_row
 
 DOCUMENT = (ROOT / "docs" / "time.md").read_text()
 PREFIX = (
@@ -133,7 +134,7 @@ def refused() -> Iterator[str]:
             yield f"SELECT * {{ {patterns} FILTER({text}) }}"
 
 
-@pytest.mark.parametrize("query", list(refused()))
+@each_row("query", list(refused()))
 def test_what_is_said_to_be_refused_is(query: str) -> None:
     with pytest.raises(UnsupportedRequestError, match=r"^line 1, column"):
         Engine().subscribe(PREFIX + query)

@@ -9,14 +9,15 @@ import pytest
 
 from tests.fuzz.__main__ import fault, mutated
 from tests.fuzz.targets import TARGETS, corpus
+from tests.support.tables import each_row
 
 
-@pytest.mark.parametrize(("name", "path"), [(name, path) for name in TARGETS for path in corpus(name)], ids=str)
+@each_row(("name", "path"), [(name, path) for name in TARGETS for path in corpus(name)], ids=str)
 def test_a_file_of_the_corpus_is_taken(name: str, path: Path) -> None:
     assert fault(name, path.read_bytes()) is None
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@each_row("name", TARGETS)
 def test_mutations_are_taken(name: str) -> None:
     inputs, random = [path.read_bytes() for path in corpus(name)], Random(1)
     for _ in range(300):

@@ -8,6 +8,7 @@ import pytest
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.gateway.addresses import Ports, local_url, ports_here, write_ports
 from lamplighter.gateway.settings import Settings
+from tests.support.tables import each_row
 
 
 def settings(http: int, websocket: int) -> Settings:
@@ -29,7 +30,7 @@ def test_ports_of_the_settings_need_no_file(tmp_path: Path) -> None:
     assert ports_here(settings(8000, 9000), tmp_path) == (8000, 9000)
 
 
-@pytest.mark.parametrize("text", [None, "", "http x\n", "http 1\n", "http 1 2\n"])
+@each_row("text", [None, "", "http x\n", "http 1\n", "http 1 2\n"])
 def test_ports_that_are_not_known_are_an_error(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "ports").write_text(text)

@@ -12,6 +12,7 @@ import pytest
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.settings import Settings, read_settings
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 DOCUMENTED = tomllib.loads((ROOT / "lamplighter.toml").read_text())
 KEYS = [(table, key) for table, members in DOCUMENTED.items() for key in members]
@@ -48,14 +49,14 @@ def test_only_what_is_named_differs_from_the_defaults(tmp_path: Path) -> None:
     assert settings == expected
 
 
-@pytest.mark.parametrize(("table", "key"), KEYS, ids=lambda name: str(name))
+@each_row(("table", "key"), KEYS, ids=lambda name: str(name))
 def test_every_documented_key_is_known_and_its_type_checked(tmp_path: Path, table: str, key: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(f"{table}.{key}")) as caught:
         read(tmp_path, f"[{table}]\n{key} = [1979-05-27]\n")
     assert str(tmp_path / "lamplighter.toml") in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "named"),
     [
         ("[gateway]\nqueue = 5", "queue"),
@@ -87,7 +88,7 @@ def test_a_bad_file_is_refused_with_its_name_and_the_key(tmp_path: Path, text: s
     assert str(tmp_path / "lamplighter.toml") in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         ("# mine\n\n[http]\nhost = 'a'\nprot = 8000\n", " line 5: unknown key http.prot; did you mean port?"),
@@ -114,7 +115,7 @@ def test_an_error_names_the_line_and_the_nearest_key(tmp_path: Path, text: str, 
     assert str(caught.value).startswith(f"{tmp_path / 'lamplighter.toml'}{told}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         (

@@ -24,6 +24,7 @@ from lamplighter.gateway.settings import Settings
 from tests.image.virtual_machine import autoboot as firmware_reads
 from tests.support.components import require_command
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 IMAGE = ROOT / "image"
 SCRIPTS = sorted(
@@ -34,7 +35,7 @@ SCRIPTS = sorted(
 LAYERS = sorted(IMAGE.glob("layer/*"))
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(IMAGE)))
+@each_row("script", SCRIPTS, ids=lambda path: str(path.relative_to(IMAGE)))
 def test_scripts_have_no_findings(script: Path) -> None:
     shellcheck = require_command("shellcheck")
     done = subprocess.run([shellcheck, "-x", "-e", "SC1091", str(script)], capture_output=True, text=True, check=False)

@@ -8,6 +8,7 @@ from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.ontology import vocabulary
 from lamplighter.ontology.vocabulary import GATEWAY, LIGHTING, RDFS, SOSA
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 FILES = {
     LIGHTING: [ROOT / "ontology" / "lighting.ttl"],
@@ -56,7 +57,7 @@ def english(store: Store, subject: str, predicate: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("term", OUR_TERMS)
+@each_row("term", OUR_TERMS)
 def test_term_that_the_code_writes_is_defined(term: str) -> None:
     store = load(*ALL)
     assert len(english(store, term, "label")) == 1

@@ -42,6 +42,7 @@ from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.mapping_rules import BASE, NOON, readings, rules
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 SHAPES = ROOT / "ontology" / "shapes.ttl"
 NAMES = "".join(f"PREFIX {name}: <{address}> " for name, address in PREFIXES.items()) + f"BASE <{BASE}> "
@@ -281,7 +282,7 @@ def test_shapes_are_valid_shacl(shapes: rdflib.Graph) -> None:
     assert pyshacl.validate(rdflib.Graph(), shacl_graph=shapes, meta_shacl=True)[0]
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@each_row("source", SOURCES)
 def test_what_an_adapter_writes_conforms(source: str, shapes: rdflib.Graph) -> None:
     texts = list(SOURCES[source]())
     triples = dataset(*texts)
@@ -423,7 +424,7 @@ def test_the_dataset_that_is_broken_below_conforms(good: bytes, shapes: rdflib.G
     assert faults_of(good, shapes) == ""
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@each_row("fault", BROKEN)
 def test_a_broken_dataset_is_refused(fault: str, good: bytes, shapes: rdflib.Graph) -> None:
     engine = Engine()
     try:

@@ -14,6 +14,7 @@ from lamplighter.engine.errors import UnsupportedRequestError
 from tests.rdf12.cases import QUERIES, QueryCase
 from tests.rdf12.reading import as_expected, dataset, expected, request
 from tests.support.oracle import REFUSALS, answer_from_json, respelled_rows
+from tests.support.tables import each_row
 from tests.w3c import suite
 from tests.w3c.courses import follow_through
 from tests.w3c.pair import Follower, answer, data_block
@@ -34,7 +35,7 @@ RE_EVALUATED = {
 RIGHT = [case for case in QUERIES if not case.known]
 
 
-@pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
+@each_row("case", RIGHT, ids=lambda case: case.name)
 def test_the_store_and_the_engine_answer_what_the_specification_says(case: QueryCase) -> None:
     raw = dataset(case.data)
     fresh = answer(raw, request(case.text))
@@ -49,7 +50,7 @@ def test_the_store_and_the_engine_answer_what_the_specification_says(case: Query
             assert as_expected(case, rows.variables, rows.rows), rows
 
 
-@pytest.mark.parametrize("case", [case for case in RIGHT if not case.refused], ids=lambda case: case.name)
+@each_row("case", [case for case in RIGHT if not case.refused], ids=lambda case: case.name)
 def test_query_holds_as_a_subscription(case: QueryCase) -> None:
     print(f"W3C_SEED={suite.SEED}")
 
@@ -61,7 +62,7 @@ def test_query_holds_as_a_subscription(case: QueryCase) -> None:
     assert (spu_class in INCREMENTAL) != (case.name in RE_EVALUATED), spu_class
 
 
-@pytest.mark.parametrize("name", RE_EVALUATED)
+@each_row("name", RE_EVALUATED)
 def test_a_query_that_is_evaluated_again_has_a_reason(name: str) -> None:
     (case,) = [case for case in QUERIES if case.name == name]
     with Engine() as engine:
@@ -75,7 +76,7 @@ def test_a_template_with_triple_terms_is_refused_for_a_subscription(case: QueryC
         engine.subscribe(request(case.text))
 
 
-@pytest.mark.parametrize("case", [case for case in QUERIES if case.known], ids=lambda case: case.name)
+@each_row("case", [case for case in QUERIES if case.known], ids=lambda case: case.name)
 def test_a_subscription_is_right_where_the_store_is_not(case: QueryCase) -> None:
     raw = dataset(case.data)
     try:

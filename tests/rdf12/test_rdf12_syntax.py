@@ -9,6 +9,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.errors import RequestSyntaxError
 from tests.rdf12.cases import PREFIXES, SYNTAX, SyntaxCase
 from tests.rdf12.reading import request
+from tests.support.tables import each_row
 
 
 def _text(case: SyntaxCase) -> str:
@@ -31,7 +32,7 @@ def _accepted_by_the_store(case: SyntaxCase) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", SYNTAX, ids=lambda case: case.name)
+@each_row("case", SYNTAX, ids=lambda case: case.name)
 def test_language_is_that_of_the_specification(case: SyntaxCase) -> None:
     accepted = _accepted_by_the_store(case)
     assert (accepted == case.accepted) != bool(case.known), f"the store is right now: {case.known}"

@@ -17,6 +17,7 @@ from lamplighter.engine.terms import Quad, Term, term_from_json, term_to_json
 from lamplighter.gateway.log.snapshots import read_snapshot, write
 from tests.rdf12.cases import TERMS
 from tests.support.oracle import canonical, respelled, term_text
+from tests.support.tables import each_row
 
 QUADS = tuple(
     Quad("<a:s>", f"<a:p{number}>", term, "<a:g>" if number % 2 else None) for number, term in enumerate(TERMS)
@@ -43,7 +44,7 @@ def data() -> str:
     )
 
 
-@pytest.mark.parametrize("term", TERMS)
+@each_row("term", TERMS)
 def test_a_term_is_spelled_as_the_store_spells_it(term: Term) -> None:
     assert respelled(term) == term
     assert term_from_json(term_to_json(term)) == term
@@ -74,7 +75,7 @@ def test_documents_of_datasets_keep_terms(syntax: ox.RdfFormat) -> None:
         assert canonical(ox.parse(other.dump("application/n-quads"), ox.RdfFormat.N_QUADS)) == canonical(store())
 
 
-@pytest.mark.parametrize("syntax", [ox.RdfFormat.N_TRIPLES, ox.RdfFormat.TURTLE, ox.RdfFormat.RDF_XML])
+@each_row("syntax", [ox.RdfFormat.N_TRIPLES, ox.RdfFormat.TURTLE, ox.RdfFormat.RDF_XML])
 def test_documents_of_graphs_keep_terms(syntax: ox.RdfFormat) -> None:
     triples = ox.Store()
     triples.extend(ox.Quad(quad.subject, quad.predicate, quad.object) for quad in store())

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pyoxigraph as ox
-import pytest
 
 from lamplighter.engine import Engine
 from tests.rdf12.cases import UPDATES, UpdateCase
 from tests.rdf12.reading import dataset, request
 from tests.support.oracle import canonical
+from tests.support.tables import each_row
 from tests.w3c.pair import data_block
 from tests.w3c.test_w3c_updates import native
 
 
-@pytest.mark.parametrize("case", UPDATES, ids=lambda case: case.name)
+@each_row("case", UPDATES, ids=lambda case: case.name)
 def test_update_leaves_the_expected_dataset_and_tells_it(case: UpdateCase) -> None:
     raw, wanted = dataset(case.before), dataset(case.after)
     with Engine() as engine:

@@ -15,6 +15,7 @@ from tests.shacl.suite import cases, documents
 from tests.support.components import missing
 from tests.support.shacl_results import RDF, SH, result_rows
 from tests.support.suites import SuiteMissingError
+from tests.support.tables import each_row
 
 MF = "http://www.w3.org/2001/sw/DataAccess/tests/test-manifest#"
 SHT = "http://www.w3.org/ns/shacl-test#"
@@ -38,7 +39,7 @@ def quads(name: str) -> list[Quad]:
     return quads_of(opened(documents()[name], "ttl", BYTES_MAX), None, f"{BASE}{name}", BYTES_MAX, BYTES_MAX)
 
 
-@pytest.mark.parametrize("name", cases())
+@each_row("name", cases())
 def test_report_is_that_of_the_suite(name: str) -> None:
     document = quads(name)
     one = {(quad.s, quad.p): quad.o for quad in document}

@@ -1,4 +1,5 @@
-"""How long tests took, and how much of that they waited: a pytest plugin that adds a report at the end of a run.
+"""How long tests took, how much of that they waited, and how many rows of tables they checked: a pytest plugin that
+adds a report at the end of a run.
 
 A phase (set-up, call, tear-down) has computed what the processor time of its process and of its ended children says;
 the rest of its duration it waited. A child that outlives its phase counts in the phase in which it is waited for, so a
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.tables import Checked
 
 _SHOWN_MAX = 20
 _FILE = "TEST_TIMES"
@@ -61,6 +64,8 @@ class TestTimes:
         self._shown = shown
         self._started = time.monotonic()
         self._begun: tuple[float, float] = (0.0, 0.0)
+        self._rows_before = 0
+        self._rows = 0
         self.tests: dict[str, Times] = defaultdict(Times)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -74,11 +79,13 @@ class TestTimes:
         now = time.monotonic(), processor_s()
         report.taken_s, report.computed_s = now[0] - self._begun[0], now[1] - self._begun[1]
         self._begun = now
+        report.rows, self._rows_before = Checked.rows - self._rows_before, Checked.rows
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if hasattr(report, "taken_s"):  # not where its worker has died
             self.tests[report.nodeid].add(report.taken_s, report.computed_s)
+            self._rows += report.rows
 
     def pytest_sessionfinish(self) -> None:
         if os.environ.get(_FILE):
@@ -102,7 +109,7 @@ class TestTimes:
             for name, times in _longest(kind.items(), self._shown):
                 write(f"{title:6} {times.taken_s:7.1f} {times.computed_s:7.1f} {times.waited_s:7.1f}  {name}")
         total = Times(sum(it.taken_s for it in self.tests.values()), sum(it.computed_s for it in self.tests.values()))
-        write(f"total  {total.taken_s:7.1f} {total.computed_s:7.1f} {total.waited_s:7.1f}")
+        write(f"total  {total.taken_s:7.1f} {total.computed_s:7.1f} {total.waited_s:7.1f}  {self._rows} rows of tables")
 
 
 def _longest(times: Iterable[tuple[str, Times]], most: int) -> list[tuple[str, Times]]:

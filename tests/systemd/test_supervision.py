@@ -44,6 +44,7 @@ from tests.support.brokers import free_port
 from tests.support.gateway_parts import FakeClock
 from tests.support.places import ROOT
 from tests.support.running_gateway import TIMEOUT_S, until
+from tests.support.tables import each_row
 from tests.systemd.played import PlayedSystemd
 
 PLAIN = """
@@ -227,7 +228,7 @@ def adapters_folder(folder: Path, text: str) -> Path:
     return settings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("adapter", "wanted", "unwanted"),
     [
         ("mqtt", '[mqtt]\nhost = "127.0.0.1"\nport = 1\n', '[mqtt]\nhost = ""\n'),  # nobody is there
@@ -255,7 +256,7 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
     assert wanted_main([adapter, str(settings)]) == NOT_WANTED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("adapter", "unwanted", "told"),
     [
         ("mqtt", "", "mqtt.host is empty"),
@@ -347,7 +348,7 @@ async def test_a_queue_that_gets_nothing_done_does_not_feed_the_watchdog(
 FIGURES = {"status": "ok", "problems": [], "subscriptions": 12}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("figures", "rate", "line"),
     [
         (FIGURES, 3.14, "12 subscriptions, 3.1 updates/s, log synced"),

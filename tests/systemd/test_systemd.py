@@ -23,6 +23,7 @@ from lamplighter.gateway.systemd import (
     mark_lines,
     priority,
 )
+from tests.support.tables import each_row
 
 
 class Listening:
@@ -149,7 +150,7 @@ def record(message: object, *arguments: object, level: int = logging.INFO) -> lo
     return logging.LogRecord("gateway.test", level, __file__, 1, message, arguments, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("event", "found"),
     [
         (Event("started", {}), {}),

@@ -24,6 +24,7 @@ from lamplighter.gateway.service.wanted import reason_against
 from lamplighter.gateway.settings import Settings
 from tests.support.components import missing, require_command
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 UNITS = ROOT / "systemd"
 DEB = ROOT / "image/deb"
@@ -71,7 +72,7 @@ def test_a_key_that_systemd_does_not_know_is_noticed(tmp_path: Path) -> None:
     assert "NoSuchKey" in verified.stderr
 
 
-@pytest.mark.parametrize("service", SERVICES, ids=lambda path: path.stem)
+@each_row("service", SERVICES, ids=lambda path: path.stem)
 def test_services_can_do_next_to_nothing_to_the_machine(service: Path) -> None:
     command = [require_command("systemd-analyze"), "security", "--offline=true", "--no-pager", service]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -80,7 +81,7 @@ def test_services_can_do_next_to_nothing_to_the_machine(service: Path) -> None:
     assert float(found[1]) <= EXPOSURE_MAX
 
 
-@pytest.mark.parametrize("name", _LONG_RUNNING)
+@each_row("name", _LONG_RUNNING)
 def test_services_are_restarted_for_good(name: str) -> None:
     service = unit(f"lamplighter-{name}.service")
     assert service["Unit"]["StartLimitIntervalSec"] == "0"
@@ -124,7 +125,7 @@ def test_credentials_have_the_names_that_the_processes_look_for() -> None:
     assert SyncSettings(options_file=name)
 
 
-@pytest.mark.parametrize("service", SERVICES, ids=lambda path: path.stem)
+@each_row("service", SERVICES, ids=lambda path: path.stem)
 def test_commands_are_commands(service: Path) -> None:
     commands = re.findall(r"^Exec(?:Start|Reload|Condition)=(.*)$", service.read_text(), re.M)
     assert commands
@@ -154,7 +155,7 @@ def test_what_the_gateway_asks_of_the_kernel_is_allowed_to_it() -> None:
     assert "PrivateUsers=yes" not in gateway
 
 
-@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+@each_row("script", ["postinst", "prerm", "postrm"])
 def test_scripts_of_the_package_name_every_unit(script: str) -> None:
     text = (DEB / script).read_text()
     names = {path.name for path in UNITS.iterdir() if path.suffix in (".service", ".socket", ".target", ".timer")}
@@ -164,7 +165,7 @@ def test_scripts_of_the_package_name_every_unit(script: str) -> None:
     assert names == set(declared.split())
 
 
-@pytest.mark.parametrize("script", ["build.sh", "preinst", "postinst", "prerm", "postrm"])
+@each_row("script", ["build.sh", "preinst", "postinst", "prerm", "postrm"])
 def test_scripts_of_the_package_have_no_findings(script: str) -> None:
     checked = subprocess.run(
         [require_command("shellcheck"), "-x", "-e", "SC1091", DEB / script], capture_output=True, text=True, check=False
@@ -193,7 +194,7 @@ def test_no_restart_waits_longer_for_what_ended_long_ago() -> None:
             assert not re.search("RestartSteps|restart-steps|RestartMaxDelaySec", path.read_text()), path
 
 
-@pytest.mark.parametrize("name", [*(path.name for path in SERVICES), "lamplighter-sync.timer"])
+@each_row("name", [*(path.name for path in SERVICES), "lamplighter-sync.timer"])
 def test_all_stop_with_the_target(name: str) -> None:
     assert unit(name)["Unit"]["PartOf"] == "lamplighter.target"
 
@@ -267,7 +268,7 @@ def test_a_secret_that_everybody_could_read_is_roots_alone_from_the_next_start_o
     assert mode(folder / "others") == 0o644, "what is not ours is not ours to change"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "reason"),
     [
         ("mqtt", "", "mqtt.host is empty"),
@@ -301,7 +302,7 @@ def condition(name: str, config: Path, python: str) -> int:
     return subprocess.run(shlex.split(settings), env=environment, capture_output=True, check=False).returncode
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "wanted", "unwanted"),
     [
         ("mqtt", '[mqtt]\nhost = "127.0.0.1"', ""),

@@ -19,6 +19,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
 from tests.support.components import missing
 from tests.support.oracle import REFUSALS
+from tests.support.tables import each_row
 from tests.w3c import suite
 from tests.w3c.courses import follow_through
 from tests.w3c.known_failures import KNOWN_FAILURES
@@ -87,7 +88,7 @@ def sorted_out() -> tuple[tuple[QueryTest, ...], dict[str, str]]:
     return tuple(followed), failed
 
 
-@pytest.mark.parametrize("test", sorted_out()[0], ids=lambda test: test.name)
+@each_row("test", sorted_out()[0], ids=lambda test: test.name)
 def test_query_holds_as_a_subscription(test: QueryTest) -> None:
     print(f"W3C_SEED={suite.SEED}")
 
@@ -99,7 +100,7 @@ def test_query_holds_as_a_subscription(test: QueryTest) -> None:
     suite.CLASS_COUNTS[follow_through(test.text, quads, empty, check, Random(f"{suite.SEED} {test.name}"))] += 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "test",
     [test for test in suite.found(suite.query_tests) if reason_to_refuse(test)],
     ids=lambda test: test.name,

@@ -9,6 +9,7 @@ import pytest
 from tests.support.components import missing
 from tests.support.oracle import Row
 from tests.support.suites import SuiteMissingError
+from tests.support.tables import each_row
 from tests.w3c import suite
 
 
@@ -31,7 +32,7 @@ def test_suites_of_sparql_12_and_rdf_12_are_read_as_a_whole() -> None:
     assert len(suite.document_tests()) >= 332
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "same"),
     [
         ([("_:a", "_:b"), ("_:b", None)], [("_:x", None), ("_:y", "_:x")], True),

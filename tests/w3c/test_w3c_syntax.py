@@ -12,6 +12,7 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError, RequestSyntaxError, UnsupportedRequestError
+from tests.support.tables import each_row
 from tests.w3c import suite
 from tests.w3c.known_failures import KNOWN_FAILURES
 from tests.w3c.pair import Pair
@@ -39,7 +40,7 @@ def raw_outcome(test: SyntaxTest) -> type[Exception] | None:
     return None
 
 
-@pytest.mark.parametrize("test", suite.found(suite.syntax_tests), ids=lambda test: test.name)
+@each_row("test", suite.found(suite.syntax_tests), ids=lambda test: test.name)
 def test_accepted_language_is_that_of_the_store(test: SyntaxTest) -> None:
     outcome = raw_outcome(test)
     with Engine() as engine:
@@ -79,9 +80,7 @@ def subscribable(test: SyntaxTest) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    "test", [test for test in suite.found(suite.syntax_tests) if subscribable(test)], ids=lambda test: test.name
-)
+@each_row("test", [test for test in suite.found(suite.syntax_tests) if subscribable(test)], ids=lambda test: test.name)
 def test_accepted_select_can_be_subscribed_to(test: SyntaxTest) -> None:
     pair = Pair()
     suite.CLASS_COUNTS[pair.subscribe(test.text).spu_class] += 1

@@ -12,6 +12,7 @@ import pytest
 from lamplighter.engine import Commit
 from lamplighter.engine.errors import GatewayError
 from tests.support.oracle import REFUSALS, canonical
+from tests.support.tables import each_row
 from tests.w3c import suite
 from tests.w3c.pair import Pair, units
 from tests.w3c.suite import Graphs, UpdateTest
@@ -98,8 +99,8 @@ def native(quads: Iterable[tuple[str, str, str, str | None]]) -> set[ox.Quad]:
     return set(found)
 
 
-@pytest.mark.parametrize("size", [1, 100], ids=["quad by quad", "at once"])
-@pytest.mark.parametrize("test", suite.found(suite.update_tests), ids=lambda test: test.name)
+@each_row("size", [1, 100], ids=["quad by quad", "at once"])
+@each_row("test", suite.found(suite.update_tests), ids=lambda test: test.name)
 def test_update_leaves_the_expected_dataset_and_tells_it(test: UpdateTest, size: int) -> None:
     print(f"W3C_SEED={suite.SEED}")
     pair = Pair()

@@ -16,6 +16,7 @@ from lamplighter.adapters.coap.admission import (
     Verified,
     block_bytes,
 )
+from tests.support.tables import each_row
 
 KEY = bytes(range(32))
 LAMP = Origin(ip_address("192.0.2.7"), 5683)
@@ -60,7 +61,7 @@ def test_a_value_is_valid_in_its_slot_and_in_the_next_one() -> None:
     assert not verified.repeated(LAMP, value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         Origin(ip_address("192.0.2.8"), 5683),
@@ -122,7 +123,7 @@ def test_an_unverified_source_gets_three_times_its_request_or_the_safe_default()
     assert verified.answer_bytes_max(LAMP, 4) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("most", "other", "block"),
     [
         (136, 20, 64),
@@ -160,7 +161,7 @@ def test_a_request_may_count_as_several() -> None:
     assert sum(rates.allows(address) for _ in range(1_000)) == REQUESTS_BURST % 30
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "shared"),
     [
         ("192.0.2.7", "192.0.2.8", False),

@@ -23,6 +23,7 @@ from lamplighter.adapters.coap.blocks import (
     part,
 )
 from lamplighter.engine.errors import UpstreamError
+from tests.support.tables import each_row
 
 
 @given(st.binary(min_size=1, max_size=5000), st.integers(0, 6))
@@ -76,7 +77,7 @@ def test_the_answer_to_the_last_block_needs_no_option() -> None:
     assert out.answered("2.04", None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("blocks", "fault"),
     [
         ([(Block(0, True, 7), b"x" * 1024)], "size"),

@@ -34,6 +34,7 @@ from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from tests.support.oscore_devices import crashed
 from tests.support.places import ROOT
 from tests.support.simulated_disk import PowerCut, SimulatedDisk, scratch
+from tests.support.tables import each_row
 
 HALL = "192.168.7.20"
 CURE = "lamplighter devices key hall --address HOST --replace"
@@ -119,7 +120,7 @@ def test_identifiers_have_two_bytes_when_those_of_one_byte_are_used(
         contexts._identifiers(tmp_path, "lamp", "lamp")
 
 
-@pytest.mark.parametrize("name", ["", ".hall", "../hall", "a/b", "hall\n", "x" * 64, "lämp"])
+@each_row("name", ["", ".hall", "../hall", "a/b", "hall\n", "x" * 64, "lämp"])
 def test_a_name_is_a_name_of_a_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="no name of a key"):
         make_context(tmp_path, name, HALL)

@@ -17,6 +17,7 @@ from lamplighter.adapters.coap.directory import (
     registration_id,
 )
 from lamplighter.adapters.coap.links import Link, parsed, written
+from tests.support.tables import each_row
 
 LAMP = Registrant("coap://192.0.2.7")
 TEXT = b'</3311/0/5850>;ct="0 11542";obs,</temp>;rt=temperature;if=core.s'
@@ -76,7 +77,7 @@ def test_registering_again_replaces_the_registration_at_the_same_location() -> N
     assert listed(known.lookup_resources([])) == ["coap://192.0.2.8/b"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         [],
@@ -119,7 +120,7 @@ def test_bad_parameters_are_refused(query: list[str]) -> None:
     assert len(known) == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         b"</a",
@@ -181,7 +182,7 @@ def test_an_update_changes_what_it_names() -> None:
     assert listed(known.lookup_resources(["rt=temperature"])) == ["coap://new.example/temp"]
 
 
-@pytest.mark.parametrize("query", [["ep=other"], ["d=other"], ["lt=0"], ["base=x"], [f"a{n}=b" for n in range(17)]])
+@each_row("query", [["ep=other"], ["d=other"], ["lt=0"], ["base=x"], [f"a{n}=b" for n in range(17)]])
 def test_a_bad_update_changes_nothing(query: list[str]) -> None:
     known = Directory(Clock())
     before = known.register(["ep=lamp", "z=1"], TEXT, LAMP)
@@ -269,7 +270,7 @@ def street() -> Directory:
     return known
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "found"),
     [
         ([], ["0/lamp", "0/t/0", "1/lamp", "1/t/1", "2/lamp", "2/t/2"]),
@@ -293,7 +294,7 @@ def test_resources_are_looked_up(query: list[str], found: list[str]) -> None:
     assert [target.removeprefix("coap://192.0.2.") for target in listed(street().lookup_resources(query))] == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "numbers"),
     [
         ([], "012"),
@@ -313,7 +314,7 @@ def test_endpoints_are_looked_up(query: list[str], numbers: str) -> None:
     assert names == [f"node{number}" for number in numbers]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [["page=1"], ["count=x"], ["count=-1"], ["count"], ["count=1*"], ["count=1", "count=2"], ["=x"], ["a=b"] * 17],
 )

@@ -16,6 +16,7 @@ from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.devices.stored import check_record
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.engine.terms import literal
+from tests.support.tables import each_row
 
 BASE = "coap://192.0.2.7"
 REGISTRY = Registry("http://gateway.example/")
@@ -86,7 +87,7 @@ def test_a_temperature_sensor_is_read_with_its_unit() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attributes", "property_", "payload"),
     [
         ("rt=temperature", "gateway:temperature", "number"),
@@ -120,7 +121,7 @@ def test_what_libcoap_lists_is_proposed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ct", "accept", "payload"),
     [
         ("0", "text", "number"),
@@ -142,7 +143,7 @@ def test_without_a_content_format_none_is_asked_for() -> None:
     assert "accept" not in sensor("</t>;rt=temperature")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "property_", "payload", "resource"),
     [
         ("/3303/0/5700", "gateway:temperature", "number", "/3303/0/5700"),
@@ -190,7 +191,7 @@ def test_a_switch_in_tlv_takes_booleans() -> None:
     assert (table["content_format"], table["values"]) == ("lwm2m+tlv", {"true": "true", "false": "false"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("attributes", "kind", "form"),
     [
         ("if=core.a;rt=light", "light", "text"),
@@ -233,7 +234,7 @@ def test_absolute_targets_of_the_device_are_its_own() -> None:
         assert device(f"<{target}>", base=base).sensors[0].table["resource"] == f"{base}/t"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "target",
     [
         "coap://192.0.2.8/t",
@@ -250,7 +251,7 @@ def test_targets_of_other_hosts_are_refused(target: str) -> None:
     assert "another host" in reason(f"<{target}>")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "target",
     [
         "t",
@@ -274,7 +275,7 @@ def test_bad_targets_are_refused(target: str) -> None:
     assert 0 < len(reason(f"<{target}>")) <= 400
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "resource"),
     [
         ("/Malmö", "/Malm%C3%B6"),
@@ -296,7 +297,7 @@ def test_keys_are_different_for_different_resources() -> None:
     assert len({part.key for part in one.sensors}) == len(targets)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -321,7 +322,7 @@ def test_hosted_links_may_say_so() -> None:
     assert sensor('</t>;rel=hosts;anchor="/"')["resource"] == f"{BASE}/t"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("</t>;ct=42", "content formats are not read: 42"),
@@ -336,7 +337,7 @@ def test_links_that_cannot_be_read_are_problems(text: str, words: str) -> None:
     assert words in reason(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "base",
     [
         "coaps://192.0.2.7",
@@ -418,7 +419,7 @@ def test_rules_of_proposed_devices_are_those_of_the_adapter() -> None:
         assert all(rule.resource.startswith(f"{base}/") for rule in rules.resources().resources)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "value"),
     [
         (["broker"], "coap://192.0.2.8"),

@@ -35,6 +35,7 @@ from tests.support.raw_coap import (
     RawPeer,
     raw_peer,
 )
+from tests.support.tables import each_row
 from tests.support.udp_proxy import udp_proxy
 
 BLOCK1, SIZE1, SIZE2, REQUEST_TAG = 27, 60, 28, 292
@@ -417,7 +418,7 @@ class Lamp:
         pipe.add_response(aiocoap.Message(code=aiocoap.CHANGED), is_last=True)
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@each_row("seed", range(1, 6))
 def test_over_a_lossy_network_each_request_has_one_effect(seed: int) -> None:
     """50 lamps, 30 % loss, duplicates and delays."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from lamplighter.adapters.coap.freshness import MAX_AGE_S, RENEWAL_S_MAX, NotificationOrder, fresh
+from tests.support.tables import each_row
 
 LIMIT = 1 << 24
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "number", "seconds", "newer"),
     [
         (5, 6, 1, True),
@@ -48,7 +47,7 @@ def test_of_protected_notifications_each_number_is_taken_once() -> None:
     assert order.takes(1 << 30, 1001.0)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_the_last_of_reordered_notifications_is_the_newest(seed: int) -> None:
     random = Random(seed)
     start = random.randrange(LIMIT)

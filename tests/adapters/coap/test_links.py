@@ -22,6 +22,7 @@ from lamplighter.adapters.coap.links import (
     written,
 )
 from lamplighter.engine.errors import PayloadError
+from tests.support.tables import each_row
 
 EXAMPLE = (
     b'</sensors>;ct=40;title="Sensor Index",'
@@ -61,7 +62,7 @@ def test_what_libcoap_lists_is_read() -> None:
     assert not time_.has("sz")
 
 
-@pytest.mark.parametrize("text", [b"", b" ", b"\r\n"])
+@each_row("text", [b"", b" ", b"\r\n"])
 def test_no_text_has_no_links(text: bytes) -> None:
     assert parsed(text) == []
 
@@ -105,7 +106,7 @@ def test_numbers_are_written_without_quotes() -> None:
     assert written([link]) == '</a>;ct=0;sz=12;rt="b";obs'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "position"),
     [
         (b"a", 1),
@@ -135,7 +136,7 @@ def test_a_malformed_text_is_refused_with_its_position(text: bytes, position: in
         parsed(text)
 
 
-@pytest.mark.parametrize("text", [b"\xff", b"</\xc3>", b'</a>;title="\xed\xa0\x80"'])
+@each_row("text", [b"\xff", b"</\xc3>", b'</a>;title="\xed\xa0\x80"'])
 def test_wrong_utf_8_is_refused(text: bytes) -> None:
     with pytest.raises(PayloadError, match="UTF-8"):
         parsed(text)
@@ -149,7 +150,7 @@ def test_too_many_links_and_bytes_are_refused() -> None:
         parsed(b" " * (TEXT_BYTES_MAX + 1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         b"<" * TEXT_BYTES_MAX,
@@ -185,15 +186,13 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert parsed(written(links).encode()) == links
 
 
-@pytest.mark.parametrize(
-    "link", [Link("/a b"), Link("/a>"), Link("/\x00"), Link("/a", (("b c", None),)), Link("/a", (("b", "\n"),))]
-)
+@each_row("link", [Link("/a b"), Link("/a>"), Link("/\x00"), Link("/a", (("b c", None),)), Link("/a", (("b", "\n"),))])
 def test_what_has_no_spelling_is_not_written(link: Link) -> None:
     with pytest.raises(ValueError, match=r"target|attribute|value"):
         written([link])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "targets"),
     [
         ([], "abcd"),
@@ -221,13 +220,13 @@ def test_links_are_filtered(query: list[str], targets: str) -> None:
     assert "".join(link.target[1:] for link in filtered(links, criteria(query))) == targets
 
 
-@pytest.mark.parametrize("query", [["=x"], [""], ["a=b"] * 17, ["a=" + "b" * 2_000]])
+@each_row("query", [["=x"], [""], ["a=b"] * 17, ["a=" + "b" * 2_000]])
 def test_a_filter_is_bounded(query: list[str]) -> None:
     with pytest.raises(PayloadError, match="filter"):
         criteria(query)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reference", "uri"),
     [
         ("/a/b?c", "coap://[fd00::1]:61616/a/b?c"),
@@ -241,7 +240,7 @@ def test_references_are_resolved(reference: str, uri: str) -> None:
     assert resolved(reference, "coap://[fd00::1]:61616/x") == uri
 
 
-@pytest.mark.parametrize("reference", ["a", "//other.example/a", "?a", "#a", "../a", "/a/../b", "/./a"])
+@each_row("reference", ["a", "//other.example/a", "?a", "#a", "../a", "/a/../b", "/./a"])
 def test_other_references_are_refused(reference: str) -> None:
     with pytest.raises(ValueError, match=r"slash|segment"):
         resolved(reference, "coap://192.0.2.1")

@@ -1,12 +1,11 @@
 """Which resource of the dataset a CoAP device is."""
 
-import pytest
-
 from lamplighter.adapters.coap.discovery import address_id, proposed
 from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.devices.registry import Entry
 from lamplighter.adapters.mapping import uris
+from tests.support.tables import each_row
 
 BASE = "http://gateway.example/"
 
@@ -17,7 +16,7 @@ def entry(base: str, endpoint: str = "", **keys: str) -> Entry:
     return Entry(device, keys.get("adoption", "adopted"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "name"),
     [
         ("192.0.2.7", "192.0.2.7~5683"),
@@ -32,7 +31,7 @@ def test_an_address_has_the_name_that_discovery_proposes(host: str, name: str) -
     assert found is not None and found.identity == f"coap/{name}"
 
 
-@pytest.mark.parametrize("host", ["läm_p", "%41", "a" * 63 + "." + "b" * 63, ".".join(["%41" * 21] * 11)])
+@each_row("host", ["läm_p", "%41", "a" * 63 + "." + "b" * 63, ".".join(["%41" * 21] * 11)])
 def test_every_host_of_a_rule_has_a_name_of_its_own(host: str) -> None:
     authorities = [uris.authority(uris.normal(f"coap://{host}{port}/x")) for port in ("", ":7")]
     assert len({address_id(one) for one in authorities}) == 2

@@ -46,6 +46,7 @@ from tests.support.raw_coap import (
     RawPeer,
     raw_peer,
 )
+from tests.support.tables import each_row
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 PATIENT = CoapSettings(
@@ -591,7 +592,7 @@ async def test_an_aiocoap_sensor_is_observed_across_its_restart() -> None:
 # A network in memory.
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@each_row("seed", range(1, 6))
 def test_over_a_lossy_network_with_reboots_each_state_arrives(seed: int) -> None:
     """20 sensors for ten minutes with 30 % loss, duplicates, delays and reboots. Some minutes after the last change
     each observation has the state of its sensor, and little is left of what was."""

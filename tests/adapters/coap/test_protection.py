@@ -21,6 +21,7 @@ from tests.support.coap_gateway import EngineGateway
 from tests.support.coap_lamp import CoapLamp
 from tests.support.event_loops import beside, until
 from tests.support.oscore_devices import Device, arriving
+from tests.support.tables import each_row
 
 LAMP = ipaddress.ip_address("192.168.7.20")
 OTHER = ipaddress.ip_address("192.168.7.99")
@@ -119,7 +120,7 @@ def test_a_damaged_key_makes_no_request_plain(tmp_path: Path, load: Load, file: 
             protection.seal(device, uri, LAMP)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "normal"),
     [("Lamp.LOCAL", "lamp.local"), ("lamp:5683", "lamp"), ("lamp:61616", "lamp:61616"), ("[FE80::1]", "[fe80::1]")],
 )
@@ -127,7 +128,7 @@ def test_an_address_has_one_spelling(text: str, normal: str) -> None:
     assert normal_authority(text) == normal
 
 
-@pytest.mark.parametrize("text", ["", "coap://lamp", "lamp/x", "lamp?x", "lamp:0", "224.0.1.187", "user@lamp", "a b"])
+@each_row("text", ["", "coap://lamp", "lamp/x", "lamp?x", "lamp:0", "224.0.1.187", "user@lamp", "a b"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(PayloadError):
         normal_authority(text)

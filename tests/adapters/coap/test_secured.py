@@ -16,6 +16,7 @@ from lamplighter.adapters.coap.contexts import CHUNK, Contexts, Key, make_contex
 from lamplighter.adapters.coap.secured import ReceivedRequest, RefusedRequest, SecuredContext, SentRequest, received
 from lamplighter.engine.errors import UpstreamError
 from tests.support.oscore_devices import Device, arriving, crashed
+from tests.support.tables import each_row
 
 SECRET, SALT = bytes(range(1, 17)), bytes.fromhex("9e7ca92223786340")
 ID_CONTEXT = bytes.fromhex("37cbf3210017a2d3")
@@ -51,7 +52,7 @@ def encoded(message: Message, like: Message) -> str:
     return message.encode().hex()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ids", "salt", "context", "keys", "iv"),
     [
         (
@@ -88,7 +89,7 @@ def test_keys_are_derived_as_in_the_rfc(
     assert client.common_iv.hex() == server.common_iv.hex() == iv
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ids", "salt", "context", "plain", "protected"),
     [
         (

@@ -35,6 +35,7 @@ from tests.support.coap_wire import Faults, Network, WireSensor, run_virtual
 from tests.support.desired_states import StatesGateway
 from tests.support.event_loops import beside, until
 from tests.support.mapping_rules import BASE, EX, NOON
+from tests.support.tables import each_row
 
 VIRTUAL = CoapSettings(networks=("10.0.0.0/8",))
 REAL = CoapSettings(networks=("127.0.0.0/8",), ack_timeout_s=5, retry_min_s=0.01, retry_max_s=0.1)
@@ -200,7 +201,7 @@ def test_a_sensor_without_observe_is_polled() -> None:
     run_virtual(polled())
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@each_row("seed", range(1, 4))
 def test_over_a_lossy_network_with_reboots_each_reading_is_the_newest(seed: int) -> None:
     async def observed() -> None:
         random, network = Random(seed), Network(seed, Faults(0.3, 0.1, 0.5))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pyoxigraph
-import pytest
 
 from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.devices.desired import reported_update, same_state
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import REPORTED_STATE
+from tests.support.tables import each_row
 
 LAMP = iri("http://e/lamp")
 
@@ -17,7 +17,7 @@ def typed(text: str, name: str) -> Term:
     return literal(text, datatype=XSD + name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "same"),
     [
         (typed("true", "boolean"), typed("1", "boolean"), True),

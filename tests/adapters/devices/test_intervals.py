@@ -18,6 +18,7 @@ from lamplighter.adapters.devices.intervals import (
 )
 from lamplighter.engine.core import Engine
 from lamplighter.engine.terms import Term, iri, literal
+from tests.support.tables import each_row
 
 DEVICE, STREAM = iri("http://x/device"), iri("http://x/stream")
 CHANNEL = ReportingChannel("home", "a/t", DEVICE)
@@ -82,7 +83,7 @@ def test_jitter_is_regular() -> None:
     assert drained(found)[0] == {DEVICE: True}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_row("seed", range(20))
 def test_events_at_random_times_are_never_overdue(seed: int) -> None:
     found, chance, now = intervals(), random.Random(seed), 0.0
     for _ in range(2_000):

@@ -14,6 +14,7 @@ from lamplighter.adapters.mapping import CommandTable, StreamRule, StreamTable, 
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.announcements import announcements, zigbee_house
+from tests.support.tables import each_row
 
 BASE = "http://lamplighter.local/"
 REGISTRY = Registry(BASE)
@@ -211,7 +212,7 @@ def all_devices() -> Iterator[Device]:
     yield from found.values()
 
 
-@pytest.mark.parametrize("device", list(all_devices()), ids=lambda device: device.identity)
+@each_row("device", list(all_devices()), ids=lambda device: device.identity)
 def test_the_rules_of_devices_are_rules_of_the_mapping(device: Device) -> None:
     for path, rule in REGISTRY.rules(device).items():
         table = json.loads(json.dumps(rule))

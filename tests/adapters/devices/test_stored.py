@@ -11,12 +11,13 @@ from lamplighter.adapters.devices.stored import check_record
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.engine.terms import literal
 from tests.support.announcements import FOLDER, announced_devices, announcements
+from tests.support.tables import each_row
 
 FORMATS = sorted(path.stem for path in FOLDER.glob("*.json"))
 REGISTRY = Registry("http://lamplighter.local/")
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@each_row("name", FORMATS)
 def test_what_discovery_announces_is_read_back(name: str) -> None:
     known = Announcements([name], devices_max=100)
     devices = [one for message in announcements(name) for one in known.read("default", *message).devices]
@@ -33,7 +34,7 @@ def lamp() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "value"),
     [
         (["id"], "a/b"),

@@ -11,6 +11,7 @@ from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.mapping_rules import BASE
+from tests.support.tables import each_row
 
 TRUE = literal("true", datatype=XSD + "boolean")
 
@@ -26,7 +27,7 @@ def rule(**changes: object) -> CommandRule:
     return command_rule(made_of, prefixes=PREFIXES, base_iri=BASE, place="rule")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "state", "payload"),
     [
         ({}, TRUE, '{"state": "ON"}'),
@@ -42,7 +43,7 @@ def test_payload(changes: dict[str, object], state: Term, payload: str) -> None:
     assert command_payload(rule(**changes), state).decode() == payload.replace("...", '"brightness": ')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "state", "reason"),
     [
         ({}, literal("dim"), "not one of"),

@@ -18,6 +18,7 @@ from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, SOSA
 from tests.support.mapping_rules import BASE, NOON, readings, values
+from tests.support.tables import each_row
 
 GOOD = {"stream": {"topic": "attic/t", "payload": "number", "property": "gateway:temperature", "scale": 0.1}}
 COMMAND = {
@@ -63,7 +64,7 @@ def test_rule_that_stays_is_the_same_object() -> None:
     assert rules.streams()[0] is before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "reason"),
     [
         ("{", "not JSON"),
@@ -153,7 +154,7 @@ def of_scheme(scheme: str, **keys: object) -> list[dict[str, object]]:
     return [{"stream": stream}, {"command": {"resource": f"{scheme.upper()}://lamp/1/2", "state": False} | keys}]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@each_row("scheme", SCHEMES)
 def test_the_scheme_of_a_resource_says_which_adapter_a_rule_is_for(scheme: str) -> None:
     rows = [row(str(number), rule) for number, rule in enumerate(of_scheme(scheme))]
     for kind in (None, *OF_RESOURCES):
@@ -163,7 +164,7 @@ def test_the_scheme_of_a_resource_says_which_adapter_a_rule_is_for(scheme: str) 
         assert not rules.problems() and not rules.streams() and not rules.commands()
 
 
-@pytest.mark.parametrize("scheme", [*SCHEMES, "ftp", "coaps", ""])
+@each_row("scheme", [*SCHEMES, "ftp", "coaps", ""])
 def test_a_faulty_rule_is_a_problem_of_one_adapter(scheme: str) -> None:
     rows = [row(str(number), rule) for number, rule in enumerate(of_scheme(scheme, unknown=1))]
     found = {kind: DatasetRules(BASE, kind=kind) for kind in ("mqtt", *OF_RESOURCES)}  # type: ignore[arg-type]

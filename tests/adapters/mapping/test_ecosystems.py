@@ -8,6 +8,7 @@ from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import lexical
 from lamplighter.ontology.vocabulary import UNIT
 from tests.support.mapping_rules import readings, rules, values
+from tests.support.tables import each_row
 
 ZIGBEE2MQTT = rules(
     """
@@ -72,7 +73,7 @@ def test_members_of_one_message_share_feature_and_platform() -> None:
     assert (first.stream.unit, second.stream.unit) == (f"<{UNIT}DEG_C>", f"<{UNIT}PERCENT>")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "sensor", "value"),
     [
         ('{"occupancy":true,"illuminance":14}', "occupancy", "true"),
@@ -136,7 +137,7 @@ def test_tasmota_sensor_message_with_its_local_time() -> None:
     assert times == {"2026-11-21T11:59:30.000000Z"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("topic", "message", "value"),
     [("tele/a/LWT", "Online", "true"), ("tele/a/LWT", "Offline", "false"), ("stat/a/POWER2", "ON", "true")],
 )

@@ -14,6 +14,7 @@ from lamplighter.adapters.mapping import cbor, senml
 from lamplighter.adapters.mapping.payloads import Found, Number
 from lamplighter.engine.errors import PayloadError
 from tests.support.mapping_rules import NOON
+from tests.support.tables import each_row
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 DOCUMENTS = st.recursive(
@@ -41,7 +42,7 @@ def test_written_document_is_read_again(document: Any) -> None:
     assert plain(cbor.decoded(data)) == document
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "data"),
     [
         (0, "00"),
@@ -67,7 +68,7 @@ def test_examples_of_the_specification(document: Any, data: str) -> None:
     assert cbor.encoded(document).hex() == data
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "reason"),
     [(2**64, "64 bits"), (math.inf, "out of range"), ([[[[[[[[[[1]]]]]]]]]], "8 levels")],
 )

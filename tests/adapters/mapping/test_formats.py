@@ -17,6 +17,7 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical, literal
 from lamplighter.ontology.vocabulary import UNIT
 from tests.support.mapping_rules import NOON, readings, rule, rules, values
+from tests.support.tables import each_row
 
 
 def mapping(keys: str) -> Any:
@@ -26,7 +27,7 @@ def mapping(keys: str) -> Any:
 # CSV, binary, expressions, conversion
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "payload", "expected"),
     [
         ('payload = "number"\ncolumn = 1', "12,21.5,3", "21.5"),
@@ -56,7 +57,7 @@ def test_decimals_are_scaled_exactly_and_stay_decimals() -> None:
     assert reading.value == literal("0.3", datatype=XSD + "decimal")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "payload"),
     [
         ('payload = "number"\ncolumn = 5', "1,2"),
@@ -80,7 +81,7 @@ def test_broken_payload_is_refused_without_quoting_it(keys: str, payload: bytes 
     assert "ajar" not in str(raised.value) and "9e307" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("field", "expected"), [(0, "-5"), (1, "21.5"), (2, "true"), (3, "abc")])
+@each_row(("field", "expected"), [(0, "-5"), (1, "21.5"), (2, "true"), (3, "abc")])
 def test_binary_payload(field: int, expected: str) -> None:
     kind = {2: "boolean", 3: "text"}.get(field, "number")
     rule = mapping(f'payload = "{kind}"\nformat = "<hf?4s"\nfield = {field}')
@@ -130,7 +131,7 @@ def test_senml_record_is_chosen_by_its_name() -> None:
         readings(rule, "s", PACK.replace("Cel", "K"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pack", "expected"),
     [
         ('[{"n":"a","v":1}]', [("a", "1", 0.0)]),
@@ -144,7 +145,7 @@ def test_senml_base_fields(pack: str, expected: list[tuple[str, str, float]]) ->
     assert [(n, str(v), (t - NOON).total_seconds() if t else 0.0) for n, _, v, _, t in found] == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "pack",
     [
         "{}", "[1]", '[{"v":1}]', '[{"n":"a b","v":1}]', '[{"n":"a","v":"1"}]', '[{"n":"a","v":1,"vb":true}]',
@@ -213,7 +214,7 @@ def test_cbor_is_decoded(item: Any) -> None:
         assert "levels" in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "expected"),
     [("f93e00", "1.5"), ("fa41ac0000", "21.5"), ("c48221196ab3", "273.15"), ("9f0102ff", [1, 2]),
      ("7f61616162ff", "ab"),
@@ -223,7 +224,7 @@ def test_cbor_items(data: str, expected: Any) -> None:
     assert cbor.decoded(bytes.fromhex(data)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     ["", "ff", "81", "1c", "f97e00", "f97c00", "4100", "9f", "0000", "a1", "a1f500", "5f", "c4820118", "bf01ff",
      "81" * 9 + "00",
@@ -309,9 +310,7 @@ def test_sparkplug_alias_without_birth_asks_for_one() -> None:
         readings(SPARKPLUG, "spBv1.0/g/DDATA/n/d", metric(alias=7, double=22.5), births=births)
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x12\xff", b"\x0b", b"\xff" * 11, field(4, b"SPBV1.0_COMPRESSED"), field(2, b"\x0a\x02\xff\xff")]
-)
+@each_row("data", [b"\x12\xff", b"\x0b", b"\xff" * 11, field(4, b"SPBV1.0_COMPRESSED"), field(2, b"\x0a\x02\xff\xff")])
 def test_bad_sparkplug_payload_is_refused(data: bytes) -> None:
     with pytest.raises(PayloadError):
         Births().records("spBv1.0/g/DDATA/n/d", data)
@@ -336,7 +335,7 @@ def timed(keys: str, payload: str, **more: Any) -> tuple[str, str | None]:
 NOON_TEXT = "2026-11-21T12:00:00"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "time", "expected"),
     [
         ("", '"x"', (NOON_TEXT, None)),

@@ -14,6 +14,7 @@ from lamplighter.adapters.mapping import lwm2m
 from lamplighter.adapters.mapping.payloads import Found, Number
 from lamplighter.engine.errors import PayloadError
 from tests.support.mapping_rules import NOON
+from tests.support.tables import each_row
 
 DEVICE = bytes.fromhex(
     "c800144f70656e204d6f62696c6520416c6c69616e6365"  # 0, manufacturer
@@ -64,7 +65,7 @@ def test_object_instance_of_the_specification() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "place", "values"),
     [
         ("e4164441ac0000", "lamp/3303/0/5700", {"3303/0/5700": "21.5"}),
@@ -93,7 +94,7 @@ def test_time_of_a_multiple_resource_and_types_of_values() -> None:
     assert isinstance(value, Number) and time is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "place", "reason"),
     [
         ("c1", "lamp/3/0", "ends within an entry"),
@@ -145,7 +146,7 @@ def test_json_has_paths_types_and_times() -> None:
     assert (path, value, time) == ("3311/0/5850", True, NOON - timedelta(seconds=5))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "reason"),
     [
         ("{", "not JSON"),
@@ -167,7 +168,7 @@ def test_faulty_json(text: str, reason: str) -> None:
         read(text.encode(), "lamp/3303/0", "lwm2m+json")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "place", "body"),
     [
         (True, "lamp/3311/0/5850", "e116da01"),
@@ -190,7 +191,7 @@ def test_state_becomes_one_resource(value: Found, place: str, body: str) -> None
     assert lwm2m.encoded("lwm2m+tlv", place, value).hex() == body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "place", "reason"),
     [
         ("on", "lamp/3311/0/5850", "not of the type of the LwM2M resource, boolean"),

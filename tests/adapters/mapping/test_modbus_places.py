@@ -4,9 +4,10 @@ import pytest
 
 from lamplighter.adapters.mapping.modbus_places import ModbusPlace, modbus_place
 from lamplighter.engine.errors import PayloadError
+from tests.support.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "query", "place", "normal", "name"),
     [
         ("/1/040", "", ModbusPlace(1, 40), "/1/40", "1/holding_register-40"),
@@ -27,7 +28,7 @@ def test_a_place_has_one_spelling(
     assert place.name() == (name or place.name())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "query", "reason"),
     [
         ("/40", "", "write unit and address"),

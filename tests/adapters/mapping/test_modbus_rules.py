@@ -26,6 +26,7 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, lexical, literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.mapping_rules import BASE, NOON
+from tests.support.tables import each_row
 
 METER = "modbus+tcp://192.168.7.20/1/40"
 TRUE, FALSE = (literal(text, datatype=XSD + "boolean") for text in ("true", "false"))
@@ -63,7 +64,7 @@ def reported(rule: ResourceCommandRule, data: str) -> Term | None:
     return rule.state.value(received, rule.state_uri({}) or "", NOON)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "keys", "data", "value"),
     [
         (METER, {}, "ffff", number("65535", "integer")),
@@ -115,7 +116,7 @@ def test_names_of_streams() -> None:
     assert found.topic == f"{METER}?entity=coil"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "keys", "reason"),
     [
         (METER, {"type": "float32"}, "resource: a value of type float32 has 2 registers; write quantity=2"),
@@ -141,7 +142,7 @@ def test_faulty_rules_name_key_and_cure(resource: str, keys: dict[str, Any], rea
     assert reason in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "keys", "state", "data"),
     [
         (METER, {}, number("7", "integer"), "0007"),
@@ -184,7 +185,7 @@ def test_a_query_gives_unit_and_address() -> None:
             request_payload(rule, number("7", "integer"), rule.uri({"unit": unit, "at": "9"}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "keys", "state", "reason"),
     [
         (METER, {}, number("65536", "integer"), "between 0 and 65535 (uint16)"),
@@ -209,7 +210,7 @@ def test_a_state_that_is_not_read_again_may_be_rounded() -> None:
     assert body(rule, number("21.123456789")) == "41a8fcd7"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "keys", "reason"),
     [
         ("modbus+tcp://192.168.7.20/0/40", {}, "the unit 0 is every unit of a line"),

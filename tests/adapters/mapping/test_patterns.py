@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
 from lamplighter.adapters.mapping.patterns import TopicIndex, TopicPattern, covers, meet, uncovered
+from tests.support.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "topic", "captures"),
     [
         ("a/{x}", "a/1", {"x": "1"}),
@@ -32,7 +33,7 @@ def test_captures_of_a_topic(pattern: str, topic: str, captures: dict[str, str] 
     assert TopicPattern(pattern).captures(topic) == captures
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "filter_"),
     [("a/{x}/+", "a/+/+"), ("a/{x:[0-9]+}", "a/+"), ("a/{x#}", "a/#"), ("#", "#"), ("{x#}", "#"), ("a/b", "a/b")],
 )
@@ -40,9 +41,7 @@ def test_filter_to_subscribe_to(pattern: str, filter_: str) -> None:
     assert TopicPattern(pattern).filter == filter_
 
 
-@pytest.mark.parametrize(
-    "pattern", ["", "a/#/b", "a/{x#}/b", "a/b#", "a/{x}y", "{x}/{x}", "{x}/{y:(?P<x>a)}", "a/{x:(}"]
-)
+@each_row("pattern", ["", "a/#/b", "a/{x#}/b", "a/b#", "a/{x}y", "{x}/{x}", "{x}/{y:(?P<x>a)}", "a/{x:(}"])
 def test_bad_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError):
         TopicPattern(pattern)
@@ -64,7 +63,7 @@ def test_index_finds_what_each_pattern_matches(texts: list[str], levels: list[st
     assert TopicIndex((p, p.pattern) for p in patterns).of(topic) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wide", "narrow", "expected"),
     [
         ("#", "a/b", True),
@@ -86,7 +85,7 @@ def test_one_of_two_equal_filters_stays() -> None:
     assert uncovered(["a/+", "a/b", "a/+", "b/#", "b/c/+"]) == ["a/+", "b/#"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "(a+)+b",
@@ -115,9 +114,7 @@ def test_expression_that_can_be_slow_or_is_no_expression_is_refused(text: str) -
         compiled(text, search=True)
 
 
-@pytest.mark.parametrize(
-    "text", [r"[0-9]+(\.[0-9]+)?x", r"a*a*b", r"^\s*(.+)$", r"(?:ab)*c", "(a?){4}b", r"[0-9]+\s*(?:km|m)\b"]
-)
+@each_row("text", [r"[0-9]+(\.[0-9]+)?x", r"a*a*b", r"^\s*(.+)$", r"(?:ab)*c", "(a?){4}b", r"[0-9]+\s*(?:km|m)\b"])
 def test_accepted_expression_is_fast_on_any_text(text: str) -> None:
     expression = compiled(text, search=True)
     begun = time.thread_time()
@@ -155,7 +152,7 @@ def test_expressions_of_all_levels_are_bounded_together() -> None:
         TopicPattern(f"{{x:{slow}}}/{{y:{slow}}}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "wanted"),
     [
         ("a/b", "a/b", True),
@@ -177,7 +174,7 @@ def test_filters_that_have_a_topic_in_common(one: str, other: str, wanted: bool)
     assert meet(other, one) is wanted
 
 
-@pytest.mark.parametrize("pattern", ["#", "{rest#}", "+/#", "{a}/{b}/{c}"])
+@each_row("pattern", ["#", "{rest#}", "+/#", "{a}/{b}/{c}"])
 def test_topics_of_the_adapter_are_for_rules_that_name_them(pattern: str) -> None:
     """A wildcard that read the states of announced entities would make further entities of them, without an end."""
     assert TopicPattern(pattern).captures("lamplighter/me/state") is None

@@ -24,6 +24,7 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Bag, Term, iri, literal
 from lamplighter.ontology.vocabulary import PREFIXES, TEMPERATURE
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 BASE = "http://gateway.example/"
 ROOMS = "SELECT ?room ?value WHERE { ?room gateway:x ?value }"
@@ -120,7 +121,7 @@ def test_the_example_of_the_street_publishes_temperatures(tmp_path: Path) -> Non
     assert sent(result.take(1, notification.added, notification.removed)) == {"temperatures/3": ["8.5"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("term", "topic"),
     [
         (literal("hall"), "rooms/hall"),
@@ -134,7 +135,7 @@ def test_a_value_is_one_level_of_the_topic(term: Term, topic: str) -> None:
     assert rule().topic({"room": term}) == topic
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("topic", "row", "reason"),
     [
         ("rooms/{room}", {}, "not bound"),
@@ -154,7 +155,7 @@ def test_rows_without_a_topic(topic: str, row: dict[str, Term], reason: str) -> 
     assert reason in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "payload"),
     [
         ("{json}", '{"n": 2.5, "s": "a\\"b", "i": "http://e/x"}'),
@@ -218,7 +219,7 @@ def test_the_retained_message_of_a_graph_has_all_triples() -> None:
     assert sent(result.take(2, graph_rows(), graph_rows(("a", 1), ("b", 2)))) == {"graph": [""]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "select", "template"),
     [
         (
@@ -251,7 +252,7 @@ def test_a_construct_query_is_a_select_query_and_a_template(
     assert list(one.graph.template) == template
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "keys", "reason"),
     [
         ("ASK { ?s ?p ?o }", {}, "SELECT or a CONSTRUCT"),
@@ -287,7 +288,7 @@ def test_faulty_rules(query: str, keys: dict[str, Any], reason: str) -> None:
     assert reason in str(raised.value)
 
 
-@pytest.mark.parametrize("permitted", ["rooms/+", "#", "+/#", "rooms/#"])
+@each_row("permitted", ["rooms/+", "#", "+/#", "rooms/#"])
 def test_a_permitted_filter_covers_all_topics_of_a_rule(permitted: str) -> None:
     assert rule(permitted=(permitted,)).filter == "rooms/+"
 

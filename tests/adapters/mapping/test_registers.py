@@ -14,6 +14,7 @@ from pymodbus.client.mixin import ModbusClientMixin
 
 from lamplighter.adapters.mapping.registers import RegisterForm, Scaling, bit_of, number_of
 from lamplighter.engine.errors import PayloadError
+from tests.support.tables import each_row
 
 NUMBERS = ("int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
 INTEGERS = NUMBERS[:6]
@@ -121,7 +122,7 @@ def test_bodies() -> None:
         RegisterForm("float32").of_body(b"\0\0\0\0\0\0")
 
 
-@pytest.mark.parametrize("type_", INTEGERS)
+@each_row("type_", INTEGERS)
 def test_integers_have_exact_bounds(type_: str) -> None:
     form, (low, high) = RegisterForm(type_), bounds(type_)
     for value in (low, high):

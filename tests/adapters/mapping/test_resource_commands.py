@@ -25,6 +25,7 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.mapping_rules import BASE, NOON
+from tests.support.tables import each_row
 
 TRUE, FALSE = (literal(text, datatype=XSD + "boolean") for text in ("true", "false"))
 LAMP = "coap://192.168.7.20/3311/0/5850"
@@ -44,7 +45,7 @@ def integer(text: str) -> Term:
     return literal(text, datatype=XSD + "integer")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "number", "state", "body"),
     [
         ({}, 0, TRUE, b"true"),
@@ -91,7 +92,7 @@ def test_body_of_a_state(keys: dict[str, Any], number: int | None, state: Term, 
     assert request_payload(made, state, made.uri({})) == body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "state", "reason"),
     [
         ({"values": {"true": "ON"}}, FALSE, "not one of the rule's values"),
@@ -143,7 +144,7 @@ def test_query_of_the_settings_is_such_a_rule() -> None:
     assert request_payload(made, literal("ON"), "coap://lamp/a", captures) == b"ON"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("row", "reason"),
     [
         ({"host": literal("lamp")}, r"\?n is unbound"),
@@ -188,7 +189,7 @@ def test_states_and_epochs_are_read_where_the_rule_says() -> None:
     assert rule(state={"observe": "always"}).state.observe == "always"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "number", "body", "state"),
     [
         ({}, 0, b"ON", literal("ON")),
@@ -225,7 +226,7 @@ def test_reported_state(keys: dict[str, Any], number: int | None, body: bytes, s
     assert made.value(read_body(body, number, made.accepted), LAMP, NOON) == state
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "number", "body", "reason"),
     [
         ({"content_format": "lwm2m+tlv"}, 0, b"1", "content format is 0"),
@@ -247,7 +248,7 @@ def test_faulty_report(keys: dict[str, Any], number: int, body: bytes, reason: s
         made.value(read_body(body, number, made.accepted), LAMP, NOON)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "number"),
     [
         ({}, None),
@@ -261,7 +262,7 @@ def test_state_is_asked_for_in_the_format_of_the_command(keys: dict[str, Any], n
     assert state is not None and state.accepted.number == number
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "reason"),
     [
         ({"resource": "ftp://lamp/a"}, "rule: resource = 'ftp://lamp/a': URIs of resources begin with coap://"),
@@ -293,7 +294,7 @@ def test_faults_of_commands(keys: dict[str, Any], reason: str) -> None:
         rule(**keys)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "keys", [{"method": "GET"}, {"content_format": "yaml"}, {"observe": "always"}, {"qos": 1}, {"reassert_s": -1}]
 )
 def test_keys_that_are_refused(keys: dict[str, Any]) -> None:

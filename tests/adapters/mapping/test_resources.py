@@ -28,6 +28,7 @@ from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import lexical
 from tests.support.mapping_rules import BASE, NOON
+from tests.support.tables import each_row
 
 TEMPERATURE = (
     '[[stream]]\nresource = "coap://192.168.7.20/3303/0"\nproperty = "gateway:temperature"\npayload = "lwm2m"\n'
@@ -120,7 +121,7 @@ def test_members_of_cbor_may_have_numbers_as_names(tmp_path: Path) -> None:
         read(rule, rule.name, bytes.fromhex("a2 01 05 6131 06"), 60)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "number", "body", "value"),
     [
         ("number", 0, b" 21.5 ", "21.5"),
@@ -137,7 +138,7 @@ def test_whole_body_is_a_value(tmp_path: Path, payload: str, number: int | None,
     assert list(values(rule, rule.name, body, number).values()) == [value]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "number", "body", "reason"),
     [
         (
@@ -174,7 +175,7 @@ def test_accepted_format_is_that_of_a_body_without_one(tmp_path: Path) -> None:
     assert list(values(rule, rule.name, encoded({"t": 1}), None).values()) == ["1"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "body"),
     [
         ({"member": "t"}, b'{"t": 7}'),
@@ -192,7 +193,7 @@ def test_binary_body_and_its_number(tmp_path: Path) -> None:
     assert list(values(rule, "readings/hall", b"\x07\0", FORMAT_NUMBERS["octets"]).values()) == ["7"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "reason"),
     [
         (
@@ -230,7 +231,7 @@ def test_faults_of_resource_rules(tmp_path: Path, keys: dict[str, Any], reason: 
         resource(tmp_path, **{key: value for key, value in ({"payload": "number"} | keys).items() if value is not None})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "reason"),
     [
         ({"path": "rd/{x}"}, "path = 'rd/{x}': the server itself has the paths .well-known, queries, rd"),

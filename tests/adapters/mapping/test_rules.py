@@ -21,6 +21,7 @@ from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical
 from lamplighter.ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 BASE = "http://gateway.example/"
 NOON = datetime(2026, 11, 21, 12, 0, 0, 5, tzinfo=UTC)
@@ -139,7 +140,7 @@ def test_same_value_gets_a_new_time() -> None:
     assert len(set(store) - before) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("topic", "stored", "replayed", "changes"),
     [
         ("street/7/presence", b"true", b"on", False),
@@ -181,7 +182,7 @@ def test_result_time_is_utc() -> None:
 # Topics
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "topic", "covered"),
     [
         ("t/{x}", "t/1", True),
@@ -199,7 +200,7 @@ def test_topic_is_covered(tmp_path: Path, pattern: str, topic: str, covered: boo
     assert bool(results(rule(tmp_path, topic=pattern), topic, b"x")) == covered
 
 
-@pytest.mark.parametrize("topic", ["t/", "t/.", "t/..", "t/" + "x" * TOPIC_BYTES_MAX, "", "t/\ud800"])
+@each_row("topic", ["t/", "t/.", "t/..", "t/" + "x" * TOPIC_BYTES_MAX, "", "t/\ud800"])
 def test_topic_that_makes_no_good_iri_is_refused(tmp_path: Path, topic: str) -> None:
     with pytest.raises(PayloadError, match="topic"):
         only(rule(tmp_path), topic, b"x")
@@ -279,7 +280,7 @@ def test_stream_iri_does_not_depend_on_how_the_property_is_written(tmp_path: Pat
 # Payloads
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "kind"),
     [
         (b"21", "integer"),
@@ -299,7 +300,7 @@ def test_number_keeps_its_kind_and_spelling(tmp_path: Path, payload: bytes, kind
     assert len(list(Store().query(f"SELECT * {{ FILTER(isNumeric({term})) }}"))) == 1  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "payload",
     [
         b"NaN",
@@ -322,7 +323,7 @@ def test_payload_that_is_no_number_is_refused(tmp_path: Path, payload: bytes) ->
         value(rule(tmp_path, payload="number"), payload)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "expected"),
     [
         (b"true", True),
@@ -338,13 +339,13 @@ def test_boolean_spellings(tmp_path: Path, payload: bytes, expected: bool) -> No
     assert value(rule(tmp_path, payload="boolean"), payload) == f'"{str(expected).lower()}"^^<{XSD}boolean>'
 
 
-@pytest.mark.parametrize("payload", [b"2", b"yes", b"", b"{}", b"1.0", b"null"])
+@each_row("payload", [b"2", b"yes", b"", b"{}", b"1.0", b"null"])
 def test_payload_that_is_no_boolean_is_refused(tmp_path: Path, payload: bytes) -> None:
     with pytest.raises(PayloadError):
         value(rule(tmp_path, payload="boolean"), payload)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "payload", "expected"),
     [
         ("number", b'{"battery": {"level": 80}}', f'"80"^^<{XSD}integer>'),
@@ -361,7 +362,7 @@ def test_json_member_is_read(tmp_path: Path, kind: str, payload: bytes, expected
     assert value(rule(tmp_path, payload=kind, member="battery.level"), payload) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "payload"),
     [
         ("number", b"80"),
@@ -500,7 +501,7 @@ def encoded_behind_slash(level: str) -> str:
 GOOD = {"topic": "t/{x}", "property": "lighting:presence", "payload": "text"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "named"),
     [
         (GOOD | {"topik": "x"}, "topik"),
@@ -541,7 +542,7 @@ def test_bad_rule_is_refused_with_file_number_and_key(tmp_path: Path, keys: dict
     assert named in message.removeprefix(place)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "[[stream]",
@@ -556,7 +557,7 @@ def test_bad_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
         mapping_of(tmp_path, text)
 
 
-@pytest.mark.parametrize("base", ["", "gateway/", "http://gateway.example/a", "http://gateway.example/ /", "ftp://a/"])
+@each_row("base", ["", "gateway/", "http://gateway.example/a", "http://gateway.example/ /", "ftp://a/"])
 def test_bad_base_iri_is_refused(tmp_path: Path, base: str) -> None:
     with pytest.raises(ConfigurationError, match="base IRI"):
         load_mapping(tmp_path, base)

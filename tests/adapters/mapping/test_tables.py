@@ -12,6 +12,7 @@ from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.mapping_rules import BASE, NOON
+from tests.support.tables import each_row
 
 HOUSE = """
 topic = "zigbee2mqtt/{name}"
@@ -44,7 +45,7 @@ def test_command_reads_the_reported_state() -> None:
     assert msgspec.json.decode(table_json(table), type=CommandTable) == table
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "payload", "states"),
     [
         ({"true": "ON", "false": "OFF"}, "OFF", [literal("false", datatype=XSD + "boolean")]),
@@ -63,9 +64,7 @@ def test_reported_state_is_read_as_the_command_writes_it(
     assert [one if isinstance(one, PayloadError) else one[1] for one in found] == states
 
 
-@pytest.mark.parametrize(
-    "text", ['{"topic": "t", "topik": 1}', '{"topic": "t", "throttle_s": -1}', '{"payload": "text"}']
-)
+@each_row("text", ['{"topic": "t", "topik": 1}', '{"topic": "t", "throttle_s": -1}', '{"payload": "text"}'])
 def test_bad_table_is_refused(text: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(text, type=StreamTable)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from lamplighter.adapters.mapping import uris
 from lamplighter.engine.errors import PayloadError
+from tests.support.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "normal"),
     [
         ("coap://LAMP-1.local/State", "coap://lamp-1.local/State"),
@@ -29,7 +30,7 @@ def test_one_resource_has_one_spelling(written: str, normal: str) -> None:
     assert uris.normal(written) == normal
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "authority", "place", "name"),
     [
         ("coap://lamp/a", "lamp", ("lamp", 5683), "lamp/a"),
@@ -50,7 +51,7 @@ def test_parts_and_name_of_a_resource(resource: str, authority: str, place: tupl
     assert uris.name(resource) == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "reason"),
     [
         ("ftp://lamp/a", "begin with coap://, http://"),

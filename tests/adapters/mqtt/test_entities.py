@@ -21,6 +21,7 @@ from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Bag
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.event_loops import beside, settled, until
+from tests.support.tables import each_row
 
 BASE = "http://g/"
 TOPICS = HomeTopics("one", "lamplighter/one/")
@@ -65,7 +66,7 @@ def test_the_queries_are_maintained_incrementally() -> None:
     assert [Engine().subscribe(query).spu_class for query in QUERIES] == ["telescoped"] * 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("state", "component", "reported", "shown"),
     [
         ("lighting:hasStatus 'OFF'", "light", "'ON'", "ON"),
@@ -86,7 +87,7 @@ def test_an_actuator_is_a_light_or_a_switch_with_its_reported_state(
     assert dataset.entity("x").state == shown
 
 
-@pytest.mark.parametrize("state", ["5", "'bright'", "'ON'"])
+@each_row("state", ["5", "'bright'", "'ON'"])
 def test_an_actuator_that_is_not_on_or_off_is_not_announced(state: str) -> None:
     dataset = Dataset()
     dataset.write(f"INSERT DATA {{ :x gateway:desiredState {state} ; gateway:reportedState true }}")
@@ -106,7 +107,7 @@ def test_a_command_writes_the_state_and_a_broken_lamp_stays_broken() -> None:
     assert [dataset.entity("x").command(payload) for payload in (b"on", b"", b"\xff")] == [None] * 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("property_", "unit", "value", "component", "state", "keys"),
     [
         ("gateway:temperature", "DEG_C", "20.5", "sensor", "20.5", ("temperature", "°C", "measurement")),
@@ -152,7 +153,7 @@ def test_names_and_devices_are_those_of_labels() -> None:
     assert dataset.things.entity(f"<{BASE}o>") is None
 
 
-@pytest.mark.parametrize(("source", "left_out"), [("homeassistant", True), ("zigbee2mqtt", True), ("sparkplug", False)])
+@each_row(("source", "left_out"), [("homeassistant", True), ("zigbee2mqtt", True), ("sparkplug", False)])
 def test_what_announces_itself_is_left_out(source: str, left_out: bool) -> None:
     dataset = Dataset()
     dataset.write(READING % ("gateway:temperature", "1") + " ; INSERT DATA { :x gateway:desiredState true }")

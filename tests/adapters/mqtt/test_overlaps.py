@@ -4,12 +4,12 @@ import re
 import time
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lamplighter.adapters.mapping import load_mapping
 from lamplighter.adapters.mqtt.overlaps import _read, overlaps
+from tests.support.tables import each_row
 
 BASE = "http://gateway.example/"
 
@@ -50,7 +50,7 @@ def test_two_members_as_one_stream_are_reported(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other", "topics"),
     [
         ({"sensor": "s/{a}", "feature": "f"}, {"sensor": "s/{b}", "feature": "f"}, ("one/x", "other/x")),
@@ -71,7 +71,7 @@ def test_topics_with_the_same_stream_are_reported(
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [
         ({"topic": "a/{x}"}, {"topic": "b/{x}"}),

@@ -14,6 +14,7 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology import vocabulary
+from tests.support.tables import each_row
 
 LAMP = iri("http://street.example/lamp/1")
 NOON = datetime(2026, 11, 21, 12, 0, 0, 250, tzinfo=UTC)
@@ -54,7 +55,7 @@ def test_one_resource_has_one_spelling() -> None:
         assert command(row(resource=spelled("COAP://LAMP:5683/A"))).rule.resource == "coap://lamp/A"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "reason"),
     [
         (literal("http://lamp/a"), "only coap://"),
@@ -67,7 +68,7 @@ def test_a_resource_that_cannot_be_put_to_is_rejected(resource: Term, reason: st
         command(row(resource=resource))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "reason"),
     [
         ({"actuator": "_:b0"}, r"\?actuator is not an IRI"),
@@ -81,7 +82,7 @@ def test_a_row_of_the_wrong_kind_is_rejected(changed: dict[str, Term], reason: s
         command(row(**changed))
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@each_row("name", VARIABLES)
 def test_an_unbound_variable_is_named(name: str) -> None:
     binding = row()
     del binding[name]

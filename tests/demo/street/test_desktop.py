@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from lamplighter.demo.street.desktop import has_desktop, show
+from tests.support.tables import each_row
 
 URL = "http://127.0.0.1:8000/page/street"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("environment", "there"),
     [
         ({}, False),

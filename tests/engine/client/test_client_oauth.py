@@ -21,6 +21,7 @@ from lamplighter.engine.client import (
     UpstreamError,
 )
 from lamplighter.engine.errors import ConfigurationError
+from tests.support.tables import each_row
 
 # --- tokens -----------------------------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ def test_credentials_are_kept_where_nobody_else_can_read_them(tmp_path: Path) ->
         Credentials.load(file)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"client_id": "me"}'])
+@each_row("content", ["", "[]", "{}", '{"client_id": "me"}'])
 def test_files_without_credentials_are_named(tmp_path: Path, content: str) -> None:
     file = tmp_path / "credentials.json"
     file.touch(0o600)

@@ -15,6 +15,7 @@ from lamplighter.engine.client import load_profile
 from lamplighter.engine.client import profile as profile_module
 from lamplighter.engine.client.profile import Loader
 from lamplighter.engine.errors import JsapError
+from tests.support.tables import each_row
 
 
 def put(folder: Path, **documents: dict[str, Any]) -> None:
@@ -69,7 +70,7 @@ def test_depth_number_and_size_of_documents_are_limited(tmp_path: Path, monkeypa
         load_profile(tmp_path / "large.jsap")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("documents", "message"),
     [
         ({"a": {"include": "b.jsap"}}, r"b\.jsap, which .*a\.jsap includes, cannot be read: No such file"),

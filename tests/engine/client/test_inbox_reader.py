@@ -32,6 +32,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.rdflib import graph_to_rdflib
 from tests.support.receivers import HttpReceiver, Received, Reply
+from tests.support.tables import each_row
 
 JSON_LD, TURTLE = "application/ld+json", "text/turtle"
 AS, RDF_TYPE = "https://www.w3.org/ns/activitystreams", "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -396,9 +397,7 @@ def test_a_short_document_of_long_terms_is_refused() -> None:
             triples_of(body.encode(), media_type, "http://e/")
 
 
-@pytest.mark.parametrize(
-    "url", ["x", "ftp://e/", "http://", "http://a:b@e/", "http://e:x/", "http://é/", "http://e/ x"]
-)
+@each_row("url", ["x", "ftp://e/", "http://", "http://a:b@e/", "http://e:x/", "http://é/", "http://e/ x"])
 def test_a_target_that_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"write one such as"):
         InboxReader(url)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.client.contexts import ACTIVITY_STREAMS, LDP, with_contexts
 from lamplighter.engine.client.inboxes import INBOX, inbox_in_body, inbox_in_links
 from lamplighter.engine.errors import LimitExceededError, RequestError, UnsupportedRequestError
+from tests.support.tables import each_row
 
 AS = f"{ACTIVITY_STREAMS}#"
 
@@ -57,7 +58,7 @@ def test_schema_org_has_the_types_of_its_terms() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("https://schema.org/", "http://schema.org", "http://schema.org/docs/jsonldcontext.jsonld"),
@@ -77,7 +78,7 @@ def test_spellings_of_known_contexts(name: str) -> None:
     assert document["@context"][0] == name, "the argument is not modified"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         {"@context": "http://e/c"},
@@ -122,7 +123,7 @@ def test_nothing_is_fetched_whatever_the_document(document: Any) -> None:
         assert "LoadDocumentCallback" not in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "inbox"),
     [
         (f'</in>; rel="{INBOX}"', "/in"),
@@ -144,7 +145,7 @@ def test_inbox_in_a_link_header(header: str, inbox: str | None) -> None:
     assert inbox_in_links(header) == inbox
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "media_type", "inbox"),
     [
         (f"<> <{INBOX}> <in> .", "text/turtle", "http://e/in"),
@@ -161,7 +162,7 @@ def test_inbox_in_a_body(body: str, media_type: str, inbox: str | None) -> None:
     assert inbox_in_body(body.encode(), media_type, "http://e/target") == inbox
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "media_type"),
     [(b"<", "text/turtle"), (b"\xff", "application/ld+json"), (b'{"@context": "http://e/"}', "application/ld+json")],
 )

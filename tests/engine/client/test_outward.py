@@ -15,6 +15,7 @@ from lamplighter.engine.client.outward import RETRY_AFTER_S_MAX, AddressRefusedE
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.networks import Address
 from tests.support.receivers import HttpReceiver, Reply
+from tests.support.tables import each_row
 
 HERE = ip_address("127.0.0.1")
 
@@ -131,7 +132,7 @@ async def test_names_that_are_looked_up_for_long_take_no_threads_of_others(monke
     await http.aclose()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "seconds"),
     [
         ("", 0.0),

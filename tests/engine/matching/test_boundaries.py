@@ -11,6 +11,7 @@ from lamplighter.engine.sparql.algebra import Variable
 from lamplighter.engine.sparql.clock_conditions import named, read_condition
 from lamplighter.engine.sparql.clock_function import CLOCK, CLOCK_TIME
 from lamplighter.engine.work import Meter, Work
+from tests.support.tables import each_row
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 A, B = Variable("a"), Variable("b")
@@ -59,7 +60,7 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: " ".join(getattr(part, "name", part[-6:]) for part in form))
+@each_row("form", FORMS, ids=lambda form: " ".join(getattr(part, "name", part[-6:]) for part in form))
 def test_what_is_solved_is_what_the_store_decides(form: tuple[Any, ...]) -> None:
     compared = condition(*form)
     operands = [variable for variable in (A, B) if variable in form]
@@ -82,7 +83,7 @@ def test_a_duration_is_added_whatever_the_spelling() -> None:
         assert found(*terms) == searched(*terms) == NOON + minutes * 60_000_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sign", "text", "edge"),
     [
         (">=", "2026-11-26T09:00:00Z", NOON),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.matching.cts import TUPLE_MAX, Cts
 from lamplighter.engine.terms import Quad, Term
+from tests.support.tables import each_row
 
 PREDICATES = ("<p:1>", "<p:2>", "<p:3>")
 quads = st.builds(
@@ -118,7 +119,7 @@ def test_object_index_is_made_when_it_is_asked_for(predicate: Term | None) -> No
     assert by_object(world.cts, "<p:1>") == world.dataset
 
 
-@pytest.mark.parametrize("count", [1, TUPLE_MAX - 1, TUPLE_MAX, TUPLE_MAX + 1, 3 * TUPLE_MAX])
+@each_row("count", [1, TUPLE_MAX - 1, TUPLE_MAX, TUPLE_MAX + 1, 3 * TUPLE_MAX])
 def test_place_with_few_and_many_members(count: int) -> None:
     """Over the border between tuple and dict, up and down again."""
     world = World()

@@ -14,6 +14,7 @@ from lamplighter.engine.matching.ordering import OrderedRows, Window
 from lamplighter.engine.matching.values import order_key
 from lamplighter.engine.terms import XSD, Binding
 from lamplighter.engine.work import Meter, Work
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX xsd: <http://www.w3.org/2001/XMLSchema#> "
 
@@ -96,7 +97,7 @@ def _typed(number: str) -> str:
     return f'"{number}"^^xsd:double' if "INF" in number or "e" in number else number
 
 
-@pytest.mark.parametrize(
+@each_row(
     "literals",
     [
         [_typed(number) for number in NUMBERS],
@@ -120,7 +121,7 @@ def test_kinds_of_terms_follow_each_other_as_sparql_says() -> None:
     assert len(set(keys)) == len(keys)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "reason"),
     [
         ("SELECT ?s { ?s <x:v> ?n } LIMIT 2", "LIMIT or OFFSET without ORDER BY"),

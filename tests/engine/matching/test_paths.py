@@ -15,6 +15,7 @@ from lamplighter.engine.sparql.algebra import Select
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.work import Meter, Work
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> "
 BRICK = "?a a :AHU . ?a ( :feeds|:hasPoint )* ?s . ?s a :Sensor"
@@ -85,7 +86,7 @@ def test_the_empty_path_joins_the_nodes_of_its_graph_only() -> None:
     assert graph.update("DELETE DATA { :b :q 2 }") == (1, 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "anchored"),
     [
         ("?x :p* ?y", False),
@@ -113,7 +114,7 @@ def test_a_path_is_anchored_by_a_pattern_that_finds_an_end(where: str, anchored:
     assert (not_anchored(select.node) == frozenset()) is anchored
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "followed"),
     [
         ("GRAPH ?g { :a :p+ :b }", False),

@@ -8,6 +8,7 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.matching.prices import EVERY, FIRST, Price, Prices
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <http://e/> PREFIX g: <http://lamplighter.example/ns/gateway#> "
 
@@ -86,7 +87,7 @@ def test_the_time_of_the_matcher_is_the_price(predicate: str, monkeypatch: pytes
         assert price(one, spuid) == Price(1e6 * (3 + 5 + 1) / 2, 2, 1, 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "spu_class", "kept"),
     [
         ("SELECT * { ?s :p ?o }", "telescoped", 0),

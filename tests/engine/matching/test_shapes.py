@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lamplighter.engine import Engine
 from lamplighter.engine.matching.shapes import Shape, Unit
+from tests.support.tables import each_row
 
 
 def unit_of(engine: Engine, text: str) -> Unit:
@@ -25,7 +24,7 @@ def shapes(*texts: str) -> list[Shape]:
 ONE = "SELECT ?s ?o WHERE { ?s <urn:x:p> ?o . ?o <urn:x:q> 'a' , 1 FILTER ( ?o != <urn:x:b> ) }"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "same",
     [
         "SELECT ?s ?o WHERE{?s <urn:x:p> ?o.?o <urn:x:q> 'a',1 FILTER(?o!=<urn:x:b>)}",
@@ -48,7 +47,7 @@ def test_same_query_shares_the_unit(same: str) -> None:
         assert len(set(units(*texts))) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         "SELECT ?o ?s WHERE { ?s <urn:x:p> ?o . ?o <urn:x:q> 'a' , 1 FILTER ( ?o != <urn:x:b> ) }",  # columns
@@ -107,7 +106,7 @@ def test_queries_that_differ_in_constants_share_a_shape() -> None:
     assert len({id(shape) for shape in found}) <= 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [
         ("SELECT ?o { <urn:x:a> <urn:x:p> ?o }", "SELECT ?o { <urn:x:a> <urn:x:q> ?o }"),  # predicates choose the plan
@@ -138,7 +137,7 @@ def test_equal_constants_are_one() -> None:
     assert [spuids[n.spuid] for n in commit.notifications if n.spuid in spuids] == ["ba"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("condition", "found"),
     [
         ("?o = <urn:x:b>", {"<urn:x:b>"}),

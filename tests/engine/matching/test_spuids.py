@@ -2,12 +2,11 @@
 
 import uuid
 
-import pytest
-
 from lamplighter.engine.matching.spuids import Spuids
+from tests.support.tables import each_row
 
 
-@pytest.mark.parametrize("number", [0, 1, 4711, 2**40])
+@each_row("number", [0, 1, 4711, 2**40])
 def test_a_name_is_a_uuid_and_leads_back(number: int) -> None:
     spuids = Spuids()
     name = spuids.name(number)

@@ -18,6 +18,7 @@ from lamplighter.engine.errors import (
     UnsupportedRequestError,
 )
 from lamplighter.engine.work import EVALUATION_MS_MAX
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> "
 
@@ -93,14 +94,14 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize(("spu_class", "query"), [(name, query) for name in CLASSES for query in CLASSES[name]])
+@each_row(("spu_class", "query"), [(name, query) for name in CLASSES for query in CLASSES[name]])
 def test_class_of_a_typical_query(spu_class: str, query: str) -> None:
     engine = Engine()
     assert engine.subscribe(PREFIX + query).spu_class == spu_class
     assert engine.subscription_classes == {spu_class: 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         "SELECT ?s { SERVICE <http://elsewhere.example/> { ?s :p ?o } }",
@@ -137,7 +138,7 @@ def followed(engine: Engine, text: str) -> tuple[str, Counter[Any], Callable[[An
     return subscription.spu_class, rows, follow
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "values"),
     [
         (SUMS, ("9223372036854775806", "2e0", "-5")),
@@ -200,7 +201,7 @@ def footprint(engine: Engine) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("seed", range(5))
+@each_row("seed", range(5))
 def test_ending_in_any_order_leaves_nothing_behind(seed: int) -> None:
     engine = Engine()
     engine.update(f"{PREFIX}INSERT DATA {{ :a :p 1 ; :q :b . :b :p 2.5e0 , 1e16 , 3e0 ; :v 1e0 , 2e0 , 4e0 }}")
@@ -275,7 +276,7 @@ def counted(engine: Engine) -> Counter[str]:
     return calls
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         "SELECT ?o {{ :s{0} :p ?o }}",
@@ -345,7 +346,7 @@ def test_only_what_patterns_name_is_indexed() -> None:
     assert len(engine._cts) == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "reason"),
     [
         ("{ ?x <a:p> ?y OPTIONAL { ?y <a:q> ?z OPTIONAL { ?x <a:v> ?m } } }", "not well-designed"),

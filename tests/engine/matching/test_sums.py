@@ -21,6 +21,7 @@ from lamplighter.engine.sparql.algebra import Aggregate, Expression, Variable
 from lamplighter.engine.terms import XSD
 from lamplighter.engine.work import Meter, Work
 from tests.support.oracle import Oracle
+from tests.support.tables import each_row
 
 ROUNDS = int(os.environ.get("LAMPLIGHTER_SUM_ROUNDS", "60"))
 PREFIX = "PREFIX : <x:> "
@@ -61,7 +62,7 @@ def near(found: str | None, expected: str | None, terms: list[str], share: int) 
     return abs(Fraction(one) - Fraction(other)) <= (len(terms) + 2) * unit * size
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_row("seed", range(3))
 def test_results_are_near_those_of_the_store_and_follow_each_other(seed: int) -> None:
     """Counted and seeded, SUM and AVG, with and without DISTINCT."""
     random, oracle = Random(seed), Oracle()
@@ -120,7 +121,7 @@ def test_a_sum_is_the_nearest_double_to_the_exact_one_and_forgets_what_was_remov
     assert total.real() == real_term("double", there[0])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("numbers", "expected"),
     [
         ((inf, 1.0), inf),
@@ -166,8 +167,8 @@ def accumulated(name: str, *terms: str | None) -> str | None:
     return accumulator.result(len(terms))
 
 
-@pytest.mark.parametrize("name", ["SUM", "AVG", "MIN", "MAX"])
-@pytest.mark.parametrize(
+@each_row("name", ["SUM", "AVG", "MIN", "MAX"])
+@each_row(
     "values",
     [
         (),

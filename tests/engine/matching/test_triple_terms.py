@@ -11,6 +11,7 @@ from tests.engine.matching.test_shapes import shapes, unit_of, units
 from tests.engine.matching.test_timetable import PREFIX as CLOCK
 from tests.engine.matching.test_timetable import START, at, changes, time
 from tests.support.footprints import footprint
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> PREFIX rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> "
 STATEMENTS = 3_000
@@ -51,7 +52,7 @@ def test_footprint_has_the_quads_and_not_their_parts() -> None:
     assert not found.graph_names
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         "INSERT DATA { :s-7 :p :o-7 }",

@@ -12,6 +12,7 @@ from lamplighter.engine.matching.analysis import PATTERNS_MAX, WIDE
 from lamplighter.engine.matching.source_text import LOOPS_MAX, Source
 from lamplighter.engine.slices import Slices
 from lamplighter.engine.work import Meter, Work
+from tests.support.tables import each_row
 
 
 def star(count: int) -> str:
@@ -22,8 +23,8 @@ def chain(count: int) -> str:
     return " ".join(f"?o{number} <x:p{number}> ?o{number + 1} ." for number in range(count))
 
 
-@pytest.mark.parametrize("pattern", [star, chain], ids=["star", "chain"])
-@pytest.mark.parametrize("form", ["{}", "GRAPH ?g {{ {} }}", "?s <x:q> ?o FILTER EXISTS {{ {} }}"])
+@each_row("pattern", [star, chain], ids=["star", "chain"])
+@each_row("form", ["{}", "GRAPH ?g {{ {} }}", "?s <x:q> ?o FILTER EXISTS {{ {} }}"])
 def test_as_many_patterns_as_a_plan_may_have_are_followed(pattern: Callable[[int], str], form: str) -> None:
     count = PATTERNS_MAX - ("EXISTS" in form)
     query = f"SELECT (COUNT(*) AS ?n) {{ {form.format(pattern(count))} }}"

@@ -8,13 +8,14 @@ from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap import Jsap, parse
 from lamplighter.engine.sparql.forced_bindings import bound
 from lamplighter.engine.terms import iri, literal
+from tests.support.tables import each_row
 
 
 def profile(**members: Any) -> Jsap:
     return parse(json.dumps({"namespaces": {"ex": "http://example.org/"}, **members}).encode())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "term"),
     [
         ({"type": "uri", "value": "ex:lamp"}, "<http://example.org/lamp>"),
@@ -89,9 +90,7 @@ def test_blank_node_cannot_be_bound() -> None:
         bound("INSERT DATA { ?x <a:p> 1 }", {"x": "_:b"})
 
 
-@pytest.mark.parametrize(
-    "value", ["' } ; DROP ALL #", '" } ; DROP ALL #', "\\", '\\" } ; DROP ALL #', "\n", "a\r\nb", "'''"]
-)
+@each_row("value", ["' } ; DROP ALL #", '" } ; DROP ALL #', "\\", '\\" } ; DROP ALL #', "\n", "a\r\nb", "'''"])
 def test_no_value_breaks_out_of_its_place(value: str) -> None:
     engine = Engine()
     engine.update("INSERT DATA { <a:keep> <a:p> 1 }")
@@ -100,15 +99,13 @@ def test_no_value_breaks_out_of_its_place(value: str) -> None:
     assert engine.quad_count == 2
 
 
-@pytest.mark.parametrize(
-    "value", ["http://e/> <a:p> 1 } ; DROP ALL #", "a b", "a{b", "a\\b", 'a"b', "a^b", "a`b", "a|b"]
-)
+@each_row("value", ["http://e/> <a:p> 1 } ; DROP ALL #", "a b", "a{b", "a\\b", 'a"b', "a^b", "a`b", "a|b"])
 def test_iris_that_could_break_out_are_refused(value: str) -> None:
     with pytest.raises(ValueError, match="an IRI cannot hold"):
         iri(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("aggregators", "place"),
     [
         ({"a": {"query": "NONE", "added": "U"}}, "aggregators.a.query"),
@@ -127,7 +124,7 @@ def test_wrong_aggregator_is_named(aggregators: dict[str, Any], place: str) -> N
         )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "fault"),
     [
         ({"updates": {"U": {"sparql": "", "dealy": "PT1S"}}}, 'updates.U.dealy: unknown member; did you mean "delay"?'),
@@ -214,7 +211,7 @@ def test_what_becomes_of_a_missed_update_is_said_for_delayed_ones_only() -> None
         profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "missed": "later"}})
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b'{"updates": 1}', b'{"updates": {"U": {}}}', b"\xff"])
+@each_row("document", [b"", b"[]", b'{"updates": 1}', b'{"updates": {"U": {}}}', b"\xff"])
 def test_what_is_no_jsap_is_said(document: bytes) -> None:
     with pytest.raises(JsapError):
         parse(document)
@@ -253,7 +250,7 @@ def test_addresses_are_those_of_the_profile() -> None:
     assert found.reconnects("Q")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "expected"),
     [
         ({}, ("http://h:8000/query", "http://h:8000/update", "ws://h:9000/subscribe")),
@@ -304,7 +301,7 @@ def test_an_entry_says_otherwise_member_by_member() -> None:
     assert (graphs.default, graphs.named, graphs.using) == (("http://g/1",), ("http://g/3",), ("http://g/2",))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "message"),
     [
         ({"host": None}, "host: the profile names no broker"),
@@ -324,7 +321,7 @@ def test_updates_are_not_sent_by_get() -> None:
         found.update_address("U")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "place"),
     [
         ({"sparql11protocol": {"port": "8000"}}, r"sparql11protocol\.port"),
@@ -349,7 +346,7 @@ def test_a_wrong_member_is_named(members: dict[str, Any], place: str) -> None:
         profile(**members)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("oauth", "urls"),
     [
         ({"enable": True, "register": "https://h/r", "tokenRequest": "https://h/t"}, ("https://h/r", "https://h/t")),

@@ -10,6 +10,7 @@ import pytest
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import profile
 from lamplighter.engine.protocol.jsap_tree import decoded, included, member_lines, merged, normal, overridden
+from tests.support.tables import each_row
 
 
 def test_both_spellings_of_graph_names_and_one_text_for_an_array() -> None:
@@ -19,7 +20,7 @@ def test_both_spellings_of_graph_names_and_one_text_for_an_array() -> None:
     assert tree["queries"]["Q"]["graphs"] == {"named-graph-uri": ["http://a"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tree", "message"),
     [
         ({"graphs": {"default-graph-uri": "a:b", "default_graph_uri": "a:b"}}, "occurs twice"),
@@ -102,7 +103,7 @@ def test_of_an_included_document_scalars_and_entries_win_and_graphs_are_united()
     assert included(normal({"#include": "b.jsap"})) == ["b.jsap"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("setting", "members"),
     [
         ("sparql11protocol.port=8001", {"sparql11protocol": {"port": 8001, "protocol": "http"}}),
@@ -119,7 +120,7 @@ def test_settings_take_the_place_of_what_the_document_says(setting: str, members
     assert tree["sparql11protocol"] == {"port": 8000, "protocol": "http"}, "the tree itself is not changed"
 
 
-@pytest.mark.parametrize("setting", ["host", "=1", "a..b=1", ".a=1"])
+@each_row("setting", ["host", "=1", "a..b=1", ".a=1"])
 def test_what_is_no_setting_is_said(setting: str) -> None:
     with pytest.raises(JsapError, match=r"sparql11protocol\.port=8001"):
         overridden({}, [setting])
@@ -144,6 +145,6 @@ def test_lines_of_members() -> None:
     assert json.loads(document)["a"]["c"]
 
 
-@pytest.mark.parametrize("document", [b"", b"}]:", b'{"a', b"\xff{", b'{"a": {"b": '])
+@each_row("document", [b"", b"}]:", b'{"a', b"\xff{", b'{"a": {"b": '])
 def test_lines_of_a_document_that_is_no_json(document: bytes) -> None:
     assert set(member_lines(document)) <= {"a", "a.b"}

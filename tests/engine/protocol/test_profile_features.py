@@ -7,6 +7,7 @@ import pytest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.terms import Bag, lexical
+from tests.support.tables import each_row
 
 PREFIXES = "PREFIX : <http://e/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#> "
 DATA = """INSERT DATA {
@@ -31,7 +32,7 @@ def values(bag: Bag) -> list[list[str]]:
     return sorted([lexical(term) if term else "" for term in row] for row in bag)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "question", "expected"),
     [
         ("WITH :obs DELETE { :o1 :value ?v } INSERT { :o1 :value 2 } WHERE { :o1 :value ?v }", ":o1 :value ?x", ["2"]),
@@ -69,7 +70,7 @@ def test_updates(text: str, question: str, expected: list[str]) -> None:
     assert values(before - notification.removed + notification.added) == [[value] for value in expected]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "first", "removed", "added"),
     [
         ("SELECT ?o FROM :obs { ?o :in :hall }", [["o1"], ["o2"]], [], [["o9"]]),
@@ -105,7 +106,7 @@ def test_subscriptions(query: str, first: list[list[str]], removed: list[list[st
     assert (short(notification.removed), short(notification.added)) == (removed, added)
 
 
-@pytest.mark.parametrize("function", ["NOW()", "STRUUID()", "UUID()", "RAND()"])
+@each_row("function", ["NOW()", "STRUUID()", "UUID()", "RAND()"])
 def test_what_differs_on_each_evaluation_belongs_into_updates(function: str) -> None:
     with pytest.raises(UnsupportedRequestError, match="let the update write the value"):
         engine().subscribe(PREFIXES + f"SELECT ?o ?x {{ ?o a :Observation BIND({function} AS ?x) }}")

@@ -46,6 +46,7 @@ from lamplighter.engine.protocol import (
 )
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import Bag
+from tests.support.tables import each_row
 
 
 def one(message: object) -> Any:
@@ -62,8 +63,8 @@ def error_of(message: object) -> GatewayError:
 # --- requests ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["query", "subscribe", "update", "unsubscribe"])
-@pytest.mark.parametrize("name", ["authorization", "alias", "default-graph-uri", "unknown"])
+@each_row("kind", ["query", "subscribe", "update", "unsubscribe"])
+@each_row("name", ["authorization", "alias", "default-graph-uri", "unknown"])
 def test_what_a_request_has_besides_its_text_is_bounded_before_it_is_built(kind: str, name: str) -> None:
     beside = {name: ["a:"] * (BESIDES_BYTES_MAX // 6 + 1)}
     for found in (one({kind: {"sparql": "s", "spuid": "x", **beside}}), one({kind: beside})):
@@ -117,21 +118,21 @@ def test_null_is_like_absent() -> None:
     assert one({"subscribe": {"sparql": "S", "alias": None, "default-graph-uri": None}}) == SubscribeRequest("S")
 
 
-@pytest.mark.parametrize("text", ["", "{", "no", "[" * 100_000, b"\xff", '{"subscribe": {"sparql": "\\ud800"}}'])
+@each_row("text", ["", "{", "no", "[" * 100_000, b"\xff", '{"subscribe": {"sparql": "\\ud800"}}'])
 def test_what_is_not_json_is_one_error(text: str | bytes) -> None:
     [error] = requests(text)
     assert isinstance(error, NotJsonError)
     assert "not JSON" in str(error)
 
 
-@pytest.mark.parametrize("message", [None, 5, "subscribe", [], {}, {"hello": 1}, {"updates": {}}])
+@each_row("message", [None, 5, "subscribe", [], {}, {"hello": 1}, {"updates": {}}])
 def test_a_message_of_no_known_kind_names_the_kinds(message: object) -> None:
     [error] = requests(json.dumps(message))
     assert isinstance(error, UnsupportedRequestError)
     assert "subscribe, unsubscribe, update, query, messages, updates" in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "named"),
     [
         ({"alias": "a"}, "sparql"),
@@ -154,13 +155,13 @@ def test_a_wrong_member_of_what_sepa_defines_has_the_code_of_its_broker(kind: st
     assert (ours.code, ours.status) == ("SPARQL11ProtocolException", 400)
 
 
-@pytest.mark.parametrize("body", [None, 5, "text", []])
+@each_row("body", [None, 5, "text", []])
 def test_a_request_that_is_no_object_is_an_error_without_alias(body: object) -> None:
     error = error_of({"subscribe": body})
     assert (error.alias, error.authorization) == (None, None)
 
 
-@pytest.mark.parametrize("text", ["[1, 2", '{"subscribe": [1}', '{"subscribe": {"sparql": "S"}} more', "[1} "])
+@each_row("text", ["[1, 2", '{"subscribe": [1}', '{"subscribe": {"sparql": "S"}} more', "[1} "])
 def test_what_is_broken_further_on_is_not_json_either(text: str) -> None:
     [error] = requests(text)
     assert isinstance(error, NotJsonError)
@@ -191,7 +192,7 @@ def test_graphs_are_named_by_a_string_or_several() -> None:
     assert graph_names(None) is graph_names("") is graph_names([]) is None
 
 
-@pytest.mark.parametrize("name", ["relative", "http://a b", "http://a>", "/path", "1:x"])
+@each_row("name", ["relative", "http://a b", "http://a>", "/path", "1:x"])
 def test_a_graph_name_that_is_no_absolute_iri_is_refused(name: str) -> None:
     with pytest.raises(MalformedRequestError, match="graph parameter"):
         graph_names(["http://good", name])
@@ -219,7 +220,7 @@ def test_a_notification_has_both_members_and_the_alias_only_where_given() -> Non
     assert json.loads(notification_message("s", 1, NONE, ONE))["notification"]["removedResults"] == one_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bag",
     [
         NONE,
@@ -279,7 +280,7 @@ def test_answers_leave_out_what_there_is_not() -> None:
     assert "alias" not in json.loads(answer_message(None, b"{}"))["answer"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "code", "status"),
     [
         (RequestSyntaxError("oops", 2, 5), "SPARQL11ProtocolException", 400),
@@ -294,7 +295,7 @@ def test_errors_have_three_members_and_the_alias(error: GatewayError, code: str,
     assert json.loads(error_message(error, "a")) == {**members, "alias": "a"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "sepa", "ours"),
     [
         (RequestSyntaxError("oops"), ("parsing failed", 400), ("SPARQL11ProtocolException", 400)),
@@ -328,7 +329,7 @@ def test_cause_is_the_clients_but_no_kind_of_the_gateways() -> None:
         assert error.alias == "a"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "columns", "characters", "long"),
     [(1, 1, 1_000_000, False), (LONG, 1, 1, False), (LONG + 1, 1, 1, True), (LONG, 2, 1, True), (60, 1, 10_000, True)],
 )

@@ -10,6 +10,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.querying import excerpts
 from lamplighter.engine.querying.small_queries import SmallQueries
+from tests.support.tables import each_row
 
 P = "PREFIX : <http://x/> "
 MANY = 3000
@@ -46,7 +47,7 @@ def written(answer: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples) -> by
     return found
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "SELECT ?v { :lamp7 :state ?v }",
@@ -95,7 +96,7 @@ def test_a_query_that_finds_few_quads_is_answered_as_by_the_store(
         assert written(found) == written(expected)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "SELECT ?o { :hub :name ?o }",  # one row, behind thousands of quads
@@ -154,8 +155,8 @@ def test_the_bound_follows_the_dataset() -> None:
         assert small.answer(text, None, None, 10_000) is None
 
 
-@pytest.mark.parametrize("form", ["SELECT *", "ASK"])
-@pytest.mark.parametrize("count", [3, 8])
+@each_row("form", ["SELECT *", "ASK"])
+@each_row("count", [3, 8])
 def test_a_product_is_bounded_before_it_is_made(form: str, count: int) -> None:
     with Engine() as engine:
         engine.update(f"{P} INSERT DATA {{ {' '.join(f':a :p {number} .' for number in range(20))} }}")
@@ -217,13 +218,13 @@ def test_a_dataset_on_disk_is_not_read(tmp_path: object) -> None:
         assert SmallQueries(engine.store).answer(f"{P} SELECT ?o {{ :a :p ?o }}", None, None, 10) is None
 
 
-@pytest.mark.parametrize("text", ["SELECT ?o { :a :p ?o", "SELECT ?o { x:a :p ?o }", "SELECT { }", "", "\ud800 SELECT"])
+@each_row("text", ["SELECT ?o { :a :p ?o", "SELECT ?o { x:a :p ?o }", "SELECT { }", "", "\ud800 SELECT"])
 def test_an_invalid_text_is_left_to_others(small: SmallQueries, text: str) -> None:
     assert small.answer(P + text, None, None, 10) is None
     assert small.outline(P + text) is None
 
 
-@pytest.mark.parametrize("text", ["", " ", "# a comment"])
+@each_row("text", ["", " ", "# a comment"])
 def test_a_text_without_tokens_is_left_to_others(small: SmallQueries, text: str) -> None:
     assert small.answer(text, None, None, 10) is None
 

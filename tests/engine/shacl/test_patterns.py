@@ -11,6 +11,7 @@ import pytest
 from lamplighter.engine.shacl.patterns import is_pattern, matching, ways
 from lamplighter.engine.terms import literal
 from lamplighter.engine.work import Meter, TooMuchWork, Work
+from tests.support.tables import each_row
 
 BOUNDED = [
     "(Z|[+-][0-9]{2}:[0-9]{2})$",
@@ -28,13 +29,13 @@ UNBOUNDED = [
 ]
 
 
-@pytest.mark.parametrize("pattern", BOUNDED)
+@each_row("pattern", BOUNDED)
 def test_patterns_of_bounded_time_are_recognised(pattern: str) -> None:
     assert ways(pattern) is not None
     assert is_pattern(pattern, "")
 
 
-@pytest.mark.parametrize("pattern", UNBOUNDED)
+@each_row("pattern", UNBOUNDED)
 def test_all_others_are_left_to_the_store(pattern: str) -> None:
     assert ways(pattern) is None
 

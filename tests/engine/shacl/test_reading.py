@@ -9,6 +9,7 @@ from lamplighter.engine.errors import InvalidShapesError
 from lamplighter.engine.shacl import reading
 from lamplighter.engine.shacl.reading import read_shapes
 from tests.support.shacl_engine import PREFIXES, shape_triples, validating
+from tests.support.tables import each_row
 
 REFUSED = {
     ":S sh:targetClass :C ; sh:sparql [ sh:select 'x' ]": "shape <http://e/S>: sh:sparql: SPARQL-based constraints are",
@@ -53,7 +54,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("turtle", [text for text in REFUSED if "sh:pattern 1" not in text])
+@each_row("turtle", [text for text in REFUSED if "sh:pattern 1" not in text])
 def test_what_cannot_be_followed_is_refused_by_name(turtle: str) -> None:
     with pytest.raises(InvalidShapesError) as caught:
         read_shapes(shape_triples(f"{turtle} ."))

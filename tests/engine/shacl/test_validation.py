@@ -27,6 +27,7 @@ from lamplighter.engine.shacl.sources import ShapeSources
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from tests.support.places import ROOT
 from tests.support.shacl_engine import PREFIXES, differences, found, validating
+from tests.support.tables import each_row
 
 LAMP = """
 :Lamp a sh:NodeShape ; sh:targetClass :Lamp ;
@@ -74,7 +75,7 @@ def test_the_report_names_focus_path_value_shape_and_message() -> None:
     assert "from 0 to 100" in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["<sh:x>", "<gateway:1>", "'1'^^<sh:own>", "<sh://x>", "'a'@en", "<http://e/x>"])
+@each_row("value", ["<sh:x>", "<gateway:1>", "'1'^^<sh:own>", "<sh://x>", "'a'@en", "<http://e/x>"])
 def test_no_term_is_mistaken_for_a_short_name_of_the_report(value: str) -> None:
     engine = validating(":S sh:targetClass :C ; sh:property [ sh:path :p ; sh:maxCount 0 ; sh:in ( :a ) ] .")
     with pytest.raises(ShapesViolatedError) as caught:
@@ -157,7 +158,7 @@ def test_a_subscription_sees_marks_in_the_commit_of_their_cause() -> None:
     assert [row["x"] for row in notification.added.bindings()] == ["<http://e/b>"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("says", "rejects", "refused"),
     [
         ("", True, True),
@@ -170,7 +171,7 @@ def test_a_subscription_sees_marks_in_the_commit_of_their_cause() -> None:
         ("; sh:severity sh:Warning ; gateway:onViolation 'reject'", False, True),
     ],
 )
-@pytest.mark.parametrize("place", ["property", "root"])
+@each_row("place", ["property", "root"])
 def test_a_shape_decides_what_its_violations_do(says: str, rejects: bool, refused: bool, place: str) -> None:
     """A severity counts where it stands (SHACL, 2.1.4), so that of a root does not count for its property shapes."""
     inner, outer = (says, "") if place == "property" else ("", says)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import product
 
 import pyoxigraph as ox
-import pytest
 
 from lamplighter.engine.shacl.components import compared
 from lamplighter.engine.shacl.datatypes import checked_by, datatype_of, language_of
 from lamplighter.engine.terms import XSD, Term
+from tests.support.tables import each_row
 
 VALUES = [
     ("integer", "1"),
@@ -53,7 +53,7 @@ def of_store(expression: str) -> bool | None:
     return None if value is None else value.value == "true"
 
 
-@pytest.mark.parametrize("one", [term for term in TERMS if not term.startswith("_:")])
+@each_row("one", [term for term in TERMS if not term.startswith("_:")])
 def test_values_compare_as_in_the_store(one: Term) -> None:
     for other in (term for term in TERMS if not term.startswith("_:")):
         sign = compared(one, other)

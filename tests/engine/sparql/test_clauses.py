@@ -8,6 +8,7 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ForcedBindingError
 from lamplighter.engine.sparql.clauses import parts, with_dataset, with_rows
 from lamplighter.engine.terms import Bag, lexical
+from tests.support.tables import each_row
 
 ROWS = [("<a:1>", '"x"'), ("<a:2>", '"y"')]
 G, H = "<http://g>", "<http://h>"
@@ -29,7 +30,7 @@ def found(text: str, at: Engine | None = None) -> list[str]:
     return sorted(" ".join(lexical(term) for term in row if term) for row in bag)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("SELECT ?s ?v { ?s <a:p> ?v }", ["a:1 1", "a:2 2"]),
@@ -50,7 +51,7 @@ def test_rows_may_leave_a_variable_undefined() -> None:
     assert found(text) == ["a:1 1", "a:2 2"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "left"),
     [
         ("DELETE { ?s ?p ?v } WHERE { ?s ?p ?v }", ["a:3 3"]),
@@ -83,7 +84,7 @@ def test_a_query_that_cannot_hold_rows_is_refused(text: str) -> None:
         with_rows(text, ["s"], [("<a:1>",)])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "default", "named", "expected"),
     [
         ("SELECT ?v { <a:1> ?p ?v }", [], [], ["1"]),
@@ -108,7 +109,7 @@ def test_graphs_of_the_other_forms() -> None:
         at.query(with_dataset(text, [G], []))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "graphs", "left"),
     [
         ("INSERT { ?s <a:r> ?v } WHERE { ?s <a:q> ?v }", [G], ["a:1 in g"]),

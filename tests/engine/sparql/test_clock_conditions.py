@@ -6,6 +6,7 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
+from tests.support.tables import each_row
 
 PREFIX = (
     "PREFIX : <http://example.org/> PREFIX g: <http://lamplighter.example/ns/gateway#> "
@@ -18,7 +19,7 @@ def spu_class(query: str) -> str:
     return Engine(clock=lambda: START).subscribe(PREFIX + query).spu_class
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "found"),
     [
         ("SELECT * { ?x :at ?t FILTER(g:now() >= ?t) }", "telescoped"),
@@ -49,7 +50,7 @@ def test_a_comparison_does_not_change_the_class_of_its_query(query: str, found: 
     assert spu_class(query) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "place", "reason"),
     [
         ("SELECT * { ?x :at ?t FILTER(g:now() = ?t) }", 29, "an equality would hold for a microsecond"),

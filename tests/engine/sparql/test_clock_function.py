@@ -9,6 +9,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.sparql.clock_function import CLOCK, microseconds, query_at
 from lamplighter.ontology.vocabulary import GATEWAY
+from tests.support.tables import each_row
 
 PREFIX = f"PREFIX g: <{GATEWAY}> "
 START = datetime(2026, 11, 21, 2, 0, 0, 123456, tzinfo=UTC)
@@ -37,7 +38,7 @@ def test_microseconds_since_1970() -> None:
     assert microseconds(START) == 1_795_226_400_123_456
 
 
-@pytest.mark.parametrize("call", ["g:clock()", "g:clock ( )", CLOCK + "()"])
+@each_row("call", ["g:clock()", "g:clock ( )", CLOCK + "()"])
 def test_an_update_writes_one_time_wherever_it_asks(call: str) -> None:
     watch = Watch()
     engine = Engine(clock=watch)
@@ -101,7 +102,7 @@ def test_equal_rows_have_their_own_times() -> None:
     assert notification.removed.rows == (("<a:x>", first),)  # of equal rows the oldest goes first
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "reason"),
     [
         ("SELECT ?x (g:now() AS ?t) { ?x <a:p> ?y }", "stands alone in the projection"),
@@ -121,7 +122,7 @@ def test_another_function_of_that_name_is_not_known() -> None:
         Engine().subscribe("PREFIX g: <urn:other:> SELECT ?x (g:clock() AS ?t) { ?x ?p ?y }")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "SELECT (nope:clock() AS ?t) {}",

@@ -19,6 +19,7 @@ from lamplighter.engine.protocol.jsap import Jsap, parse
 from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical, literal
+from tests.support.tables import each_row
 
 NAMESPACES = {"ex": "http://example.org/", "": "http://empty.example/"}
 
@@ -35,7 +36,7 @@ def written(value: Any, declared: dict[str, Any]) -> Term:
     return text.strip()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "value", "term"),
     [
         ({}, "text", '"text"'),
@@ -71,7 +72,7 @@ def test_values_are_read_as_they_are_declared(declared: dict[str, Any], value: A
     assert written(value, declared) == term
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "value", "reason"),
     [
         ({"type": "uri"}, "lamp", "neither an absolute IRI nor a name with a prefix"),
@@ -125,7 +126,7 @@ def test_arrays_are_several_bindings_at_once() -> None:
         query.query_text("U", {}, {"s": ["ex:1"], "v": [1, 2]})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "SELECT ?s ?v { ?s ex:p ?v }",

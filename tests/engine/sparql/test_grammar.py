@@ -21,6 +21,7 @@ from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> "
 Form = Any
@@ -187,7 +188,7 @@ def _is_key(node: Any) -> bool:
     return any(str(sample.res) == str(node.expr) for sample in samples)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         "SELECT * { ?x :p ?y }",
@@ -237,7 +238,7 @@ def exists_of(text: str) -> list[algebra.Exists]:
     return [part for part in algebra.walk(select) if isinstance(part, algebra.Exists)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "node"),
     [
         ("SELECT ?x { ?x :p ?y FILTER EXISTS { ?x :q ?z FILTER ( ?z > 1 ) } }", algebra.Filter),
@@ -257,7 +258,7 @@ def test_negation_belongs_to_exists_only_as_not_exists() -> None:
     assert [e.negated for e in exists_of("SELECT * { ?x :p ?y FILTER ( ! EXISTS { ?x :q ?y } ) }")] == [False]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query",
     [
         "SELECT ?x { GRAPH :g { ?x :p ?y FILTER EXISTS { ?x :q ?z } } }",
@@ -280,7 +281,7 @@ def test_exists_looks_into_the_graph_around_it(query: str) -> None:
         assert terms[pattern.graph.number] == "<urn:x:g>"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "triples"),
     [
         (":p", "?x :p ?y"),
@@ -295,7 +296,7 @@ def test_path_of_fixed_length_is_patterns(path: str, triples: str) -> None:
     assert _sorted(form_of(f"SELECT ?x {{ ?x {path} ?y }}")) == _sorted(form_of(f"SELECT ?x {{ {triples} }}"))
 
 
-@pytest.mark.parametrize("path", [":p+", ":p*", ":p?", "!:p", "!(:p|^:q)", "(:p/:q)+", "^:p*", "^(:p*)"])
+@each_row("path", [":p+", ":p*", ":p?", "!:p", "!(:p|^:q)", "(:p/:q)+", "^:p*", "^(:p*)"])
 def test_other_paths_are_opaque(path: str) -> None:
     select, _ = read(f"SELECT ?x {{ ?x {path} ?y }}")
     [found] = [part for part in algebra.walk(select) if isinstance(part, algebra.OpaquePath)]
@@ -303,7 +304,7 @@ def test_other_paths_are_opaque(path: str) -> None:
     assert (None in found.steps) == path.startswith("!")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "spans"),
     [
         ("?x :p :a", [":p", ":a"]),
@@ -326,7 +327,7 @@ def test_function_called_by_name_is_no_operand() -> None:
     assert terms[function.number] == "<http://www.w3.org/2001/XMLSchema#integer>"
 
 
-@pytest.mark.parametrize("text", ["SELECT ?x { ?x :p <<( :a :b :c )>> }", "SELECT ?x {", "SELECT ?x { ?x :p"])
+@each_row("text", ["SELECT ?x { ?x :p <<( :a :b :c )>> }", "SELECT ?x {", "SELECT ?x { ?x :p"])
 def test_what_is_not_understood_is_said(text: str) -> None:
     body = list(tokens(text))
     with pytest.raises(UnknownSyntaxError):

@@ -1,13 +1,12 @@
-import pytest
-
 from lamplighter.engine.sparql.lexer import line_and_column, tokens
+from tests.support.tables import each_row
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
     return [(token.kind, token.text) for token in tokens(text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("?a<http://x/p>?b", [("variable", "?a"), ("iri", "<http://x/p>"), ("variable", "?b")]),
@@ -40,7 +39,7 @@ def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
     assert kinds(text)[: len(expected)] == expected
 
 
-@pytest.mark.parametrize("iri", ["<?b#>", "<'b'>", "<f(>", "<b&&'>"])
+@each_row("iri", ["<?b#>", "<'b'>", "<f(>", "<b&&'>"])
 def test_what_only_the_grammar_can_tell_is_not_guessed(iri: str) -> None:
     """A comment, a string or a bracket begins in it, or it is an IRI; what follows is hidden or is not."""
     for before in ("FILTER(?a", "FILTER(?a ", "FILTER(<x:a> ", "FILTER(EXISTS {}", "FILTER(?a<", "FILTER(1."):

@@ -12,11 +12,12 @@ from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.limits import CONSTANTS_MAX, NESTING_MAX, outside_data
 from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX, parse_query, parse_update
 from lamplighter.engine.terms import Bag
+from tests.support.tables import each_row
 
 N = 20_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "SELECT * { FILTER(" + "(" * N + "1" + ")" * N + ") }",
@@ -48,7 +49,7 @@ def test_text_that_is_too_deep_or_too_long_is_refused(text: str) -> None:
         engine.update(f"INSERT {{ <a:s> <a:p> 1 }} WHERE {where}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "nested",
     [
         "<a:s> <a:p> " + "[ <a:p> " * N + "1" + "]" * N,
@@ -116,7 +117,7 @@ def peak_bytes(ask: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("piece", ["(", "{", "[", "<< ", "!", "1 && ", "?s ?p ?o . ", "a.", "'", '\\"', "é"])
+@each_row("piece", ["(", "{", "[", "<< ", "!", "1 && ", "?s ?p ?o . ", "a.", "'", '\\"', "é"])
 def test_a_text_is_read_up_to_the_first_limit(piece: str) -> None:
     text = "SELECT * { ?s ?p " + piece * (4_000_000 // len(piece))
     assert peak_bytes(lambda: parse_query(text)) < 3 * len(text), "the text is encoded, and little else is kept"

@@ -11,13 +11,14 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.matching.lutt import ANY, EVERYTHING, TriplePattern
 from lamplighter.engine.sparql.requests import parse_query, subscribable
 from tests.support.footprints import footprint
+from tests.support.tables import each_row
 
 A = "<a:a>"
 P = "<a:p>"
 Q = "<a:q>"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "patterns"),
     [
         ("{ <a:a> <a:p> ?o }", {(A, P, ANY, None)}),
@@ -62,7 +63,7 @@ def test_patterns_in_having_and_projection_count() -> None:
     assert ANY in predicates or predicates == {P, Q, "<a:x>"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "subject"),
     [
         ("BASE <http://e/x> SELECT * { <#c:1> <a:p> ?o }", "<http://e/x#c:1>"),
@@ -82,7 +83,7 @@ def test_named_datasets_are_read_anywhere() -> None:
     )
 
 
-@pytest.mark.parametrize("where", ["{ GRAPH ?g {} }", "{ GRAPH <a:a> {} }", "{ GRAPH ?g { OPTIONAL { ?s ?p ?o } } }"])
+@each_row("where", ["{ GRAPH ?g {} }", "{ GRAPH <a:a> {} }", "{ GRAPH ?g { OPTIONAL { ?s ?p ?o } } }"])
 def test_graph_names_matter_where_graph_stands(where: str) -> None:
     assert footprint(f"SELECT * WHERE {where}").graph_names
 
@@ -97,7 +98,7 @@ def test_what_only_the_store_reads_may_depend_on_everything() -> None:
     assert footprint(text) == EVERYTHING
 
 
-@pytest.mark.parametrize("call", ["NOW()", "rand()", "UUID ()", "STRUUID()", "BNODE()"])
+@each_row("call", ["NOW()", "rand()", "UUID ()", "STRUUID()", "BNODE()"])
 def test_functions_that_differ_each_time_cannot_be_subscribed_to(call: str) -> None:
     with pytest.raises(UnsupportedRequestError, match=call.partition("(")[0].strip().upper()):
         subscribable(f"SELECT * {{ BIND({call} AS ?x) }}")
@@ -113,7 +114,7 @@ def test_names_of_functions_elsewhere_are_no_functions(text: str) -> None:
     assert subscribable(text).unrepeatable is None
 
 
-@pytest.mark.parametrize("text", ["SELECT * {}", "ASK {}", "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"])
+@each_row("text", ["SELECT * {}", "ASK {}", "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }"])
 def test_all_forms_but_describe_can_be_subscribed_to(text: str) -> None:
     assert subscribable(text).form == text.split()[0]
     with pytest.raises(UnsupportedRequestError, match="not DESCRIBE"):
@@ -126,7 +127,7 @@ def test_syntax_error_names_the_place() -> None:
     assert (caught.value.lineno, caught.value.offset) == (3, 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "DELETEWHERE { ?s ?p ?o }",
@@ -187,7 +188,7 @@ def test_no_other_endpoint_is_asked_however_that_is_spelt(where: str, monkeypatc
         engine.update(f"{prologue}INSERT {{}} WHERE {{ {where} }}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "PREFIX services: <x:> SELECT * { GRAPH services:a { ?s services:p ?o } }",

@@ -27,6 +27,7 @@ from lamplighter.engine.sparql.skeletons import (
     skeleton_of,
 )
 from lamplighter.engine.terms import XSD
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> "
 
@@ -35,7 +36,7 @@ def lifter() -> Lifter:
     return Lifter(canonical)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "kind", "term"),
     [
         ("<urn:a>", IRI, "<urn:a>"),
@@ -107,7 +108,7 @@ def test_texts_that_differ_in_constants_have_one_skeleton() -> None:
     assert one.lift("SELECT * { <a:1> <a:p> 1 }").skeleton in found  # the prologue is no part of it
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [
         ("?x :p 1", "?x :p 1.5"),
@@ -125,7 +126,7 @@ def test_texts_that_differ_in_more_have_different_skeletons(one: str, other: str
     assert found.lift(f"{PREFIX}ASK {{ {one} }}").skeleton != found.lift(f"{PREFIX}ASK {{ {other} }}").skeleton
 
 
-@pytest.mark.parametrize(
+@each_row(
     "prologue",
     [
         "",
@@ -189,7 +190,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("where", ODD)
+@each_row("where", ODD)
 def test_odd_spelling_is_read_as_the_tokens_say_or_not_remembered(where: str) -> None:
     """Where a lifter is mistaken its skeleton differs from that of the tokens, and the text is taken as a whole."""
     prologue = "PREFIX : <urn:x:> PREFIX e.e: <urn:e:> "
@@ -205,7 +206,7 @@ def test_odd_spelling_is_read_as_the_tokens_say_or_not_remembered(where: str) ->
         assert lifted.terms == true_terms
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second"),
     [
         # What the second says must not be read with what was learned from the first.
@@ -232,7 +233,7 @@ def test_second_text_is_answered_as_if_it_were_the_first(first: str, second: str
     assert answers[0] == answers[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("good", "bad"),
     [
         ("?x :p 13", "?x :p 1\u0663"),  # another script's digit

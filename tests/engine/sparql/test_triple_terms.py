@@ -10,6 +10,7 @@ from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
 from lamplighter.engine.sparql.triples import RDF_FIRST, RDF_REIFIES, RDF_REST
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> "
 _SHORT = {RDF_REIFIES: "reifies", RDF_FIRST: "first", RDF_REST: "rest"}
@@ -49,7 +50,7 @@ def triples(where: str) -> list[str]:
     return [line(it) for it in patterns if not algebra.takes_apart(it)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "expected"),
     [
         ("?x :p <<( ?s ?p ?o )>>", ["?x :p (?s ?p ?o)"]),
@@ -133,7 +134,7 @@ def test_variables_of_a_triple_term_are_those_of_the_solution() -> None:
     assert {variable.name for variable in node.variables} == set("xskolz")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "where",
     [
         "?x :p/:q <<( :a :b :c )>>",
@@ -148,7 +149,7 @@ def test_other_places_are_left_to_the_store(where: str) -> None:
         read(where)
 
 
-@pytest.mark.parametrize("where", ["?x :p <<( :a :b :c )>>", "<< :a :b :c >>", ":a :b :c ~ :r", ":a :b :c {| :d :e |}"])
+@each_row("where", ["?x :p <<( :a :b :c )>>", "<< :a :b :c >>", ":a :b :c ~ :r", ":a :b :c {| :d :e |}"])
 def test_nobody_reads_them_who_does_not_ask_for_them(where: str) -> None:
     with pytest.raises(UnknownSyntaxError):
         read(where, triple_terms=False)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyoxigraph as ox
-import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.updating.updates import PLANS_MAX, SHAPES_MAX
 from tests.support.oracle import canonical
+from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> "
 START = (
@@ -139,7 +139,7 @@ class Both:
         return shape is not None and any(shape.plans.values())
 
 
-@pytest.mark.parametrize("text", [*PLANNED, *UNPLANNED])
+@each_row("text", [*PLANNED, *UNPLANNED])
 def test_repeated_update_does_what_the_raw_store_does(text: str) -> None:
     both = Both()
     both.update(START)
@@ -159,7 +159,7 @@ def varied(text: str) -> Iterable[str]:
             yield text.replace(old, new)
 
 
-@pytest.mark.parametrize("text", PLANNED)
+@each_row("text", PLANNED)
 def test_plan_serves_other_constants(text: str) -> None:
     both = Both()
     both.update(START)
@@ -174,9 +174,7 @@ def _prepared(engine: Engine, text: str) -> tuple[Any, ...]:
     return tuple(sorted(map(str, part)) for part in delta)
 
 
-@pytest.mark.parametrize(
-    "text", [text for text in PLANNED if "_:" not in text and "[" not in text and "( 1" not in text]
-)
+@each_row("text", [text for text in PLANNED if "_:" not in text and "[" not in text and "( 1" not in text])
 def test_plan_gives_the_delta_of_the_general_way(text: str) -> None:
     """To the last member: kept quads and created graphs too."""
     used, fresh = Engine(), Engine()

@@ -17,6 +17,7 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Quad
 from lamplighter.engine.updating.by_store import UsingGraphs, quad_delta, resolved
+from tests.support.tables import each_row
 
 DATA = "INSERT DATA { <a:a> <a:b> <a:c>, 1, 'x' GRAPH <a:g> { <a:a> <a:b> <a:d> . <a:x> <a:b> <a:y> } }"
 NOW = datetime(2026, 11, 21, 2, 0, 0, 123456, tzinfo=UTC)
@@ -171,7 +172,7 @@ def test_protocol_graphs_stand_for_using() -> None:
             delta_of(f"INSERT {{ ?s <a:p> ?o }} {conflict} {{ ?s ?p ?o }}", store, UsingGraphs(default=("<a:g>",)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "line", "column"),
     [
         ("INSERT DATA { <a:a> <a:b> }", 1, 27),
@@ -188,7 +189,7 @@ def test_syntax_error_names_the_place(text: str, line: int, column: int) -> None
     assert (caught.value.lineno, caught.value.offset) == (line, column)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "reason"),
     [
         ("LOAD <http://example.org/>", "LOAD is refused"),

@@ -10,6 +10,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError, LimitExceededError, RequestSyntaxError, UnsupportedRequestError
 from lamplighter.engine.terms import Quad
+from tests.support.tables import each_row
 
 LAMP = "http://example.org/lamp"
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -25,7 +26,7 @@ DOCUMENTS = {
 STATE = (f"<{LAMP}>", f"<{LAMP}#state>", '"ON"')
 
 
-@pytest.mark.parametrize("name", [*DOCUMENTS, "xml", "ttl.gz", "TTL", "nq.GZ"])
+@each_row("name", [*DOCUMENTS, "xml", "ttl.gz", "TTL", "nq.GZ"])
 def test_the_format_follows_from_the_name_of_the_file(tmp_path: Path, name: str) -> None:
     kind, _, packed = name.lower().partition(".")
     data = DOCUMENTS["rdf" if kind == "xml" else kind].encode()
@@ -41,7 +42,7 @@ def test_the_format_follows_from_the_name_of_the_file(tmp_path: Path, name: str)
             assert (notification.spuid, notification.added.rows) == (watched.spuid, ((f"<{LAMP}>",),))
 
 
-@pytest.mark.parametrize("kind", DOCUMENTS)
+@each_row("kind", DOCUMENTS)
 def test_bytes_with_a_named_format_go_into_a_graph(kind: str) -> None:
     with Engine() as engine:
         commit = engine.load(DOCUMENTS[kind].encode(), kind, graph="<http://g>")
@@ -117,7 +118,7 @@ def test_errors_name_file_line_and_column(tmp_path: Path) -> None:
         assert engine.sequence == engine.quad_count == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "data", "error", "message"),
     [
         ("a.rdf", b"<rdf", RequestSyntaxError, r"a\.rdf line 1, column"),
@@ -193,8 +194,8 @@ def _large(kind: str) -> tuple[bytes, str]:
     return "".join(lines).encode(), {"with graphs": "nq", "turtle": "ttl"}.get(kind, "nt")
 
 
-@pytest.mark.parametrize("graph", [None, "<http://g>"])
-@pytest.mark.parametrize("kind", ["plain", "with graphs", "not canonical", "turtle"])
+@each_row("graph", [None, "<http://g>"])
+@each_row("kind", ["plain", "with graphs", "not canonical", "turtle"])
 def test_an_empty_dataset_takes_a_large_document_as_any_other(kind: str, graph: str | None) -> None:
     document, syntax = _large(kind)
     if kind == "with graphs" and graph is not None:

@@ -12,6 +12,7 @@ from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.terms import XSD, literal
 from lamplighter.gateway.devices.decisions import check_permitted, named_actuator, wanted_state
 from tests.support.announcements import announcements, zigbee_house
+from tests.support.tables import each_row
 
 
 def device(name: str, payload: bytes) -> Device:
@@ -29,7 +30,7 @@ assert _proposal.device is not None
 COAP_LAMP = _proposal.device
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("of", "text", "key"),
     [
         (LAMP, None, "state"),
@@ -43,7 +44,7 @@ def test_actuator_by_what_it_controls_or_its_key(of: Device, text: str | None, k
     assert named_actuator(of, text).key.endswith(key)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("of", "text", "reason"),
     [
         (LAMP, "colour", "write one of brightness, light as ACTUATOR"),
@@ -56,7 +57,7 @@ def test_unclear_actuator_is_refused_with_what_to_write(of: Device, text: str | 
         named_actuator(of, text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("actuator", "text", "value", "datatype"),
     [
         ("light", "ON", "true", "boolean"),
@@ -65,7 +66,7 @@ def test_unclear_actuator_is_refused_with_what_to_write(of: Device, text: str | 
         ("climateMode", "AUTO", "auto", None),
     ],
 )
-@pytest.mark.parametrize("lamp", [LAMP, COAP_LAMP], ids=["mqtt", "coap"])
+@each_row("lamp", [LAMP, COAP_LAMP], ids=["mqtt", "coap"])
 def test_state_has_the_type_that_applications_write(
     lamp: Device, actuator: str, text: str, value: str, datatype: str | None
 ) -> None:

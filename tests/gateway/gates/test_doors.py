@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 WITHOUT = """import sys
 sys.modules['{name}'] = None
@@ -16,8 +17,8 @@ from lamplighter.gateway.__main__ import main
 sys.exit(main(sys.argv[1:]))"""
 
 
-@pytest.mark.parametrize("name", ["mcp", "mcp.server.context"])  # not installed; one of another generation
-@pytest.mark.parametrize("command", ["check", "run"])
+@each_row("name", ["mcp", "mcp.server.context"])  # not installed; one of another generation
+@each_row("command", ["check", "run"])
 def test_without_its_package_the_cure_is_named(tmp_path: Path, name: str, command: str) -> None:
     config = tmp_path / "lamplighter.toml"
     config.write_text("[mcp]\nenabled = true\n[http]\nport = 0\n[websocket]\nport = 0\n[coap]\nenabled = false\n")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lamplighter.gateway.gates.wot.forms_modbus import ModbusForm, UnusableTermError, modbus_form
+from tests.support.tables import each_row
 
 HREF = "modbus+tcp://127.0.0.1:60000/1/1"
 INTEGER, NUMBER, BOOLEAN, TEXT = ({"type": name} for name in ("integer", "number", "boolean", "string"))
@@ -16,7 +17,7 @@ def found(form: dict[str, Any], schema: dict[str, Any], href: str = HREF, *, wri
     return modbus_form({"href": href} | form, href, schema, written=written)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("form", "schema", "place", "keys"),
     [
         ({"modv:entity": "Coil"}, BOOLEAN, "1/1?entity=coil", {}),
@@ -77,7 +78,7 @@ def test_a_single_register_is_written_as_the_form_says() -> None:
     assert "function" not in found({"modv:function": 15}, BOOLEAN).resource
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("form", "schema", "term", "reason"),
     [
         ({}, INTEGER, "modv:entity", "is missing"),
@@ -109,7 +110,7 @@ def test_a_form_that_cannot_be_used(form: dict[str, Any], schema: dict[str, Any]
     assert raised.value.term == term
 
 
-@pytest.mark.parametrize(
+@each_row(
     "href",
     [
         "modbus+tcp://plc/1/-1", "modbus+tcp://plc/1/70000", "modbus+tcp://plc/300/1", "modbus+tcp://plc/1",

@@ -26,6 +26,7 @@ from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.settings.security import SecuritySettings
 from tests.support.gateway_parts import FakeClock
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 
 def protection(folder: Path, **tables: Any) -> Protection:
@@ -41,8 +42,8 @@ def test_plain_mode_does_not_load_what_only_secure_mode_needs() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("table", ["http", "websocket"])
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "lamp.example"])
+@each_row("table", ["http", "websocket"])
+@each_row("host", ["0.0.0.0", "::", "192.0.2.1", "lamp.example"])
 def test_plain_gates_on_the_network_have_to_be_asked_for_by_name(tmp_path: Path, table: str, host: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"{table}\.host = .*security\.plain_on_network"):
         protection(tmp_path, **{table: {"host": host, "port": 0}}).open()
@@ -70,7 +71,7 @@ def test_in_secure_mode_tcp_is_tls_and_the_rest_is_of_this_machine(tmp_path: Pat
             listener.socket.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "told"),
     [
         ({"grant_read": ["relative"]}, "security.grant_read.*not an absolute IRI"),

@@ -31,6 +31,7 @@ from lamplighter.gateway.gates.wot.submitted import (
     submitted,
 )
 from lamplighter.gateway.settings import Settings
+from tests.support.tables import each_row
 
 BASE = "http://lamplighter.local/"
 BARN = BrokerSettings(host="barn.example", port=1884)
@@ -115,7 +116,7 @@ def sent(device: Device, key: str, state: Term) -> bytes:
 NUMBER, TRUE, TEXT = literal("12.5", datatype=XSD + "decimal"), literal("true", datatype=XSD + "boolean"), literal("on")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "media", "payload", "value"),
     [
         ("number", "application/json", "21.5", "21.5"),
@@ -141,7 +142,7 @@ def test_values_arrive_by_topic_and_resource(kind: str, media: str, payload: str
     assert read(found.device, f"{HTTP}c", payload) == {"c": value}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "media", "state", "payload"),
     [
         ("number", "application/json", NUMBER, b"12.5"),
@@ -383,7 +384,7 @@ def test_http_forms_are_not_used_without_the_adapter() -> None:
     assert "http_devices.enabled is false" in caught.value.faults[0].description
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "field", "cure"),
     [
         (b"{", "(root)", "not JSON"),
@@ -435,7 +436,7 @@ def test_what_is_large_or_deep_is_refused() -> None:
     assert len(adopted(many).device.sensors) == 100
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["'}", '"}', "> } ; DROP ALL ; {", "\\", "{x}", "\n", "a\u202eb", "é💡", "../..", "%2e%2e", "a b", "$SYS"]
 )
 def test_no_name_breaks_out_of_its_place(text: str) -> None:

@@ -20,6 +20,7 @@ from lamplighter.gateway.log.damage import (
     accept_damage,
     read_damage,
 )
+from tests.support.tables import each_row
 
 ONE, TWO = DamageReport("2026-11-21T02:00:00Z", "one"), DamageReport("2026-11-21T02:00:01Z", "two")
 
@@ -89,7 +90,7 @@ def test_damage_that_was_not_shown_is_not_accepted(tmp_path: Path) -> None:
     assert read_damage(tmp_path) == [ONE, TWO]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"[" * 100_000, b"\xff"])
+@each_row("content", [b"", b"{}", b"[1]", b"[" * 100_000, b"\xff"])
 def test_a_file_that_cannot_be_read_is_damage(tmp_path: Path, content: bytes) -> None:
     (tmp_path / DAMAGE).write_bytes(content)
     [report] = read_damage(tmp_path)

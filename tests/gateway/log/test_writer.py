@@ -23,6 +23,7 @@ from lamplighter.gateway.log.sealing import seal, unsealed
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from tests.support.gateway_parts import FakeClock, opened_log, records, segments
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 
 def quad(number: int) -> Quad:
@@ -131,7 +132,7 @@ def test_a_tail_torn_at_any_byte_is_cut_off(tmp_path: Path, boot: str) -> None:
     assert not list((tmp_path / "damaged").iterdir())
 
 
-@pytest.mark.parametrize("filling", [b"\0" * 4096, b"\xff" * 10, b"\n", b"{}\n", b'{"v":1}\n\n\n'])
+@each_row("filling", [b"\0" * 4096, b"\xff" * 10, b"\n", b"{}\n", b'{"v":1}\n\n\n'])
 def test_a_tail_that_is_not_a_record_is_cut_off(tmp_path: Path, filling: bytes) -> None:
     appended = written(tmp_path, 2)
     with segments(tmp_path)[0].open("ab") as file:
@@ -223,7 +224,7 @@ def lose_a_line_break(content: list[bytes]) -> list[bytes]:
 
 
 # Bad bytes in the last frame alone cannot be told from a torn tail after a power cut.
-@pytest.mark.parametrize(
+@each_row(
     ("damage", "boot"),
     [
         (flip_a_byte, "boot-1"),
@@ -348,7 +349,7 @@ def test_identity_is_made_once(tmp_path: Path) -> None:
     assert first.gateway == again.gateway != other.gateway
 
 
-@pytest.mark.parametrize("place", ["/proc/nowhere/data", "file", "file/data"])
+@each_row("place", ["/proc/nowhere/data", "file", "file/data"])
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ConfigurationError, match=place):
@@ -363,7 +364,7 @@ def test_a_segment_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize("room", [0, 1, 20])
+@each_row("room", [0, 1, 20])
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, room: int) -> None:
     disk = FullDisk(1_000_000)
     log = opened_log(tmp_path, disk=disk)

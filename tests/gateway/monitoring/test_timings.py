@@ -8,6 +8,7 @@ import pytest
 
 from lamplighter.gateway.monitoring import timings
 from lamplighter.gateway.monitoring.timings import BOUNDS_S, Holds, Timing
+from tests.support.tables import each_row
 
 
 def test_nothing_measured_is_no_number() -> None:
@@ -21,7 +22,7 @@ def test_least_most_average_and_last_in_milliseconds() -> None:
     assert timing.members() == {"count": 3, "current": 2.0, "min": 1.0, "average": 2.0, "max": 3.0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "bound"), [(0.0, 0.000_01), (0.000_01, 0.000_01), (0.000_011, 0.000_025), (10.0, 10.0), (11, math.inf)]
 )
 def test_a_bucket_holds_what_is_not_over_its_bound(seconds: float, bound: float) -> None:

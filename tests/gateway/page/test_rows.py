@@ -7,9 +7,8 @@ import io
 import json
 from typing import Any
 
-import pytest
-
 from lamplighter.gateway.page.rows import csv_text, device_rows, link_rows, log_rows, outcome_rows, result_rows
+from tests.support.tables import each_row
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
@@ -19,7 +18,7 @@ def result(*terms: dict[str, Any] | None) -> bytes:
     return json.dumps({"head": {"vars": ["x"]}, "results": {"bindings": rows}}).encode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("term", "value"),
     [
         (None, None),

@@ -19,6 +19,7 @@ from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import SecuritySettings
 from tests.support.gateway_parts import FakeClock
+from tests.support.tables import each_row
 
 HERE = "192.0.2.1"
 
@@ -254,7 +255,7 @@ def test_buckets_are_bounded_and_none_is_forgotten_while_it_is_in_use() -> None:
     assert buckets.take("attacker") == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "same"),
     [
         ("192.0.2.1", "192.0.2.1"),

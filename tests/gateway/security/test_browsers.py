@@ -14,6 +14,7 @@ from lamplighter.engine.errors import ConfigurationError, ForeignRequestError
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.settings import read_settings
 from lamplighter.gateway.settings.security import SecuritySettings
+from tests.support.tables import each_row
 
 PAGE = "https://dashboard.example"
 MACHINE = socket.gethostname()
@@ -48,19 +49,19 @@ OWN = [MACHINE, f"{MACHINE.upper()}:8000", f"{MACHINE.partition('.')[0]}.local:8
 ADDRESSES = ["192.168.1.7:8000", "0.0.0.0:8000", "[fd00::1]:8000", "203.0.113.9"]
 
 
-@pytest.mark.parametrize("host", LOOPBACK)
-@pytest.mark.parametrize("settings", [{}, {"plain_on_network": True}, {"enabled": True}])
+@each_row("host", LOOPBACK)
+@each_row("settings", [{}, {"plain_on_network": True}, {"enabled": True}])
 def test_loopback_is_always_served(host: str, settings: dict[str, bool]) -> None:
     assert judged(browsers(**settings), host=host) == ""
 
 
-@pytest.mark.parametrize("host", FOREIGN)
-@pytest.mark.parametrize("on_network", [False, True])
+@each_row("host", FOREIGN)
+@each_row("on_network", [False, True])
 def test_other_names_and_what_is_no_host_are_not_served_in_plain_mode(host: str, on_network: bool) -> None:
     assert judged(browsers(plain_on_network=on_network), host=host) == 421
 
 
-@pytest.mark.parametrize("host", [host for host in [*OWN, *ADDRESSES] if host.lower() != "localhost"])
+@each_row("host", [host for host in [*OWN, *ADDRESSES] if host.lower() != "localhost"])
 def test_the_machine_s_own_names_and_addresses_are_served_on_the_network_only(host: str) -> None:
     assert judged(browsers(), host=host) == 421
     assert judged(browsers(plain_on_network=True), host=host) == ""
@@ -90,8 +91,8 @@ def test_a_name_that_has_no_certificate_is_nothing_that_secure_mode_looks_at() -
     assert judged(browsers(enabled=True), host="lamps.example:8443") == ""
 
 
-@pytest.mark.parametrize("enabled", [False, True])
-@pytest.mark.parametrize(
+@each_row("enabled", [False, True])
+@each_row(
     "origin",
     [
         *("null", "http://localhost:3000", "http://127.0.0.1:8000", "https://localhost:3000", "file://"),
@@ -125,7 +126,7 @@ def test_two_origins_are_refused() -> None:
     assert caught.value.status == 401  # SEPA protocol, 1.4
 
 
-@pytest.mark.parametrize("site", ["cross-site", "same-site", "anything else"])
+@each_row("site", ["cross-site", "same-site", "anything else"])
 def test_what_another_site_s_page_embeds_or_links_to_is_refused(site: str) -> None:
     judge = browsers(origins=[PAGE])
     assert judged(judge, sec_fetch_site=site) == 403
@@ -170,7 +171,7 @@ def test_every_page_in_plain_mode_is_warned_of(caplog: pytest.LogCaptureFixture)
     assert "every web page" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "value"),
     [
         *(("origins", value) for value in ("null", "dashboard.example", f"{PAGE}/", f"{PAGE}:443", "http://x:80")),
@@ -205,12 +206,12 @@ def test_the_own_page_reads_by_its_origin_or_as_the_same_origin() -> None:
     assert not is_own()
 
 
-@pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "Same-Origin", "same-origin, same-origin"])
+@each_row("site", ["cross-site", "same-site", "none", "Same-Origin", "same-origin, same-origin"])
 def test_other_sites_do_not_read(site: str) -> None:
     assert not is_own(sec_fetch_site=site)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "origin",
     [
         *(PAGE, "null", "https://evil.example", "https://lamps.example", "https://lamps.example:8444", "x", "file://"),

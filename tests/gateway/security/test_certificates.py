@@ -25,6 +25,7 @@ from lamplighter.gateway.security.certificates import (
     users_identity,
 )
 from tests.support.gateway_parts import FakeClock
+from tests.support.tables import each_row
 
 
 def openssl(*arguments: object) -> str:
@@ -107,7 +108,7 @@ def test_a_certificate_of_another_authority_is_made_again(tmp_path: Path) -> Non
     certificate(tmp_path / DEVICE).verify_directly_issued_by(authority)
 
 
-@pytest.mark.parametrize("name", ["a b", "", "-" * 70 + ".x" + "a" * 70])
+@each_row("name", ["a b", "", "-" * 70 + ".x" + "a" * 70])
 def test_a_name_that_is_none_is_told(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"security\.names"):
         own_identity(tmp_path, [name], Disk())
@@ -148,7 +149,7 @@ def test_the_users_certificate_is_used(users: Path) -> None:
     assert identity.names == ("lamp.example",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("certificate_file", "key_file", "told"),
     [
         ("missing.pem", "good.key", r"certificate_file: .*missing\.pem: No such file"),

@@ -20,6 +20,7 @@ from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import CLIENTS, ClientRegistry
 from tests.support.gateway_parts import FakeClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
+from tests.support.tables import each_row
 
 READER = Permissions(read=["*"])
 NOTHING = Permissions()
@@ -188,9 +189,7 @@ async def test_what_is_not_there_or_has_registered_is_told(tmp_path: Path, chang
         await ours.add("a", READER)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", '{"clients": 5}', '{"clients":[{"name":"a","permissions":{"read":["x"]}}]}']
-)
+@each_row("content", ["", "{", '{"clients": 5}', '{"clients":[{"name":"a","permissions":{"read":["x"]}}]}'])
 def test_damage_stops_the_start_and_says_how_to_go_on(tmp_path: Path, content: str) -> None:
     (tmp_path / CLIENTS).write_text(content)
     with pytest.raises(ConfigurationError, match=r"clients\.json is damaged .*register again"):

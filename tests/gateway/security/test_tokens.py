@@ -21,6 +21,7 @@ from lamplighter.gateway.security.revocations import PER_CLIENT_MAX, REVOKED
 from lamplighter.gateway.security.tokens import KEYS, Claims, TokenIssuer
 from tests.support.gateway_parts import FakeClock
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
+from tests.support.tables import each_row
 
 LIFE_S = 3600
 YEARS = timedelta(days=3650)
@@ -69,8 +70,8 @@ def test_a_token_lives_by_the_time_that_goes_by(tmp_path: Path) -> None:
     assert code_of(ours, token) == "invalid_grant"
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-@pytest.mark.parametrize("by", [YEARS, -YEARS])
+@each_row("trusted", [True, False])
+@each_row("by", [YEARS, -YEARS])
 def test_stepping_the_wall_clock_changes_no_life(tmp_path: Path, by: timedelta, trusted: bool) -> None:
     clock = FakeClock(trusted=trusted)
     ours = tokens(tmp_path, clock)
@@ -82,7 +83,7 @@ def test_stepping_the_wall_clock_changes_no_life(tmp_path: Path, by: timedelta, 
     assert code_of(ours, token) == "invalid_grant"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "off_s", "good"),
     [
         (True, True, 60, True),
@@ -156,7 +157,7 @@ def test_forged_tokens_are_refused(tmp_path: Path) -> None:
     assert ours.check(good).client == "c"
 
 
-@pytest.mark.parametrize("token", ["", "x", "a.b", "a.b.c", "....", "é.é.é", "\x00", "e30.e30." + "A" * 5000])
+@each_row("token", ["", "x", "a.b", "a.b.c", "....", "é.é.é", "\x00", "e30.e30." + "A" * 5000])
 def test_what_is_no_signed_token_is_an_invalid_request(tmp_path: Path, token: str) -> None:
     assert code_of(tokens(tmp_path), token) == "invalid_request"
 

@@ -35,6 +35,7 @@ from tests.support.gateway_parts import (
 )
 from tests.support.places import ROOT
 from tests.support.plays import Step, cut, essence, killed_anywhere, play
+from tests.support.tables import each_row
 
 PREFIXES = """
 PREFIX : <http://e/>
@@ -405,7 +406,7 @@ async def test_a_reaction_that_fails_is_recorded_once_and_said(
     assert records(tmp_path) == before, "not tried again at the next start"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         "{",

@@ -62,6 +62,7 @@ from tests.support.gateway_parts import (
     update,
 )
 from tests.support.places import ROOT
+from tests.support.tables import each_row
 
 TWO_WEEKS = timedelta(days=14)
 SECOND = timedelta(seconds=1)
@@ -79,7 +80,7 @@ def there(runner: Runner) -> list[str]:
 # --- what is asked for ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("PT30S", 30_000_000),
@@ -103,13 +104,13 @@ BAD_DURATIONS += ["pt30s", "PT0.5H", "P1.5D", "PT1,5S", "P1W2D", "P1WT1S", "PT30
 BAD_DURATIONS += ["P0001-01-01T00:00:00", "PT1S1M", "P1DT", "P1D1H", "-P1D", "P1Y2D", "P1M2D", "P1H"]
 
 
-@pytest.mark.parametrize("text", BAD_DURATIONS)
+@each_row("text", BAD_DURATIONS)
 def test_a_bad_duration_is_named(text: str) -> None:
     with pytest.raises(MalformedRequestError, match=r"^delay: "):
         delay_us(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("2030-01-01T08:00:00Z", datetime(2030, 1, 1, 8, tzinfo=UTC)),
@@ -137,13 +138,13 @@ BAD_MOMENTS += ["12030-01-01T08:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T24:
 BAD_MOMENTS += [f"2030-01-01T08:00:00.{'0' * 9999}Z", "٢٠٣٠-01-01T08:00:00Z"]
 
 
-@pytest.mark.parametrize("text", BAD_MOMENTS)
+@each_row("text", BAD_MOMENTS)
 def test_a_bad_moment_is_named(text: str) -> None:
     with pytest.raises(MalformedRequestError, match=r"^at: "):
         at_moment(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("P1Y", "years or months"),
@@ -157,7 +158,7 @@ def test_what_is_wrong_with_a_duration_is_said(text: str, said: str) -> None:
         delay_us(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("2030-01-01T08:00:00", "names no time zone"),
@@ -466,7 +467,7 @@ def test_with_trusted_clocks_the_time_off_counts() -> None:
     assert left_s(clock, log) == -55  # due at once
 
 
-@pytest.mark.parametrize(("then", "now"), [(False, False), (True, False), (False, True)])
+@each_row(("then", "now"), [(False, False), (True, False), (False, True)])
 def test_without_a_trusted_clock_only_proven_time_counts(then: bool, now: bool) -> None:
     clock = FakeClock(trusted=then)
     log = [timer_record(clock, "a", delay_s=100)]
@@ -846,7 +847,7 @@ class Impatient(FakeClock):
         return super().boottime_us()
 
 
-@pytest.mark.parametrize("delay_us", [1, 3, 999, 1000, 1001, 1_000_003, 20_000_001])
+@each_row("delay_us", [1, 3, 999, 1000, 1001, 1_000_003, 20_000_001])
 def test_timers_run_on_the_clock_that_is_passed_in(delay_us: int) -> None:
     """Simulated time passes only while the loop waits. The time that the machine itself takes does not count."""
     clock = Impatient()

@@ -37,6 +37,7 @@ from lamplighter.gateway.state.resumption import (
 from lamplighter.gateway.systemd import fields
 from tests.support.gateway_parts import FakeClock, idle, lines, put_lines, records, recovered_runner, segments, update
 from tests.support.recording_sink import RecordingSink
+from tests.support.tables import each_row
 
 MINUTE_US = 60_000_000
 ALL = "SELECT ?s { ?s <http://p> 1 }"
@@ -132,7 +133,7 @@ def test_what_the_client_has_is_not_retained_any_longer() -> None:
     assert numbers(attached(found.attach(followed(), 4, Client())).missed) == [(5, 5)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "reason"),
     [
         ({"spuid": "sepa://subscription/two"}, "no subscription of this client"),
@@ -214,7 +215,7 @@ def test_after_a_start_all_of_them_wait_from_then_on() -> None:
     assert found.expired(7 + MINUTE_US) == [followed().spuid]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "granted"),
     [
         ("PT10M", (600_000_000, "PT10M")),
@@ -228,7 +229,7 @@ def test_keep_is_granted_up_to_the_limit(asked: str, granted: tuple[int, str]) -
     assert resumables(keep_s_max=3600).granted(asked) == granted
 
 
-@pytest.mark.parametrize("keep", ["", "soon", "10", "P1Y", "-PT1S"])
+@each_row("keep", ["", "soon", "10", "P1Y", "-PT1S"])
 def test_a_keep_that_is_no_duration_is_refused(keep: str) -> None:
     with pytest.raises(MalformedRequestError, match=r"resume\.keep: "):
         resumables().granted(keep)
@@ -331,7 +332,7 @@ def test_all_can_be_ended_at_once() -> None:
 # --- queries ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "outlives"),
     [
         ("SELECT ?min { ?min <http://max> 'LIMIT' } # OFFSET", True),

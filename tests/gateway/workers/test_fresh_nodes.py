@@ -1,11 +1,10 @@
 """Blank nodes of several forks of one process have different labels."""
 
-import pytest
-
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
+from tests.support.tables import each_row
 
 
-@pytest.mark.parametrize("digits", [32, 31, 30, 29])
+@each_row("digits", [32, 31, 30, 29])
 def test_labels_of_two_forks_differ_however_long_they_are(digits: int) -> None:
     label = "_:" + "b" + "0" * (digits - 1)
     term = f'<<( {label} <http://p/_:{"a" * digits}> "_:{"a" * digits}" )>>'

@@ -22,6 +22,7 @@ from lamplighter.gateway.workers.resources import (
     ResourceRequest,
     description,
 )
+from tests.support.tables import each_row
 
 BASE = "http://lamplighter.local/"
 A = BASE + "a"
@@ -87,7 +88,7 @@ def test_a_description_is_bounded_and_says_so() -> None:
     assert b"There is more" not in document("<a> :p _:x . _:x :p _:y . _:y :p _:x", HTML)
 
 
-@pytest.mark.parametrize("media_type", FORMATS[:3])
+@each_row("media_type", FORMATS[:3])
 def test_rdf_formats_have_the_same_triples(media_type: str) -> None:
     body = document('<a> a <http://www.w3.org/ns/sosa/Sensor> ; :p "x"@en, 1.5 . <b> :to <a>', media_type)
     parsed = {str(quad.triple) for quad in ox.parse(body, ox.RdfFormat.from_media_type(media_type))}

@@ -9,6 +9,7 @@ import pytest
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from tests.support.announcements import announcements, zigbee_house
+from tests.support.tables import each_row
 
 
 def switch(identifier: str, **keys: Any) -> bytes:
@@ -144,7 +145,7 @@ def test_what_is_held_of_one_device_is_bounded() -> None:
     assert any("too many parts" in reason for reason in reasons), reasons
 
 
-@pytest.mark.parametrize("value", [b"[]", b'{"":0}', b'""', b"0"])
+@each_row("value", [b"[]", b'{"":0}', b'""', b"0"])
 def test_a_list_that_takes_much_memory_is_refused(value: bytes) -> None:
     payload = b"[" + b",".join([value] * (4_000_000 // (len(value) + 1))) + b"]"
     tracemalloc.start()

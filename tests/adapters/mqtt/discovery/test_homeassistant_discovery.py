@@ -9,6 +9,7 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements, Changes
 from lamplighter.adapters.mqtt.discovery.homeassistant import command_payload, template_path
 from tests.support.announcements import announcements
+from tests.support.tables import each_row
 
 
 def discovered(*names: str) -> tuple[dict[str, Device], list[str]]:
@@ -126,7 +127,7 @@ def test_an_empty_payload_withdraws_an_entity_and_the_last_one_the_device() -> N
     assert (changes.gone, changes.devices) == (["homeassistant/a"], [])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "path"),
     [
         (None, ()),
@@ -143,7 +144,7 @@ def test_templates_that_are_paths(template: str | None, path: tuple[object, ...]
     assert template_path(template) == path
 
 
-@pytest.mark.parametrize(
+@each_row(
     "template",
     [
         "{{ value_json }}",
@@ -174,7 +175,7 @@ def test_command_templates_may_have_the_value_only() -> None:
             command_payload(template)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "reason"),
     [
         ({"cmd_t": "a/#", "dev": {"ids": "a"}}, "a wildcard, a brace or a control character"),
@@ -205,11 +206,9 @@ def test_an_entity_without_device_is_a_device_of_its_own() -> None:
     assert device.sensors[0].kind == "property/outside"
 
 
-@pytest.mark.parametrize(
-    "key", ["device_class", "state_class", "platform", "unique_id", "name", "~", "qos", "unit_of_measurement"]
-)
-@pytest.mark.parametrize("value", [{}, [], {"a": []}, 1e308, True])
-@pytest.mark.parametrize("component", ["sensor", "binary_sensor", "light", "number"])
+@each_row("key", ["device_class", "state_class", "platform", "unique_id", "name", "~", "qos", "unit_of_measurement"])
+@each_row("value", [{}, [], {"a": []}, 1e308, True])
+@each_row("component", ["sensor", "binary_sensor", "light", "number"])
 def test_a_key_of_another_type_ends_nothing(component: str, key: str, value: object) -> None:
     config = {"name": "a", "stat_t": "a/state", "cmd_t": "a/set", "unit_of_meas": "W", "ids": ["a"]} | {key: value}
     one(config, component)

@@ -10,6 +10,7 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import COMMANDS
 from tests.support.announcements import announced_devices, announcements
+from tests.support.tables import each_row
 
 
 def devices() -> dict[str, Device]:
@@ -82,7 +83,7 @@ def test_telemetry_may_come_before_the_configuration() -> None:
     assert len(plug.sensors) == 10
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "reason"),
     [
         ({"mac": "000000000000"}, "another address than the topic"),

@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from tests.support.announcements import announcements, zigbee_house
+from tests.support.tables import each_row
 
 LIST = "zigbee2mqtt/bridge/devices"
 
@@ -138,7 +137,7 @@ def test_devices_of_an_earlier_run_that_the_list_does_not_have_are_gone() -> Non
     assert not state.read("another broker", LIST, b"[]").gone
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "reason"),
     [
         ({"ieee_address": "x", "friendly_name": "a", "definition": {}}, "not an IEEE address"),
@@ -209,7 +208,7 @@ def test_each_light_of_a_device_has_its_colour() -> None:
     assert {one.key for one in device.sensors} >= {"color_xy_l1.x", "color_xy_l2.y"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "kind"),
     [
         ("power_phase_b", "gateway:power"),

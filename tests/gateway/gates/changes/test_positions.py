@@ -11,6 +11,7 @@ from lamplighter.engine.access import Graphs
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.gates.changes.positions import FeedPositions, PlainPositions, SealedPositions
 from lamplighter.gateway.history.changes import LOST, PERMISSIONS, LogPosition, ResetError
+from tests.support.tables import each_row
 
 KEY = bytes(range(64))
 SEEN = Graphs(frozenset({None, "<http://g/seen>"}))
@@ -21,8 +22,8 @@ def sealed(client: str = "anna", visible: Graphs = SEEN, key: bytes = KEY, gatew
     return SealedPositions(key, gateway, client, visible)
 
 
-@pytest.mark.parametrize("at", PLACES)
-@pytest.mark.parametrize("positions", [PlainPositions("gw-1"), sealed()])
+@each_row("at", PLACES)
+@each_row("positions", [PlainPositions("gw-1"), sealed()])
 def test_a_position_is_read_back(positions: FeedPositions, at: LogPosition) -> None:
     assert positions.read(positions.text(at)) == at
     assert positions.patch_id(at) == positions.patch_id(at) != positions.patch_id(LogPosition((2, 2), "00000001"))
@@ -39,7 +40,7 @@ def test_encrypted_positions_differ_each_time_and_have_one_length() -> None:
     assert sealed().patch_id(PLACES[0]) != sealed("jo").patch_id(PLACES[0])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("other", "reason"),
     [
         (sealed("jo"), LOST),

@@ -10,6 +10,7 @@ import pytest
 from lamplighter.engine.errors import ForcedBindingError, MalformedRequestError, UnknownResourceError
 from lamplighter.gateway.gates.deliveries.asked import AskedQuery, asked_query
 from tests.support.gateway_parts import application
+from tests.support.tables import each_row
 
 HALL = application(
     "hall",
@@ -44,7 +45,7 @@ def test_query_of_an_application_with_a_forced_binding_and_its_graphs() -> None:
     assert (default, named) == (None, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "error"),
     [
         ({}, MalformedRequestError),

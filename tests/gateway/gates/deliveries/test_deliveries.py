@@ -25,9 +25,10 @@ from lamplighter.gateway.gates.deliveries.positions import Positions
 from lamplighter.gateway.gates.deliveries.targets import address_refusal, checked_url
 from lamplighter.gateway.gates.doors import door_headers, door_places
 from lamplighter.gateway.settings import Settings
+from tests.support.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "ports"),
     [
         ("https://example.org", [443]),
@@ -40,7 +41,7 @@ def test_urls_that_may_be_called(url: str, ports: list[int]) -> None:
     assert checked_url(url, ports, "webhooks", "callback") == url
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "",

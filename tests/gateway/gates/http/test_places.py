@@ -13,13 +13,14 @@ from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import OpenGatekeeper
+from tests.support.tables import each_row
 
 
 async def nothing(request: Request, caller: Caller) -> Response:
     raise AssertionError("nobody asks")
 
 
-@pytest.mark.parametrize("path", ["/health", "/secure/health", "/graphs/"])
+@each_row("path", ["/health", "/secure/health", "/graphs/"])
 def test_two_things_are_not_served_at_one_path(path: str) -> None:
     def served(*paths: str) -> HttpApplication:
         places = [Place(one, nothing, Need.NOTHING) for one in paths]

@@ -19,11 +19,12 @@ from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from tests.support.forks import no_forks
 from tests.support.hostile_texts import DEEP, LAUGHS, RDF
 from tests.support.running_gateway import until
+from tests.support.tables import each_row
 
 MANY_ATTRIBUTES = " ".join(f"a{number}='b'" for number in range(ATTRIBUTES_MAX + 1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "error"),
     [
         (LAUGHS, UnsupportedRequestError),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from starlette.requests import Request
 
 from lamplighter.gateway.gates.http.negotiation import accepted
 from lamplighter.gateway.gates.http.resources import TARGET_BYTES_MAX, requested_iris, resources_path
+from tests.support.tables import each_row
 
 BASE = "http://lamplighter.local/"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "iris"),
     [
         (b"/sensor/kitchen", ["sensor/kitchen"]),
@@ -47,7 +47,7 @@ def test_only_iris_below_the_base_iri_are_meant() -> None:
     assert list(requested_iris(base, b"/other/1", b"")) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("base", "path"),
     [
         (BASE, "/"),

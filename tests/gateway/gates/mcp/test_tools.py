@@ -23,6 +23,7 @@ from lamplighter.gateway.settings import McpSettings
 from lamplighter.gateway.state.applications import Application
 from tests.support.context_client import APPLICATION
 from tests.support.hostile_calls import ATTACKS
+from tests.support.tables import each_row
 
 ALL = McpSettings(enabled=True, updates=True, sparql=True)
 EX = "http://example.org/"
@@ -107,7 +108,7 @@ def test_what_does_not_parse_is_left_out_and_the_rest_is_served(caplog: pytest.L
 # --- definitions ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "schema"),
     [
         ({"type": "uri"}, {"type": "string", "format": "iri"}),
@@ -155,7 +156,7 @@ def test_descriptions_come_from_the_profile_else_from_the_text() -> None:
     assert len(of_query(f"ASK {{}} #{'x' * 5000}").definition.description or "") == 2000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sparql", "destructive", "idempotent"),
     [
         ("INSERT DATA { ex:a ex:p 1 }", False, True),
@@ -198,7 +199,7 @@ def graphs(*names: str | None) -> Graphs:
     return Graphs(frozenset(name if name is None else f"<{EX}{name}>" for name in names))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sparql", "more", "readable"),
     [
         ("SELECT * { ?s ?p ?o }", {}, [None]),
@@ -216,7 +217,7 @@ def test_queries_are_for_those_who_may_read_their_graphs(sparql: str, more: Any,
     assert [name for name in (None, "a", "b") if tool.permits(Access(read=graphs(name)))] == readable
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sparql", "more", "writable"),
     [
         ("INSERT DATA { ex:a ex:p 1 }", {}, [None]),
@@ -294,7 +295,7 @@ def test_no_argument_changes_anything_but_its_own_place(
     assert [token.text for token in tokens(text)] == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "value", "expected"),
     [
         ("integer", 5, 5),

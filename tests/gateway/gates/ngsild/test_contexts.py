@@ -11,6 +11,7 @@ import pytest
 from lamplighter.engine.errors import ConfigurationError, LimitExceededError, MalformedRequestError
 from lamplighter.gateway.gates.ngsild.contexts import CORE, DEFAULT, NGSI, PLAIN, ContextNames, KnownContexts
 from lamplighter.gateway.gates.ngsild.problems import UnknownContextError
+from tests.support.tables import each_row
 
 KNOWN = KnownContexts({}, Path())
 
@@ -53,7 +54,7 @@ def test_a_compact_name_expands_to_its_iri() -> None:
             assert names.expand(compact, "") == value, (terms, value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("context", "error"),
     [
         ("http://h/c.jsonld", UnknownContextError),
@@ -72,7 +73,7 @@ def test_wrong_contexts_are_refused(context: Any, error: type[Exception]) -> Non
         KNOWN.names(context)
 
 
-@pytest.mark.parametrize("text", ["{", '{"@context": "http://h/other"}', None])
+@each_row("text", ["{", '{"@context": "http://h/other"}', None])
 def test_wrong_files_stop_the_start(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "c.jsonld").write_text(text)

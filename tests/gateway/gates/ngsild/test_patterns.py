@@ -10,6 +10,7 @@ import pytest
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import literal
 from lamplighter.gateway.gates.ngsild.patterns import checked_pattern
+from tests.support.tables import each_row
 
 PIECES = (*"ab.^$|()*+?-[]{}&~,\\", "[a-c]", "[^a]", "{2}", "{1,3}", "(?:", "\\d", "\\.", "[]a]", "[a|b]", "ä")
 
@@ -28,7 +29,7 @@ def test_what_passes_is_read_by_the_store() -> None:
     assert passed > 500
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         ("a" * 201, "200 characters"),

@@ -9,6 +9,7 @@ import pytest
 from lamplighter.engine.errors import RequestError
 from lamplighter.gateway.gates.ngsild.contexts import DEFAULT, PLAIN, ContextNames
 from lamplighter.gateway.gates.ngsild.subscriptions import kept_members, subscription, subscription_json
+from tests.support.tables import each_row
 
 ENDPOINT = {"uri": "http://127.0.0.1/n"}
 LEAST: dict[str, Any] = {"type": "Subscription", "entities": [{"type": "T"}], "notification": {"endpoint": ENDPOINT}}
@@ -107,7 +108,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("members", "told"), WRONG, ids=[told for _, told in WRONG])
+@each_row(("members", "told"), WRONG, ids=[told for _, told in WRONG])
 def test_what_is_refused(members: dict[str, Any], told: str) -> None:
     with pytest.raises(RequestError, match=told.replace("(", r"\(")):
         subscription(kept_members(members, PLAIN), PLAIN)

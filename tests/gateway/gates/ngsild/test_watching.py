@@ -5,8 +5,6 @@ from __future__ import annotations
 from time import thread_time
 from typing import Any
 
-import pytest
-
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.terms import Term, iri
@@ -16,6 +14,7 @@ from lamplighter.gateway.gates.ngsild.information import attributes
 from lamplighter.gateway.gates.ngsild.subscriptions import TRIGGERS, kept_members, subscription
 from lamplighter.gateway.gates.ngsild.watching import PATTERNS_MAX, EntityChange, Watching
 from lamplighter.gateway.gates.ngsild.writing import EntityUpdates
+from tests.support.tables import each_row
 
 GRAPHS = EntityGraphs("http://lamplighter.local/")
 STREAM = STREAM_TYPE[1:-1]
@@ -51,7 +50,7 @@ FOLLOWED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("members", FOLLOWED, ids=range(len(FOLLOWED)))
+@each_row("members", FOLLOWED, ids=range(len(FOLLOWED)))
 def test_a_plan_follows_each(members: dict[str, Any]) -> None:
     with Engine() as engine:
         info = engine.describe(engine.subscribe(watching(**members).query()).spuid)
@@ -71,7 +70,7 @@ def test_what_no_plan_would_follow_is_refused() -> None:
     raise AssertionError("none is refused")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "members",
     [
         {"entities": [{"type": "T"}], "notificationTrigger": ALL, "q": "a>10;b"},

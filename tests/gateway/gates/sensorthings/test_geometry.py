@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from lamplighter.gateway.gates.sensorthings.geometry import WKT_CHARS_MAX, point, wkt
+from tests.support.tables import each_row
 
 CRS84 = "<http://www.opengis.net/def/crs/OGC/1.3/CRS84>"
 EPSG_4326 = "<http://www.opengis.net/def/crs/EPSG/0/4326>"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind", "coordinates"),
     [
         ("POINT(11.25 44.5)", "Point", [11.25, 44.5]),
@@ -35,7 +34,7 @@ def test_wkt(text: str, kind: str, coordinates: list[Any]) -> None:
     assert wkt(text) == {"type": kind, "coordinates": coordinates}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

@@ -20,6 +20,7 @@ from lamplighter.gateway.gates.sensorthings.expressions import (
 from lamplighter.gateway.gates.sensorthings.options import EXPANSION_DEPTH_MAX, EXPANSIONS_MAX, PAGE_MAX, options
 from lamplighter.gateway.gates.sensorthings.queries import path_queries
 from lamplighter.gateway.gates.sensorthings.tokens import EXPRESSION_CHARS_MAX, ExpressionError
+from tests.support.tables import each_row
 
 BASE = "http://gateway.example/"
 
@@ -44,7 +45,7 @@ def test_expansions_are_bounded_in_number_and_depth() -> None:
         options({"$expand": [paths(EXPANSION_DEPTH_MAX + 1)]}, THINGS, many=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "Datastreams/Observations,Datastreams($top=1;$select=name),Datastreams/Sensor",
@@ -59,7 +60,7 @@ def test_expansions_of_one_navigation_are_one(text: str) -> None:
     assert set(options(following, DATASTREAMS, many=True).expand) == {"Observations", "Sensor"}, "on each page"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "most", "told"),
     [
         ("{0}result gt 1{1}", DEPTH_MAX - 1, "nested more than"),
@@ -92,7 +93,7 @@ def test_paths_are_bounded() -> None:
         address("/".join(steps.split("/")[: ADDRESS_STEPS_MAX + 1]), BASE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("number", "datatype"),
     [
         ("9223372036854775807", "integer"),

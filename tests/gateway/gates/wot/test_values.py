@@ -8,13 +8,14 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import XSD, Term, literal
 from lamplighter.gateway.gates.wot.things import in_order
 from lamplighter.gateway.gates.wot.values import json_value, state_term
+from tests.support.tables import each_row
 
 
 def time(text: str) -> Term:
     return literal(text, datatype=f"{XSD}dateTime")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("term", "value"),
     [
         (literal("5", datatype=f"{XSD}unsignedLong"), 5),
@@ -33,9 +34,7 @@ def test_terms_as_json(term: Term, value: object) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-@pytest.mark.parametrize(
-    "value", [10**15, -(10**15), 10**400, -(10**400), 1e300, 1e15], ids=lambda value: f"{value!r:.9}"
-)
+@each_row("value", [10**15, -(10**15), 10**400, -(10**400), 1e300, 1e15], ids=lambda value: f"{value!r:.9}")
 def test_a_number_without_a_short_text_is_no_state(value: float) -> None:
     with pytest.raises(MalformedRequestError, match="at most 15 digits"):
         state_term(value, {})
@@ -51,7 +50,7 @@ def test_the_bounds_of_a_schema_are_allowed() -> None:
     assert state_term(-0.0, schema) == literal("0", datatype=f"{XSD}decimal")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("older", "newer"),
     [
         ("2026-01-01T10:00:00Z", "2026-01-01T10:00:00.5Z"),

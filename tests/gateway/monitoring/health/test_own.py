@@ -22,6 +22,7 @@ from lamplighter.gateway.monitoring.health.own import OwnComponents, Space, Vali
 from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.settings import Settings
 from tests.support.gateway_parts import START, FakeClock, FullDisk, opened_log, recovered_runner, update
+from tests.support.tables import each_row
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -205,7 +206,7 @@ def test_a_shipper_with_a_window_runs_once_a_day(tmp_path: Path) -> None:
     assert own.of("sync").state == "failed"
 
 
-@pytest.mark.parametrize(("success_s_ago", "state"), [(3600, "degraded"), (2 * 86_400, "failed"), (None, "failed")])
+@each_row(("success_s_ago", "state"), [(3600, "degraded"), (2 * 86_400, "failed"), (None, "failed")])
 def test_a_shipper_that_fails(tmp_path: Path, success_s_ago: int | None, state: str) -> None:
     own = Own(tmp_path, sync={"destination": "ship"})
     now = START.timestamp()
