@@ -27,6 +27,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.support.huge_pages import collapse_memory
+
 GroupOf = Callable[[str], str]
 """The id of a test -> the name of its group."""
 
@@ -85,6 +87,7 @@ class ForkedWorkers:
         folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # as pytest-xdist does
         gc.collect()
         gc.freeze()  # so that a collection in a worker copies no pages
+        collapse_memory()
         workers: list[_Worker] = []
         try:
             for number in range(min(self._processes, len(groups))):

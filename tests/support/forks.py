@@ -20,15 +20,21 @@ def forks(process: int | None = None) -> set[int]:
     parent = process or os.getpid()
     command = Path(f"/proc/{parent}/cmdline").read_bytes()
     found = set()
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            its_parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+    # Each thread has a list of those that it has forked: reading all processes of the machine takes 10 ms and more.
+    for thread in Path(f"/proc/{parent}/task").iterdir():
+        for number in _read(thread / "children").split():
             # One that is about to end has no command any more.
-            if int(its_parent) == parent and (path / "cmdline").read_bytes() in (command, b""):
-                found.add(int(path.name))
-        except OSError:
-            continue  # it ended meanwhile
+            if _read(Path(f"/proc/{int(number)}/cmdline")) in (command, b""):
+                found.add(int(number))
     return found
+
+
+def _read(path: Path) -> bytes:
+    """The content of a file, and nothing for one whose process or thread has ended meanwhile."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 async def no_forks() -> bool:
