@@ -30,6 +30,8 @@ _LONGEST = (_ORACLE, _HOSTILE, "tests/properties/", "tests/w3c/", *_WORKERS, "te
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
 """They start a gateway on the ports of the settings' defaults, so one process runs them."""
+_PARSING = ("tests/test_architecture.py", "tests/test_shape.py", "tests/test_docs.py")
+"""They parse every module, so one process runs them."""
 _FLEET = "tests/cloud_sync/fleet/"
 _LIMIT_S = 900.0
 _TIER_LIMIT_S = {"faults": 1800.0, "fleet": 1200.0, "image": 7200.0}
@@ -94,7 +96,8 @@ def pytest_timeout_cancel_timer() -> bool:
 def _group_of(nodeid: str) -> str:
     if nodeid.startswith(_ORACLE):
         return nodeid
-    return _DEFAULT_PORTS[0] if nodeid.startswith(_DEFAULT_PORTS) else nodeid.partition("::")[0]
+    together = next((files[0] for files in (_DEFAULT_PORTS, _PARSING) if nodeid.startswith(files)), None)
+    return together or nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,12 @@
 """Imports between packages and rooms point one way, and what must be light loads little."""
 
-import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from tests.support.places import ROOT
+from tests.support.sources import Source, modules, parsed, source
 from tests.support.tables import each_row
 
 PACKAGES = ("ontology", "engine", "adapters", "cloud_sync", "gateway", "demo")
@@ -121,18 +122,17 @@ ROOMS = {
 """folder -> its rooms (folders and modules) by floor, the lowest first; a room imports from the floors below it."""
 
 
+def imported(module: Source) -> set[str]:
+    """The modules of ours that a module imports, without the prefix, those inside functions too."""
+    found = {name for name, _ in module.imports}
+    # `from lamplighter.engine import client` imports a module by another way.
+    found |= {f"{package}.{name}" for package, names in module.imports for name in names if package in FOLDERS}
+    return {name.removeprefix("lamplighter.") for name in found}
+
+
+@cache
 def imports(path: Path) -> set[str]:
-    """The modules of ours that a file imports, without the prefix, those inside functions too."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            found.add(node.module or "")
-            # `from lamplighter.engine import client` imports a module by another way.
-            found |= {f"{node.module}.{alias.name}" for alias in node.names if node.module in FOLDERS}
-    return {name.removeprefix("lamplighter.") if name.startswith("lamplighter.") else name for name in found}
+    return imported(source(path))
 
 
 FOLDERS = {
@@ -143,10 +143,6 @@ FOLDERS = {
         for path in (ROOT / package).rglob("__init__.py")
     ),
 }
-
-
-def modules(package: str) -> list[Path]:
-    return sorted((ROOT / package).rglob("*.py"))
 
 
 @each_row("package", PACKAGES)
@@ -176,10 +172,9 @@ def test_rooms_are_on_floors(package: str) -> None:
                 assert floors[other] < floors[room], f"{path.relative_to(ROOT)} imports {name}"
 
 
-def test_the_check_itself_notices_an_arrow_that_turns_round(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text("def f():\n    from lamplighter.gateway import runner\n")
-    assert "gateway.runner" in imports(wrong)
+def test_the_check_itself_notices_an_arrow_that_turns_round() -> None:
+    wrong = "def f():\n    from lamplighter.gateway import runner\n"
+    assert "gateway.runner" in imported(parsed(wrong))
 
 
 STARTS_A_GATEWAY = {"running_gateway", "secure_gateway", "SecureGateway", "GatewayProcess", "gateway_process"}
@@ -188,11 +183,10 @@ STARTS_A_GATEWAY = {"running_gateway", "secure_gateway", "SecureGateway", "Gatew
 
 @each_row("package", PACKAGES)
 def test_unit_tests_start_no_whole_gateway(package: str) -> None:
-    for path in (ROOT / "tests" / package).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                names = {alias.name for alias in node.names} & STARTS_A_GATEWAY
-                assert not names, f"{path.relative_to(ROOT)} imports {names}; its place is tests/whole_gateway"
+    for path in modules(f"tests/{package}"):
+        if any(name in path.read_text() for name in STARTS_A_GATEWAY):
+            names = {name for _, names in source(path).imports for name in names} & STARTS_A_GATEWAY
+            assert not names, f"{path.relative_to(ROOT)} imports {names}; its place is tests/whole_gateway"
 
 
 def test_one_adapter_does_not_know_the_other() -> None:
@@ -210,11 +204,7 @@ READS_A_FILE = "engine/updating/documents.py"
 
 def test_only_load_opens_a_file_in_the_engine() -> None:
     for path in modules("engine"):
-        opens = {
-            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call)
-        } & {"open", "read_bytes", "read_text", "write_bytes", "write_text", "GzipFile"}
+        opens = source(path).called & {"open", "read_bytes", "read_text", "write_bytes", "write_text", "GzipFile"}
         relative = str(path.relative_to(ROOT))
         if not relative.startswith("engine/client/"):
             assert opens == ({"open", "GzipFile"} if relative == READS_A_FILE else set()), relative

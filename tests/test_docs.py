@@ -28,6 +28,7 @@ from tests.support.brokers import free_port
 from tests.support.components import require_command
 from tests.support.places import ROOT
 from tests.support.running_gateway import running_gateway
+from tests.support.sources import modules, source
 
 README = (ROOT / "README.md").read_text()
 FIRST_STEPS = (ROOT / "docs" / "first-steps.md").read_text()
@@ -308,9 +309,9 @@ def test_docstring_of_a_folder_names_its_files() -> None:
         for init in (ROOT / package).rglob("__init__.py"):
             folder = init.parent
             named = set(re.findall(r"\w+", ast.get_docstring(ast.parse(init.read_text())) or ""))
-            modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+            files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
             packages = {path.parent.name for path in folder.glob("*/__init__.py")}
-            missing = (modules | packages) - named
+            missing = (files | packages) - named
             if missing:
                 found[str(init.relative_to(ROOT))] = sorted(missing)
     assert not found, f"these docstrings do not name these modules: {found}"
@@ -322,18 +323,13 @@ def test_architecture_is_short() -> None:
 
 def class_members() -> set[str]:
     """`Class.member` of every class of ours, attributes that are declared in the class included."""
-    found = set()
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if not isinstance(node, ast.ClassDef):
-                    continue
-                for member in node.body:
-                    if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
-                        found.add(f"{node.name}.{member.name}")
-                    elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
-                        found.add(f"{node.name}.{member.target.id}")
-    return found
+    return {
+        f"{definition.name.rpartition('.')[2]}.{member}"
+        for package in PACKAGES
+        for path in modules(package)
+        for definition in source(path).definitions
+        for member in definition.members
+    }
 
 
 def test_members_that_documents_name_are_there() -> None:

@@ -1,12 +1,12 @@
 """The shape of the code: each class has a name of its own, and long classes and functions have a reason."""
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.places import ROOT
+from tests.support.sources import Definition, modules, parsed, source
 
 FOLDERS = ("adapters", "benchmarks", "cloud_sync", "demo", "engine", "gateway", "ontology")
 
@@ -40,48 +40,30 @@ begins with "It is one class because" or "It is one function because"."""
 
 REASON = re.compile(r"It is one (class|function) because \w")
 
-Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
-
-def definitions(text: str) -> Iterator[tuple[str, Definition]]:
-    """Each class and function of a module with its name, as in `Runner.run`."""
-
-    def below(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, Definition):
-                yield prefix + child.name, child
-                yield from below(child, f"{prefix}{child.name}.")
-            else:
-                yield from below(child, prefix)
-
-    yield from below(ast.parse(text), "")
-
-
-def ours() -> Iterator[tuple[Path, str, Definition]]:
+def ours() -> Iterator[tuple[Path, Definition]]:
     for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for name, node in definitions(path.read_text()):
-                yield path.relative_to(ROOT), name, node
+        for path in modules(folder):
+            for definition in source(path).definitions:
+                yield path.relative_to(ROOT), definition
 
 
-def too_long(node: Definition) -> bool:
-    assert node.end_lineno is not None
-    lines = node.end_lineno - node.lineno + 1
-    return lines > (CLASS_LINES_MAX if isinstance(node, ast.ClassDef) else FUNCTION_LINES_MAX)
+def too_long(definition: Definition) -> bool:
+    return definition.lines > (CLASS_LINES_MAX if definition.is_class else FUNCTION_LINES_MAX)
 
 
 def test_each_class_has_a_name_of_its_own() -> None:
     places = defaultdict(list)
-    for path, _, node in ours():
-        if isinstance(node, ast.ClassDef):
-            places[node.name].append(f"{path}:{node.lineno}")
+    for path, definition in ours():
+        if definition.is_class:
+            places[definition.name.rpartition(".")[2]].append(f"{path}:{definition.first_line}")
     shared = {name: found for name, found in places.items() if len(found) > 1}
     assert {name: found for name, found in shared.items() if name not in SAME_NAME} == {}
     assert set(SAME_NAME) <= set(shared), "an exception that is none any more"
 
 
 def test_long_classes_and_functions_have_a_reason() -> None:
-    found = {f"{path}: {name}": ast.get_docstring(node) for path, name, node in ours() if too_long(node)}
+    found = {f"{path}: {definition.name}": definition.docstring for path, definition in ours() if too_long(definition)}
     assert set(found) - set(LONG) == set(), "split it, or give the reason"
     assert set(LONG) - set(found) == set(), "an exception that is none any more"
     without = [place for place, docstring in found.items() if not REASON.search(" ".join((docstring or "").split()))]
@@ -90,5 +72,5 @@ def test_long_classes_and_functions_have_a_reason() -> None:
 
 def test_the_check_itself_notices_what_is_long() -> None:
     long = "\n".join(["class C:", "    def f():", *["        1"] * 60, "    g = 1"])
-    assert [(name, too_long(node)) for name, node in definitions(long)] == [("C", False), ("C.f", True)]
-    assert [too_long(node) for _, node in definitions("\n".join(["class C:", *["    x = 1"] * 300]))] == [True]
+    assert [(item.name, too_long(item)) for item in parsed(long).definitions] == [("C", False), ("C.f", True)]
+    assert [too_long(item) for item in parsed("\n".join(["class C:", *["    x = 1"] * 300])).definitions] == [True]

@@ -20,7 +20,6 @@ from lamplighter.engine.matching import following
 from lamplighter.engine.matching import subscriptions as matching_subscriptions
 from lamplighter.engine.matching.spellings import Spellings
 from lamplighter.engine.protocol import Priority, Results
-from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import XSD, Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.loop import slices
@@ -30,13 +29,15 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.monitoring.timings import Holds
 from lamplighter.gateway.settings import LimitSettings, Settings
 from tests.support.gateway_parts import CLIENT, idle, recovered_runner, runner_over, running, update
+from tests.support.long_work import LONG
+from tests.support.long_work import soon_long as soon_long
 
-MANY = LONG + 500
+MANY = LONG + LONG // 10
 P = "<http://p>"
 
 
 @pytest.fixture(autouse=True)
-def thin(monkeypatch: pytest.MonkeyPatch) -> None:
+def thin(monkeypatch: pytest.MonkeyPatch, soon_long: None) -> None:
     """Every pause is taken."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
@@ -397,7 +398,7 @@ async def test_what_is_wrong_with_a_large_text_is_told(tmp_path: Path) -> None:
             await update(runner, insert(data(), "<http://s> <http://p> ."), delay="PT1H")
     async with recovered_runner(tmp_path / "two", settings=settings) as runner:
         with pytest.raises(LimitExceededError, match="parse_ms_max = 1;"):
-            await update(runner, insert())
+            await update(runner, insert(data(20 * MANY)))
         assert await update(runner, "INSERT DATA { <http://s> <http://p> 1 }")
 
 

@@ -25,6 +25,8 @@ from lamplighter.gateway.loop.upkeep import (
 )
 from tests.support.event_loops import until
 from tests.support.gateway_parts import recovered_runner, update
+from tests.support.long_work import POLICY
+from tests.support.long_work import soon_long as soon_long
 
 QUADS = "INSERT DATA {" + " . ".join(f"<http://s{number}> <http://p> {number}" for number in range(50)) + "}"
 
@@ -135,18 +137,19 @@ def test_long_work_leaves_one_replaced_store_to_wait_and_survives_a_failure(
     assert "upkeep failed" in caplog.text
 
 
+@pytest.mark.usefixtures("soon_long")
 async def test_large_updates_do_not_make_a_store_of_several_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 1e6)  # no turn of upkeep comes in between
     monkeypatch.setattr("lamplighter.gateway.loop.slices.SLICE_S", 0.0)
-    count, rounds = 11_000, 5
+    count, rounds = POLICY.dead_floor + POLICY.dead_floor // 10, 5
     async with recovered_runner(tmp_path) as runner:
         store = runner._engine.store
         for version in range(rounds):
             quads = " . ".join(f"<http://s{number}> <http://p{version}> {number}" for number in range(count))
             await update(runner, f"DELETE WHERE {{ ?s ?p ?o }} ; INSERT DATA {{ {quads} }}")
-            assert store.dead <= count + RenewalPolicy().pending_max
+            assert store.dead <= count + POLICY.pending_max
         assert store.renewals >= rounds - 1
         assert len(runner._upkeep._retired) <= RETIRED_MAX + 1
         assert len(store) == count
