@@ -50,7 +50,8 @@ _STREAMS = 3
 
 
 class ForkedProcess:
-    """A running fork, used as a `subprocess.Popen`. Its standard streams are files or pipes of the caller's.
+    """A running fork, used as a `subprocess.Popen`. Its standard streams are files or pipes of the caller's, and errors
+    may go to its standard output.
 
     arguments: the words of its command line after the program; module: whose `main` it runs.
     """
@@ -72,7 +73,7 @@ class ForkedProcess:
         self._text = text
         self.stdin, read = self._pipe(stdin, 0)
         self.stdout, written = self._pipe(stdout, 1)
-        self.stderr, errors = self._pipe(stderr, 2)
+        self.stderr, errors = (None, written) if stderr == subprocess.STDOUT else self._pipe(stderr, 2)
         self._status, status = socket.socketpair()
         streams = [read, written, errors]
         request = {

@@ -19,15 +19,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.commands import command as lamplighter
 from tests.support.components import require_command
+from tests.support.fork_server import ForkedProcess
 from tests.support.places import ROOT
 
 LIMIT_S = 120.0
-_PROGRAMS = {
-    "lamplighter": "lamplighter.gateway",
-    ".venv/bin/lamplighter": "lamplighter.gateway",
-    "lamplighter-fleet": "lamplighter.cloud_sync.fleet",
-}
+_LAMPLIGHTER = ("lamplighter", ".venv/bin/lamplighter")
+_PYTHON = ("python", ".venv/bin/python")
 
 
 class Page:
@@ -61,7 +60,7 @@ class Page:
 class Output:
     """What a command prints while it runs."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
         self.process = process
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
@@ -118,30 +117,33 @@ class Reader:
 
     def run(self, command: str, *more: str, code: int = 0) -> str:
         """Runs a command to its end; its output. more: arguments besides."""
-        done = subprocess.run(
-            [*self._words(command), *more],
-            cwd=self.folder,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-        )
+        program, *words = self._words(command, more)
+        if program in _LAMPLIGHTER:
+            done = lamplighter(*words, cwd=self.folder, env=self._environment(), timeout=LIMIT_S)
+        else:
+            done = subprocess.run(
+                [*_executable(program), *words],
+                cwd=self.folder,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+            )
         assert done.returncode == code, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout + (done.stderr if code else "")
 
     @contextmanager
     def running(self, command: str, *more: str, end: signal.Signals = signal.SIGTERM) -> Iterator[Output]:
         """Runs a command until left."""
-        process = subprocess.Popen(
-            [*self._words(command), *more],
-            cwd=self.folder,
-            env=self._environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        program, *words = self._words(command, more)
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        place = {"cwd": self.folder, "env": self._environment()}
+        process: subprocess.Popen[str] | ForkedProcess
+        if program in _LAMPLIGHTER:
+            process = ForkedProcess(words, **streams, **place)
+        else:
+            process = subprocess.Popen([*_executable(program), *words], **streams, **place, text=True)
         output = Output(process)
         try:
             yield output
@@ -150,11 +152,14 @@ class Reader:
             process.wait(LIMIT_S)
             output.close()
 
-    def _words(self, command: str) -> list[str]:
-        program, *words = shlex.split(self.adapted(command))
-        if program in _PROGRAMS:
-            return [sys.executable, "-m", _PROGRAMS[program], *words]
-        return [sys.executable if program in ("python", ".venv/bin/python") else require_command(program), *words]
+    def _words(self, command: str, more: tuple[str, ...]) -> list[str]:
+        return [*shlex.split(self.adapted(command)), *more]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self.environment}
+
+
+def _executable(program: str) -> list[str]:
+    if program == "lamplighter-fleet":
+        return [sys.executable, "-m", "lamplighter.cloud_sync.fleet"]
+    return [sys.executable if program in _PYTHON else require_command(program)]
