@@ -10,7 +10,7 @@ import gc
 import json
 import os
 import random
-import selectors
+import select
 import shutil
 import signal
 import tempfile
@@ -176,30 +176,31 @@ class Judge:
         gc.collect()
         gc.freeze()
         waiting = list(enumerate(jobs))[::-1]
-        running: dict[int, tuple[int, _Fork]] = {}
-        with selectors.DefaultSelector() as selector:
+        running: dict[int, _Fork] = {}
+        try:
             while waiting or running:
                 while waiting and len(running) < side_by_side:
                     number, (tests, changes) = waiting.pop()
-                    fork = _Fork(self._session, [self.items[test] for test in tests], changes)
-                    running[fork.pipe] = number, fork
-                    selector.register(fork.pipe, selectors.EVENT_READ)
-                ready = {key.fd for key, _ in selector.select(timeout=0.5)}
-                for pipe, (number, fork) in list(running.items()):
-                    goes_on = fork.read() if pipe in ready else True
+                    running[number] = _Fork(self._session, [self.items[test] for test in tests], changes)
+                ready, _, _ = select.select([fork.pipe for fork in running.values()], [], [], 0.5)
+                for number, fork in list(running.items()):
+                    goes_on = fork.pipe not in ready or fork.read()
                     test = fork.verdict.test
                     limit_s = max(LIMIT_S, LIMIT_FACTOR * seconds.get(test, 0.0)) if test else _START_S
                     if goes_on and time.monotonic() - fork.last > limit_s:
                         goes_on, fork.verdict.state = False, "timed out"
                     if not goes_on:
-                        selector.unregister(pipe)
-                        del running[pipe]
+                        del running[number]
                         done(number, fork.end())
+        finally:
+            for fork in running.values():
+                fork.end()
 
 
 def collect(arguments: Sequence[str], work: Callable[[Judge], None]) -> None:
     """Collects the tests of the arguments and calls work."""
     os.environ.setdefault("W3C_SEED", str(SEED))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the forks end with this process
     plugin = Judge(work)
     status = pytest.main(
         ["-p", "no:xdist", "-p", "no:cacheprovider", "--capture=no", "--quiet", "--quiet", *arguments], plugins=[plugin]

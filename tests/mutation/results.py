@@ -13,16 +13,16 @@ from tests.mutation.mutants import Identity, Mutant
 
 KILLED = ("killed", "timed out")
 """The states of a mutant that the tests notice."""
-STATES = (*KILLED, "survived", "not covered", "gone")
+STATES = (*KILLED, "survived", "not covered", "gone", "open")
 
 
 @dataclass
 class Result:
     """What the tests make of a mutant.
 
-    state: one of `STATES`; gone: the code no longer has its place. test: the one that fails or exceeds its limit.
-    checked: whether that test
-    passes without the mutant. covering: how many tests run the line. run: the tests that a survivor has passed.
+    state: one of `STATES`; gone: the code no longer has its place; open: not judged yet. test: the one that fails or
+    exceeds its limit. checked: whether that test passes without the mutant. covering: how many tests run the line.
+    run: the tests that a survivor has passed.
     """
 
     identity: Identity

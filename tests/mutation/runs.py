@@ -41,9 +41,10 @@ def judge(sample: Path, folder: Path, out: Path, before: Path | None, seconds: f
             tests = traces.tests(mutant) & judge.items.keys()
             result.covering = len(tests)
             result.run = old.run
-            result.state = "survived" if tests else "not covered"
+            result.state = "survived" if old.run else "not covered"
             killer = old.test or killers.get(identity, "")
             if order := _selection(mutant, tests - set(old.run), traces.seconds, killer, seconds):
+                result.state = "open"
                 jobs.append(_Job(result, functions.changes(mutant), order))
         _Run(judge, outcome, traces.seconds, out, side_by_side).judge(jobs)
 
@@ -81,6 +82,7 @@ class _Run:
                 job = jobs[number]
                 job.result.seconds += verdict.seconds
                 if verdict.state == "passed":
+                    job.result.state = "survived"
                     job.result.run = [*job.result.run, *verdict.run]
                 else:
                     job.result.state = "timed out" if verdict.state == "timed out" else "killed"
@@ -108,7 +110,7 @@ class _Run:
         again: list[_Job] = []
         for job, verdict in kills:
             if (verdict.test, verdict.state) in unsound:
-                job.result.state, job.result.test, job.result.message = "survived", "", ""
+                job.result.state, job.result.test, job.result.message = "open", "", ""
                 tests = [test for test in job.tests if test not in self._unsound]
                 again.append(_Job(job.result, job.changes, tests))
             else:
