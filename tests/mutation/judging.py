@@ -30,10 +30,10 @@ from tests.support import seeds
 
 SEED = 1
 LIMIT_S = 10.0
-"""A test may take this long, and at least `LIMIT_FACTOR` times what it takes normally."""
+"""Seconds of the processor that a test may take, and at least `LIMIT_FACTOR` times what it takes normally."""
 LIMIT_FACTOR = 5.0
-_START_S = 60.0
-"""A fork may take this long until its first test, and after a failure for the end of its fixtures."""
+WAITING_FACTOR = 6.0
+"""A test that waits may take so many times its limit: another load must not kill a mutant."""
 
 Changes = list[tuple[FunctionType, CodeType]]
 
@@ -59,7 +59,8 @@ class _Fork:
     def __init__(self, session: pytest.Session, items: Sequence[pytest.Item], changes: Changes) -> None:
         self.verdict = Verdict()
         self.folder = Path(tempfile.mkdtemp(prefix="mut"))
-        self._began = self.last = time.monotonic()
+        self._began = self._test_began = time.monotonic()
+        self._test_cpu_s = 0.0
         self.pipe, write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -76,12 +77,22 @@ class _Fork:
         for line in lines:
             report = json.loads(line)
             if "test" in report:
-                self.last = time.monotonic()
+                self._test_began, self._test_cpu_s = time.monotonic(), self._cpu_s()
                 self.verdict.test = report["test"]
                 self.verdict.run.append(report["test"])
             else:
                 self.verdict.state, self.verdict.message = report["state"], report["message"]
         return bool(chunk) and self.verdict.state == "ended"
+
+    def exceeds(self, limit_s: float) -> bool:
+        """Whether the present test has taken too long."""
+        waited_s = time.monotonic() - self._test_began
+        return self._cpu_s() - self._test_cpu_s > limit_s or waited_s > WAITING_FACTOR * limit_s
+
+    def _cpu_s(self) -> float:
+        """What the process has taken of the processor, with its children that have ended (proc(5))."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> Verdict:
         for kill in (os.killpg, os.kill):  # the group is there as soon as the process has made it
@@ -185,9 +196,8 @@ class Judge:
                 ready, _, _ = select.select([fork.pipe for fork in running.values()], [], [], 0.5)
                 for number, fork in list(running.items()):
                     goes_on = fork.pipe not in ready or fork.read()
-                    test = fork.verdict.test
-                    limit_s = max(LIMIT_S, LIMIT_FACTOR * seconds.get(test, 0.0)) if test else _START_S
-                    if goes_on and time.monotonic() - fork.last > limit_s:
+                    limit_s = max(LIMIT_S, LIMIT_FACTOR * seconds.get(fork.verdict.test, 0.0))
+                    if goes_on and fork.exceeds(limit_s):
                         goes_on, fork.verdict.state = False, "timed out"
                     if not goes_on:
                         del running[number]

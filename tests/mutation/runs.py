@@ -124,15 +124,15 @@ class _Run:
 def _selection(mutant: Mutant, tests: set[str], seconds: dict[str, float], killer: str, limit_s: float) -> list[str]:
     """The tests in the order in which they judge, as many as take the seconds.
 
-    First the one that killed the mutant before, then the quick ones, among them those that are named for the module;
+    First the one that killed the mutant before, then the quick ones, among them those of the module and of its folder;
     tests of a file that take about as long follow each other, since they share fixtures.
     """
     path = Path(mutant.identity.path)
-    named = f"tests/{path.parent}/test_{path.stem}"
+    folder = f"tests/{path.parent}/"
 
-    def order(test: str) -> tuple[bool, int, bool, str]:
+    def order(test: str) -> tuple[bool, int, bool, bool, str]:
         size = round(math.log(max(seconds[test], 0.1), 4))
-        return test != killer, size, not test.startswith(named), test
+        return test != killer, size, not test.startswith(f"{folder}test_{path.stem}"), not test.startswith(folder), test
 
     result = []
     for test in sorted(tests, key=order):
