@@ -16,7 +16,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,8 @@ LIMIT_S = 10.0
 LIMIT_FACTOR = 5.0
 WAITING_FACTOR = 6.0
 """A test that waits may take so many times its limit: another load must not kill a mutant."""
+_WAITS_S = 5.0
+_FORKS_MAX = 8
 
 Changes = list[tuple[FunctionType, CodeType]]
 
@@ -88,6 +90,11 @@ class _Fork:
         """Whether the present test has taken too long."""
         waited_s = time.monotonic() - self._test_began
         return self._cpu_s() - self._test_cpu_s > limit_s or waited_s > WAITING_FACTOR * limit_s
+
+    def waits(self) -> bool:
+        """Whether the present test has needed the processor for little of the time, for some seconds."""
+        waited_s = time.monotonic() - self._test_began
+        return waited_s > _WAITS_S and self._cpu_s() - self._test_cpu_s < waited_s / 10
 
     def _cpu_s(self) -> float:
         """What the process has taken of the processor, with its children that have ended (proc(5))."""
@@ -172,6 +179,11 @@ class Judge:
         self._work(self)
         return True
 
+    @staticmethod
+    def _has_room(forks: Collection[_Fork], side_by_side: int) -> bool:
+        """Whether another fork may run: those that only wait for the end of their time are not in the way."""
+        return len(forks) < _FORKS_MAX and sum(not fork.waits() for fork in forks) < side_by_side
+
     def verdicts(
         self,
         jobs: Sequence[tuple[Sequence[str], Changes]],
@@ -190,7 +202,7 @@ class Judge:
         running: dict[int, _Fork] = {}
         try:
             while waiting or running:
-                while waiting and len(running) < side_by_side:
+                while waiting and self._has_room(running.values(), side_by_side):
                     number, (tests, changes) = waiting.pop()
                     running[number] = _Fork(self._session, [self.items[test] for test in tests], changes)
                 ready, _, _ = select.select([fork.pipe for fork in running.values()], [], [], 0.5)
