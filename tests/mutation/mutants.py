@@ -11,6 +11,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType
 from typing import NamedTuple
 
@@ -190,7 +191,11 @@ def _worth_negating(test: ast.expr) -> bool:
 
 def identities(path: str) -> list[tuple[Identity, tuple[int, int]]]:
     """All mutants of a file in the order of the text, with the first and last line of the mutated code."""
-    source = (ROOT / path).read_text()
+    return _identities(path, (ROOT / path).read_text())
+
+
+@cache
+def _identities(path: str, source: str) -> list[tuple[Identity, tuple[int, int]]]:
     texts = source.splitlines()
     counts: Counter[tuple[str, str, str]] = Counter()
     result = []
