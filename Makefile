@@ -18,7 +18,7 @@ UNMARKED := -m "not faults and not fleet and not image"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run page screenshots quick test test-all components install test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
+.PHONY: help run page screenshots quick test test-all components install test-fleet test-zigbee2mqtt test-faults test-fleet-faults fuzz fleet-package demo-fleet deb image image-if-changed test-image test-image-pi3 mutation soak lint format bench bench-fleet bench-fleet-subscriptions lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark
 
 fuzz: $(VENV)/test.stamp ## mutated texts, messages, segments, RDF, files and profiles for five minutes; ARGS="--seconds 3600 --target lexer"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutation: $(VENV)/test.stamp $(PAGE) ## whether the tests notice 400 small changes of the code: build/mutation; hours; ARGS="--count 40" for a look
+	@sh tests/fetch-suite.sh $(BIN)/python rdflib build/w3c "the W3C test suite of SPARQL"
+	@$(BIN)/python -m tests.mutation all build/mutation $(ARGS)
 
 deb: $(VENV)/run.stamp $(PAGE) ## the Debian package: build/deb/lamplighter_*.deb; ARCH=arm64 PYTHON=3.13 for another machine
 	@ARCH="$(ARCH)" PYTHON="$(filter 3.%,$(PYTHON))" image/deb/build.sh

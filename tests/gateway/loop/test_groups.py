@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
@@ -11,7 +12,7 @@ from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
-from tests.support.gateway_parts import FakeClock, running
+from tests.support.gateway_parts import FakeClock, idle, running
 from tests.support.gateway_parts import update as commit
 from tests.support.held_disk import stepped_disk
 
@@ -43,6 +44,24 @@ async def test_the_next_update_is_executed_when_the_disk_is_free(
             assert not second.done(), "the first sync began before its record was written"
             disk.go_on()
             assert (await second).sequence == 2
+
+
+async def test_the_figures_have_the_syncs_and_the_time_of_what_was_done(tmp_path: Path) -> None:
+    log = LogWriter(tmp_path, FakeClock(), "fsync")
+    log.open()
+    runner = Runner(Settings(), FakeClock(), log)
+    runner.recover()
+    begun = perf_counter()
+    async with running(runner):
+        for number in range(2):
+            await commit(runner, insert(number))
+            await idle(runner)
+        elapsed_s = perf_counter() - begun
+        assert runner.counters.syncs == 2, "a step that writes nothing needs none"
+        timings = runner.timings
+        for timing in (timings.store_update, timings.spu_manager, timings.sync, timings.update_processing):
+            assert timing.count == 2
+            assert 0 <= timing.least <= timing.most <= elapsed_s
 
 
 async def test_a_disk_that_fails_ends_the_gateway_and_nothing_is_told(

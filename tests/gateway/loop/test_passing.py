@@ -107,6 +107,17 @@ async def test_a_row_appears_by_a_commit_of_the_clock(tmp_path: Path) -> None:
     ]
 
 
+async def test_a_commit_has_the_instant_that_it_was_followed_with_where_that_is_not_its_time(tmp_path: Path) -> None:
+    clock = FakeClock(trusted=False)
+    async with recovered_runner(tmp_path, clock) as runner:
+        await listening(runner)
+        clock.advance(1)
+        await update(runner, opened("a"))
+        clock.synchronised = True
+        await update(runner, opened("b"))
+    assert [record.instant for record in records(tmp_path) if record.a] == [iso(START), ""]
+
+
 async def test_one_job_wakes_the_gateway_at_the_next_instant(tmp_path: Path) -> None:
     """Nobody asks for anything, and nothing looks: only the job of APScheduler runs."""
     clock = FakeClock()

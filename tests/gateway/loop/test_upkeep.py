@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from lamplighter.gateway.loop.upkeep import (
     RETIRED_MAX,
     TRIM_TURNS_MIN,
     Upkeep,
+    give_back_memory,
 )
 from tests.support.event_loops import until
 from tests.support.gateway_parts import recovered_runner, update
@@ -248,3 +250,11 @@ def test_memory_is_given_back_after_large_work_and_not_at_each_turn(monkeypatch:
     for _ in range(2 * TRIM_TURNS_MIN):
         keeper.turn(quiet=True)
     assert len(given) == 3
+
+
+def test_free_pages_go_back_to_the_system_where_the_c_library_can_do_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept_bytes: list[int] = []
+    for library in (SimpleNamespace(malloc_trim=kept_bytes.append), SimpleNamespace()):
+        monkeypatch.setattr(lamplighter.gateway.loop.upkeep.ctypes, "CDLL", lambda name, library=library: library)
+        give_back_memory()
+        assert kept_bytes == [0]

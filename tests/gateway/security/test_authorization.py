@@ -228,6 +228,18 @@ async def test_codes_cannot_be_guessed_from_many_addresses_either(tmp_path: Path
     assert (await ours.register("lamp", await coded(ours), HERE)).client_id == "lamp"
 
 
+async def test_a_code_that_nobody_has_checked_does_not_count_against_who_sent_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    ours = authorization(tmp_path, clock, registration="code")
+    code = await coded(ours)
+    while (await guess(ours, f"10.0.0.{len(ours._guesses)}")).status == 401:
+        pass  # until others have used up what all may try
+    for _ in range(2 * CODE_TRIES):
+        assert (await guess(ours, HERE, code)).status == 429
+    clock.advance(1)
+    assert (await ours.register("lamp", code, HERE)).client_id == "lamp"
+
+
 async def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:
     clock = FakeClock()
     ours = authorization(tmp_path, clock, requests_per_s=3)

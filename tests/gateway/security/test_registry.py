@@ -137,6 +137,14 @@ async def test_a_removed_client_is_another_one_when_it_comes_back(tmp_path: Path
     assert ours.authenticate("lamp", again).registration != before
 
 
+async def test_the_code_of_a_removed_client_is_good_for_no_other_one_of_its_name(tmp_path: Path) -> None:
+    ours = registry(tmp_path)
+    code = await ours.code("lamp", READER, NOTHING)
+    await ours.remove("lamp")
+    await ours.add("lamp", NOTHING)
+    assert await refused(ours, "lamp", code, "code") == "not_authorized_identity"
+
+
 async def test_permissions_change_and_are_kept(tmp_path: Path) -> None:
     ours = registry(tmp_path)
     told: list[str] = []

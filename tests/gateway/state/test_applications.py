@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from lamplighter.engine.change_log import Record
+from lamplighter.engine.change_log import Gap, Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
+from lamplighter.engine.protocol import Resume
 from lamplighter.engine.slices import LONG
 from lamplighter.engine.terms import lexical
+from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_module
@@ -23,6 +25,7 @@ from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
 from tests.support.event_loops import until
 from tests.support.gateway_parts import (
+    CLIENT,
     FakeClock,
     application,
     dump,
@@ -35,6 +38,7 @@ from tests.support.gateway_parts import (
 )
 from tests.support.places import ROOT
 from tests.support.plays import Step, cut, essence, killed_anywhere, play
+from tests.support.recording_sink import RecordingSink
 from tests.support.tables import each_row
 
 PREFIXES = """
@@ -661,6 +665,33 @@ async def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_
         await runner.unsubscribe(other, ear)
         runner.disconnect(ear, [spuid])
         await until(lambda: runner.figures.status()["subscriptions"] == 0)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda runner: runner.take_snapshot(),
+        lambda runner: runner.write_graph(GraphWrite(GraphVerb.REPLACE, None), CLIENT),
+        lambda runner: runner._restore.note_gap(Gap(1, 1, "test", 1)),
+        lambda runner: runner._timers.note(),
+        lambda runner: runner.subscribe("SELECT * { ?s ?p ?o }", RecordingSink(), None, None, resume=Resume("PT1H")),
+    ],
+    ids=["snapshot", "graph", "gap", "clocks", "subscription"],
+)
+async def test_nothing_is_recorded_between_a_trigger_and_its_reaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Runner], Awaitable[object]]
+) -> None:
+    """A start looks for missing reactions behind the last record that is none, and a snapshot has nothing of them."""
+    applications = [copier("app", "in", "out")]
+    with monkeypatch.context() as patch:
+        async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
+            fail_reactions(patch, tmp_path, 1000)
+            trigger = await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
+            with pytest.raises(ChangeLogError, match="No space left"):
+                await ask(runner)
+            assert records(tmp_path)[-1].seq == trigger.sequence
+    async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
+        assert count(runner, "out") == 1
 
 
 # --- queries over the limit -------------------------------------------------------------------------

@@ -296,6 +296,21 @@ async def test_a_subscription_whose_evaluations_are_too_long_three_times_in_a_ro
         assert left[:-12] == ended[:-12], "no less of it would say which one"
 
 
+async def test_who_subscribes_to_such_a_query_again_has_three_evaluations_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(number * 0.05 for number in range(10_000))
+    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=40)) as runner:
+        monkeypatch.setattr("lamplighter.gateway.loop.evaluations.thread_time", lambda: next(seconds))
+        for life in range(2):
+            ear = Ear()
+            await runner.subscribe(PATHS, ear, None, None)
+            for number in range(3):
+                await update(runner, f"INSERT DATA {{ <http://{life}/{number}> <http://next> <http://x> }}")
+            assert ear.told[:-1] == [0, 1, 2, 3]
+            assert isinstance(ear.told[-1], LimitExceededError)
+
+
 # --- plans ------------------------------------------------------------------------------------------
 
 MATCHED = "SELECT ?a ?c { ?a <http://p> ?b . ?c <http://p> ?d FILTER(CONTAINS(STR(?b), STR(?d))) }"
