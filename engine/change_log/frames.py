@@ -158,11 +158,15 @@ def _block(data: bytes, offset: int) -> tuple[int, bool] | None:
     if offset + 3 > len(data):
         return None
     header = int.from_bytes(data[offset : offset + 3], "little")
-    kind, size = header >> 1 & 3, header >> 3
+    last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
     end = offset + 3 + (1 if kind == _RLE else size)
     if size > _BLOCK_MAX or kind > 2 or end > len(data):
         return None
-    return end, bool(header & 1)
+    if size == 0 and not last:
+        # No writer makes an empty block within a frame. The zeros that ext4 leaves behind a file's last durable byte
+        # after a power cut look like one in each three bytes: 22 million of them in 64 MB.
+        return None
+    return end, last
 
 
 def _blocks(data: bytes, offset: int) -> int:
