@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import http.client as http_client
 import json
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,9 @@ from tests.support.forks import forks, forks_gone
 
 TIMEOUT_S = 120.0  # only a test that hangs waits this long
 FORM = "application/x-www-form-urlencoded"
+
+# Not the loop's own threads: the gateway needs those, and they are few.
+_threads = ThreadPoolExecutor(64, thread_name_prefix="test client")
 
 
 @asynccontextmanager
@@ -95,50 +100,18 @@ async def http(
     target = place.path + ("?" + urllib.parse.urlencode(fields, doseq=True) if fields else "")
     target += ("&" if fields else "?") + place.query if place.query else ""
     data = body.encode() if isinstance(body, str) else body
-    sent = {"Host": place.netloc, "Accept-Encoding": "identity"}
-    if data is not None:
-        sent["Content-Length"] = str(len(data))
-    elif method in ("PATCH", "POST", "PUT"):
-        sent["Content-Length"] = "0"
-    given = {name.lower() for name in headers or {}}
-    lines = [f"{name}: {value}" for name, value in sent.items() if name.lower() not in given]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    assert place.hostname is not None
-    async with asyncio.timeout(TIMEOUT_S):
-        reader, writer = await asyncio.open_connection(place.hostname, place.port or 80)
+
+    def ask() -> Answer:
+        connection = http_client.HTTPConnection(place.hostname or "", place.port, timeout=TIMEOUT_S)
         try:
-            writer.write("\r\n".join([f"{method} {target or '/'} HTTP/1.1", *lines, "", ""]).encode("latin-1"))
-            if data:
-                writer.write(data)
-            return await _answer(reader, method)
+            connection.request(method, target, data, dict(headers or {}))
+            answer = connection.getresponse()
+            told = {name.lower(): str(answer.getheader(name)) for name in answer.headers}
+            return Answer(answer.status, told, answer.read())
         finally:
-            writer.transport.abort()
+            connection.close()
 
-
-async def _answer(reader: asyncio.StreamReader, method: str) -> Answer:
-    """The answer to one request, which is not an interim one (RFC 9112)."""
-    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
-    version, status, *_ = first.split(" ", 2)
-    assert version == "HTTP/1.1", first
-    headers: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        assert colon, line
-        name, value = name.lower(), value.strip()
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    body = b""
-    if method == "HEAD" or status in ("204", "304"):
-        pass
-    elif headers.get("transfer-encoding") == "chunked":
-        while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
-            body += await reader.readexactly(size)
-            assert await reader.readexactly(2) == b"\r\n"
-        assert await reader.readuntil(b"\r\n") == b"\r\n"
-    elif "content-length" in headers:
-        body = await reader.readexactly(int(headers["content-length"]))
-    else:
-        body = await reader.read()
-    return Answer(int(status), headers, body)
+    return await asyncio.get_running_loop().run_in_executor(_threads, ask)
 
 
 async def update(addresses: Addresses, sparql: str, **parameters: str | list[str]) -> Answer:

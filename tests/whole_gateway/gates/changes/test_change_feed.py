@@ -358,8 +358,8 @@ async def test_a_follower_goes_on_over_lost_records_only_if_it_had_none_of_them(
     random, replicas = Random(9), [Replica()]
     async with running_gateway(tmp_path, changes=ON) as gateway:
         replicas[0].ndjson((await snapshot(gateway)).body)
-        for _ in range(60):
-            await ask(gateway, f"INSERT DATA {{ <http://s> <http://p> '{random.randbytes(400).hex()}' }}")
+        for _ in range(20):
+            await ask(gateway, f"INSERT DATA {{ <http://s> <http://p> '{random.randbytes(1200).hex()}' }}")
         body = (await changes(gateway, replicas[0].position)).body.splitlines()
     for end in range(1, len(body) + 1):
         replicas.append(Replica())
