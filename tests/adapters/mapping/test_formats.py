@@ -8,15 +8,20 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.mapping import Births, Mapping, cbor, protobuf, senml
+from lamplighter.adapters.mapping import Births, Mapping, cbor, protobuf, senml, sparkplug
+from lamplighter.adapters.mapping.rules import command_rule
+from lamplighter.adapters.mapping.tables import CommandTable
+from lamplighter.adapters.mapping.times import time_zone
+from lamplighter.adapters.mapping.values import enumeration
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical, literal
-from lamplighter.ontology.vocabulary import UNIT
-from tests.support.mapping_rules import NOON, readings, rule, rules, values
+from lamplighter.ontology.vocabulary import PREFIXES, UNIT
+from tests.support.mapping_rules import BASE, EX, NOON, readings, rule, rules, values
 from tests.support.tables import each_row
 
 
@@ -50,6 +55,19 @@ def mapping(keys: str) -> Any:
 )
 def test_value_of_a_payload(keys: str, payload: str, expected: str) -> None:
     assert list(values(mapping(keys), "t/1", payload).values()) == [expected]
+
+
+def test_word_of_a_table_is_a_boolean_in_lower_case_or_a_text_without_the_space_around_it() -> None:
+    term = enumeration({"true": literal("on"), "Open": literal("up")})
+    assert [term(found) for found in (True, " Open ")] == [literal("on"), literal("up")]
+    for found in (False, "open"):
+        with pytest.raises(PayloadError, match="not a word"):
+            term(found)
+
+
+@pytest.mark.parametrize(("name", "minutes"), [("+02:30", 150), ("-03:15", -195), ("UTC", 0)])
+def test_time_zone_is_an_offset_or_utc(name: str, minutes: int) -> None:
+    assert time_zone(name).utcoffset(None) == timedelta(minutes=minutes)
 
 
 def test_decimals_are_scaled_exactly_and_stay_decimals() -> None:
@@ -310,6 +328,33 @@ def test_sparkplug_alias_without_birth_asks_for_one() -> None:
         readings(SPARKPLUG, "spBv1.0/g/DDATA/n/d", metric(alias=7, double=22.5), births=births)
 
 
+def test_sparkplug_node_that_is_born_again_and_again_drives_no_other_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sparkplug, "METRICS_ALL_MAX", 12)  # names and aliases of two such births
+    births = Births()
+    for node in ("other", *["n"] * 5):
+        readings(SPARKPLUG, f"spBv1.0/g/DBIRTH/{node}/d", BIRTH, births=births)
+    [found] = readings(SPARKPLUG, "spBv1.0/g/DDATA/other/d", metric(alias=7, double=22.5), births=births)
+    assert lexical(found.value) == "22.5"
+
+
+def test_sparkplug_metric_that_is_null_has_no_value_whatever_it_carries() -> None:
+    data = field(1, MS) + metric("Gone", type_=10, null=1, double=1.0) + metric("There", type_=10, null=0, double=2.0)
+    assert [lexical(r.value) for r in readings(SPARKPLUG, "spBv1.0/g/DBIRTH/n/d", data, births=Births())] == ["2.0"]
+
+
+def test_sparkplug_small_integer_has_its_own_bits_only() -> None:
+    """Many clients write the negative numbers of all types with 32 bits."""
+    data = field(1, MS) + metric("Small", type_=1, int=2**32 - 5) + metric("Byte", type_=1, int=2**8 - 5)
+    assert [lexical(r.value) for r in readings(SPARKPLUG, "spBv1.0/g/DBIRTH/n/d", data, births=Births())] == ["-5"] * 2
+
+
+def test_number_of_protobuf_fields_is_bounded() -> None:
+    data = protobuf.varint_field(1, 0) * (protobuf.FIELDS_MAX + 1)
+    assert len(list(protobuf.fields(memoryview(data)[2:]))) == protobuf.FIELDS_MAX
+    with pytest.raises(PayloadError, match="more than 65536 protobuf fields"):
+        list(protobuf.fields(memoryview(data)))
+
+
 @each_row("data", [b"\x12\xff", b"\x0b", b"\xff" * 11, field(4, b"SPBV1.0_COMPRESSED"), field(2, b"\x0a\x02\xff\xff")])
 def test_bad_sparkplug_payload_is_refused(data: bytes) -> None:
     with pytest.raises(PayloadError):
@@ -442,3 +487,27 @@ def test_captured_names_and_the_iris_that_they_fill_are_bounded() -> None:
         readings(many, "t", json.dumps({"x" * 256: 1}))
     with pytest.raises(ConfigurationError, match=r"sensor = .*: write at most 1024 characters"):
         rule({"topic": "t", "payload": "number", "property": "ex:p", "sensor": "s" * 1_025})
+
+
+@pytest.mark.parametrize(
+    ("written", "optional"), [({}, True), ({"optional": True}, True), ({"optional": False}, False)]
+)
+def test_a_state_may_be_missing_in_a_message_unless_its_table_says_otherwise(
+    written: dict[str, bool], optional: bool
+) -> None:
+    state = {"topic": "lamp/state", "member": "state"} | written
+    table = {"actuator": "ex:lamp", "topic": "lamp/set", "values": {"true": "ON", "false": "OFF"}, "state": state}
+    made_of = msgspec.convert(table, CommandTable)
+    command = command_rule(made_of, prefixes=PREFIXES | {"ex": EX}, base_iri=BASE, place="rule")
+    assert command.state is not None
+    [read] = command.state.reads
+    assert read.optional == optional
+
+
+def test_the_templates_of_a_value_are_the_iris_of_its_streams() -> None:
+    for keys in ({"member": "a"}, {"read": [{"member": "a"}]}):
+        one = rule({"topic": "t/{x}", "payload": "number", "property": "ex:p"} | keys)
+        [read] = one.reads
+        [stream] = one.streams("t/7")
+        for key, term in (("sensor", stream.sensor), ("feature", stream.feature)):
+            assert f"<{read.template(key)}>".replace("{1}", "7") == term

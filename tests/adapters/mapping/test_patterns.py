@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled
+from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
 from lamplighter.adapters.mapping.patterns import TopicIndex, TopicPattern, covers, meet, uncovered
 from tests.support.tables import each_row
 
@@ -45,6 +45,12 @@ def test_filter_to_subscribe_to(pattern: str, filter_: str) -> None:
 def test_bad_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError):
         TopicPattern(pattern)
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_least_number_alone_leaves_a_repetition_without_a_limit(search: bool) -> None:
+    assert steps("a{0,}b{1,}c{0,}", search=search) == steps("a*b+c*", search=search)
+    assert steps("a{9}b{9}c{9}", search=search) == steps("abc", search=search)
 
 
 LEVELS = st.lists(st.sampled_from(["a", "b", "$c", "", "+", "#", "{x}"]), min_size=1, max_size=4)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from lamplighter.adapters.mapping import PublishRule, PublishTable, load_mapping, publish_rule
+from lamplighter.adapters.mapping.constructs import graph_query
 from lamplighter.adapters.mapping.publishes import (
     GraphChange,
     Messages,
@@ -209,6 +210,18 @@ def test_triples_that_wait_are_joined() -> None:
     first = GraphChange(frozenset({a}), frozenset({b}))
     assert first.followed_by(GraphChange(frozenset({b}), frozenset({c}))) == GraphChange(frozenset({a}), frozenset({c}))
     assert first.followed_by(GraphChange(frozenset({b}), frozenset({a}))) == GraphChange(frozenset(), frozenset())
+
+
+def test_triples_that_leave_give_a_message_only_if_there_are_some_and_a_template_for_them() -> None:
+    some, none = frozenset({("<x:a>", "<x:p>", "<x:b>")}), frozenset[tuple[str, str, str]]()
+    for removed, left, messages in (("gone", some, 1), ("gone", none, 0), (None, some, 0)):
+        assert len(GraphChange(left, none).encoded(rule(GRAPH, "graph", removed=removed).table)) == messages
+
+
+@pytest.mark.parametrize("text", ["CONSTRUCT", "CONSTRUCT WHERE", "CONSTRUCT GRAPH { ?s ?p ?o }"])
+def test_a_construct_query_that_breaks_off_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write CONSTRUCT"):
+        graph_query(text)
 
 
 def test_the_retained_message_of_a_graph_has_all_triples() -> None:

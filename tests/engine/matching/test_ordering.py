@@ -202,3 +202,14 @@ def test_a_window_whose_plan_gives_up_goes_on_from_the_rows_that_were_shown() ->
             if before == "re-evaluated":
                 return
     raise AssertionError("the plan never gave up")
+
+
+def test_what_is_unbound_in_a_row_of_a_window_is_none() -> None:
+    engine = Engine()
+    window = engine.subscribe("SELECT ?s ?x { ?s <x:p> ?o OPTIONAL { ?s <x:q> ?x } } ORDER BY ?s LIMIT 2")
+    rows = []
+    for data in ("<x:b> <x:p> 1", "<x:a> <x:p> 1 ; <x:q> <x:c>"):
+        [notification] = engine.update(f"INSERT DATA {{ {data} }}").notifications
+        assert notification.spuid == window.spuid
+        rows += list(notification.added)
+    assert rows == [("<x:b>", None), ("<x:a>", "<x:c>")]

@@ -17,6 +17,7 @@ from lamplighter.engine.errors import (
     UnknownSpuidError,
     UnsupportedRequestError,
 )
+from lamplighter.engine.matching import subscriptions
 from lamplighter.engine.work import EVALUATION_MS_MAX
 from tests.support.tables import each_row
 
@@ -254,6 +255,26 @@ def test_refused_subscription_leaves_nothing_behind() -> None:
         with pytest.raises(GatewayError):
             engine.subscribe(PREFIX + text)
     assert footprint(engine) == empty
+
+
+def test_what_the_store_evaluates_for_a_delta_is_told() -> None:
+    engine = Engine()
+    delta = engine.prepare(f"{PREFIX}INSERT DATA {{ :a :p :b }}")
+    assert engine.re_evaluated(delta) == []
+    by_store = engine.subscribe(f"{PREFIX}SELECT ?a ?b {{ ?a (:p/:p?)+ ?b }}")
+    engine.subscribe(f"{PREFIX}SELECT ?a {{ ?a :p ?b }}")
+    assert engine.re_evaluated(delta) == [engine.describe(by_store.spuid).text]
+    assert engine.re_evaluated(engine.prepare(f"{PREFIX}INSERT DATA {{ :a :q :b }}")) == []
+
+
+def test_quads_that_go_count_beside_those_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "LONG_MATCHINGS", 10)
+    engine = Engine()
+    for number in range(10):
+        engine.subscribe(f"{PREFIX}SELECT ?s {{ ?s :p ?o OPTIONAL {{ ?s :q{number} ?x }} }}")
+    engine.update(f"{PREFIX}INSERT DATA {{ :a :p 1 }}")
+    assert engine.has_many_matchings(engine.prepare(f"{PREFIX}DELETE DATA {{ :a :p 1 }} ; INSERT DATA {{ :a :p 2 }}"))
+    assert not engine.has_many_matchings(engine.prepare(f"{PREFIX}INSERT DATA {{ :a :p 2 }}"))
 
 
 # -- cost -------------------------------------------------------------------------------------------------------------

@@ -233,3 +233,11 @@ def test_a_plan_that_gives_up_hands_over_what_subscribers_have(group: str) -> No
                     shown = shown - Counter(change.removed) + Counter(change.added)
             assert engine.describe(one.spuid).spu_class == "re-evaluated"
             assert shown == Counter(engine.subscribe(query).first)
+
+
+@pytest.mark.parametrize("numbers", [(2**62, 2**62 + 1), (2**62, 2**62 + 1, 2**62 + 2)])
+def test_a_first_sum_that_overflows_has_no_value(numbers: tuple[int, ...]) -> None:
+    engine = Engine()
+    engine.update(f"{PREFIX}INSERT DATA {{ :a :p {' , '.join(map(str, numbers))} }}")
+    [row] = engine.subscribe(f"{PREFIX}SELECT (SUM(?n) AS ?sum) {{ :a :p ?n }}").first
+    assert tuple(row) == (None,)

@@ -11,7 +11,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.core import Commit
 from lamplighter.engine.errors import LimitExceededError
-from lamplighter.engine.matching.timetable import Condition, Timetable
+from lamplighter.engine.matching.timetable import _STALE_MAX, Condition, Timetable
 
 START = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 PREFIX = (
@@ -59,6 +59,29 @@ def test_boundaries_that_went_take_no_memory(engine: Engine) -> None:
     [condition] = table.conditions.values()
     assert len(condition.moments) == 1
     assert len(condition.tables.default.sp) == 1
+
+
+def test_boundaries_are_passed_in_order_when_those_that_went_were_removed(engine: Engine) -> None:
+    """What is left was inserted the latest first."""
+    engine.subscribe(PREFIX + RECENT.format(":room", "PT1H"))
+    for number in (3, 2, 1):
+        engine.update(PREFIX + f"INSERT DATA {{ :s{number} :in :room ; :at {time(number)} }}")
+    stale = " . ".join(f":t{number} :in :room ; :at {time(10 + number)}" for number in range(2 * _STALE_MAX))
+    engine.update(PREFIX + f"INSERT DATA {{ {stale} }}")
+    engine.update(PREFIX + f"DELETE DATA {{ {stale} }}")
+    assert len(timetable(engine)._heap) < 2 * _STALE_MAX
+    for number in (1, 2, 3):
+        assert engine.due == at(3600 + number)
+        assert changes(engine.advance(at(3600 + number))) == [([], [f"s{number}"])]
+
+
+def test_the_number_of_changes_until_an_instant_is_told_before_it_is_reached(engine: Engine) -> None:
+    engine.subscribe(PREFIX + RECENT.format(":room", "PT5S"))
+    engine.update(PREFIX + f"INSERT DATA {{ :a :in :room ; :at {time(0)} . :b :in :room ; :at {time(1)} }}")
+    assert [engine.changes_until(at(seconds)) for seconds in (4, 5, 6)] == [0, 1, 2]
+    engine.advance(at(60))
+    assert engine.changes_until(at(61)) == 0
+    assert engine.changes_until(at(4)) == 2, "time is set back, and all can change"
 
 
 def test_an_instant_that_was_stale_is_passed_once(engine: Engine) -> None:

@@ -15,6 +15,7 @@ import lamplighter.gateway.loop.upkeep
 from lamplighter.engine.core import Engine
 from lamplighter.engine.store.renewal import RenewalPolicy
 from lamplighter.engine.terms import Quad
+from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.upkeep import (
     COLLECTED_AFTER,
     PAUSE_S,
@@ -171,6 +172,23 @@ async def test_a_gateway_that_idles_is_audited_and_a_finding_makes_its_health_re
         runner._engine.cts.remove(Quad("<http://s3>", "<http://p>", '"3"^^<http://www.w3.org/2001/XMLSchema#integer>'))
         await until(lambda: runner.figures.status()["status"] == "damaged")
         assert "http://s3" in runner.figures.status()["problems"][0]
+
+
+async def test_upkeep_in_its_turn_between_requests_is_not_one_in_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[bool] = []
+
+    def turn(keeper: Upkeep, quiet: bool) -> float:
+        turns.append(quiet)
+        return 0.001
+
+    monkeypatch.setattr("lamplighter.gateway.loop.runner.PAUSE_S", 0.001)
+    monkeypatch.setattr(Upkeep, "turn", turn)
+    monkeypatch.setattr(Queue, "empty", property(lambda queue: False))  # somebody waits all the time
+    async with recovered_runner(tmp_path):
+        await until(lambda: len(turns) > 1)
+    assert set(turns) == {False}
 
 
 class Cycle:

@@ -694,6 +694,19 @@ async def test_nothing_is_recorded_between_a_trigger_and_its_reaction(
         assert count(runner, "out") == 1
 
 
+async def test_nothing_is_recorded_between_a_trigger_and_its_reaction_when_a_kept_subscription_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applications, sink = [copier("app", "in", "out")], RecordingSink()
+    async with recovered_runner(tmp_path, FakeClock(), applications) as runner:
+        spuid = await runner.subscribe("SELECT * { ?s ?p ?o }", sink, None, None, resume=Resume("PT1H"))
+        fail_reactions(monkeypatch, tmp_path, 1000)
+        trigger = await update(runner, PREFIXES + "INSERT DATA { :x :in 1 }")
+        with pytest.raises(ChangeLogError, match="No space left"):
+            await runner.unsubscribe(spuid, sink)
+        assert records(tmp_path)[-1].seq == trigger.sequence
+
+
 # --- queries over the limit -------------------------------------------------------------------------
 
 

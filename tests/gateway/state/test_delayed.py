@@ -486,6 +486,30 @@ def test_without_a_trusted_clock_only_proven_time_counts(then: bool, now: bool) 
     assert left_s(clock, log) == 100 - 10 - 25 - 3 - (40 if now else 0), "since boot-2 the clock can be trusted"
 
 
+def test_a_snapshot_proves_the_time_until_it_was_taken() -> None:
+    clock = FakeClock(trusted=False)
+    updates = DelayedUpdates(clock)
+    updates.follow(timer_record(clock, "a", delay_s=100))
+    clock.advance(40)
+    state = updates.state()
+    clock.reboot("boot-2", off_s=40, uptime_s=5)
+    restored = DelayedUpdates(clock)
+    restored.restore(state)
+    restored.follow(other_record(clock))
+    restored.rebase()
+    assert restored.next_in(set()) == timedelta(seconds=100 - 40 - 5)
+
+
+def test_a_snapshot_before_anything_is_recorded_in_a_boot_has_the_time_of_the_one_before() -> None:
+    clock = FakeClock(trusted=False)
+    updates = DelayedUpdates(clock)
+    updates.follow(timer_record(clock, "a", delay_s=100))
+    clock.reboot("boot-2", uptime_s=1000)
+    state = updates.state()
+    assert state.boot is not None
+    assert (state.boot.boot, state.boot.uptime_us) == ("boot-1", 60_000_000)
+
+
 def test_a_delay_is_never_longer_than_it_was_nor_negative() -> None:
     clock = FakeClock()
     log = [timer_record(clock, "a", delay_s=100)]
