@@ -119,7 +119,7 @@ class Wellbehaved(Thread):
 
     def run(self) -> None:
         try:
-            with connect(self._gateway.urls["subscribe"]) as client:
+            with connect(self._gateway.urls["subscribe"], ping_interval=None) as client:
                 query = "SELECT ?v { GRAPH <http://good> { <http://good/s> <http://good/p> ?v } }"
                 client.send(json.dumps({"subscribe": {"sparql": query, "alias": "good"}}))
                 told = json.loads(client.recv(SERVED_S_MAX))["notification"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.brokers import free_port
+from tests.support.commands import command_line
 from tests.support.fork_server import ForkedProcess
 from tests.support.places import ROOT
 
@@ -29,7 +30,7 @@ class GatewayProcess:
         self.http_port, self.websocket_port = free_port(), free_port()
         self.config = folder / "lamplighter.toml"
         self._arguments = ["run", *arguments, "--config", str(self.config)]
-        self._process: ForkedProcess | None = None
+        self._process: ForkedProcess | subprocess.Popen[str] | None = None
         ports = {"http": {"port": self.http_port}, "websocket": {"port": self.websocket_port}}
         ports["coap.server"] = {"port": 0}
         lines = []
@@ -59,7 +60,11 @@ class GatewayProcess:
     def start(self) -> None:
         """Returns when the gateway says that it is ready."""
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        self._process = ForkedProcess(self._arguments, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
+        if "LD_PRELOAD" in environment:  # for the dynamic linker, which a fork does not come by
+            line = command_line(*self._arguments)
+            self._process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+        else:
+            self._process = ForkedProcess(self._arguments, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert "ready" in line, f"the gateway did not start: {line}"
