@@ -26,7 +26,8 @@ from tests.support.times_report import TestTimes
 _ORACLE = "tests/properties/test_engine_oracle.py"
 _HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
-_LONGEST = (_ORACLE, _HOSTILE, "tests/properties/", "tests/w3c/", *_WORKERS, "tests/benchmarks/")
+_WAITING = ("tests/e2e/", "tests/examples/", "tests/whole_gateway/gates/test_websocket_gate.py", "tests/wot/")
+_LONGEST = (_ORACLE, _HOSTILE, "tests/properties/", "tests/w3c/", *_WORKERS, *_WAITING, "tests/benchmarks/")
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
 """They start a gateway on the ports of the settings' defaults, so one process runs them."""
