@@ -6,7 +6,6 @@ import asyncio
 from math import inf
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -22,9 +21,7 @@ logger = EventLogger(__name__)
 HEAD_BYTES_MAX = 64 * 1024
 """Request line and headers, without the packet that ends them."""
 PIPELINE_MAX = 16
-"""Pipelined requests that may wait before the connection is read no further."""
-_PIECE_BYTES = 4096
-"""Bytes that are parsed at once, so that one packet brings at most some hundred requests more than may wait."""
+"""Pipelined requests that may wait."""
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
 """Bytes that are read after a refusal: a client that still writes would not see the reason."""
 RATE_BYTES_S = 1024
@@ -74,26 +71,6 @@ class _Answers:
         self._transport.close()
 
 
-class _Flow(FlowControl):
-    """Reading stays paused while it is held, though a request that reads its body resumes it."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__(transport)
-        self._held = False
-
-    def hold(self) -> None:
-        self._held = True
-        self.pause_reading()
-
-    def release(self) -> None:
-        self._held = False
-        self.resume_reading()
-
-    def resume_reading(self) -> None:
-        if not self._held:
-            super().resume_reading()
-
-
 class HttpConnection(HttpToolsProtocol):
     """A connection that is closed when its client makes no progress.
 
@@ -114,12 +91,10 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = True
         self._messages = 0
         self._refused = False
-        self._unparsed = b""  # received behind more pipelined requests than may wait
         self._head = self._body = self._framing = self._discarded = 0  # bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow: _Flow = _Flow(transport)
         self._answers = _Answers(transport)
         # Local processes always get through, however many clients the network has.
         if len(self.connections) > self._settings.connections_max and not self._listener.local:
@@ -149,25 +124,11 @@ class HttpConnection(HttpToolsProtocol):
         # An unanswered request refers to its connection. Without this, the cycle would keep its body until the next
         # garbage collection, which counts objects and not bytes.
         self.pipeline.clear()
-        self._unparsed = b""
         self.cycle = None  # type: ignore[assignment]  # as before the first one
 
     def data_received(self, data: bytes) -> None:
-        """Parses in pieces. Once too many requests wait, the rest is parsed when they are answered."""
-        data = self._unparsed + data
-        self._unparsed = b""
-        for begin in range(0, len(data), _PIECE_BYTES):
-            if len(self.pipeline) > PIPELINE_MAX and not self._refused:
-                self._unparsed = data[begin:]
-                self.flow.hold()
-                return
-            self._parse(data[begin : begin + _PIECE_BYTES] if len(data) > _PIECE_BYTES else data)
-
-    def _parse(self, data: bytes) -> None:
         if self._refused:
             self._discard(len(data))
-            return
-        if self.transport.is_closing():
             return
         self._next_by = inf
         if self._in_head and self._reads_by == inf:
@@ -191,6 +152,9 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = False
         self._head = self._body = self._framing = self._discarded = 0
         self._reads_by = self.loop.time() + self._settings.idle_s
+        if len(self.pipeline) > PIPELINE_MAX:
+            self.transport.abort()
+            raise ValueError("too many requests at once")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # trailers are ignored
@@ -214,14 +178,10 @@ class HttpConnection(HttpToolsProtocol):
         self._answers.end()
         if self.transport.is_closing():
             return
+        self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        if not self._unparsed:
-            self.flow.resume_reading()
-        elif len(self.pipeline) <= PIPELINE_MAX:
-            self.flow.release()
-            self.data_received(b"")
-        if self.cycle.response_complete and not self.pipeline:
+        else:
             self._next_by = self.loop.time() + self._settings.idle_s
 
     def pause_writing(self) -> None:
