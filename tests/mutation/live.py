@@ -25,6 +25,7 @@ class Functions:
                 "lamplighter." + path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             )
         self._by_file: defaultdict[str, list[FunctionType]] = defaultdict(list)
+        gc.unfreeze()  # frozen objects are not listed
         for item in gc.get_objects():
             if isinstance(item, FunctionType):
                 self._by_file[item.__code__.co_filename].append(item)
