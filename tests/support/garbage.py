@@ -21,9 +21,10 @@ def no_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def uncollected() -> Iterator[list[object]]:
-    """Has the list, when left, what only the collector could free."""
+    """Has the list, when left, what only the collector could free of the objects made in the block."""
     found: list[object] = []
     gc.collect()
+    gc.freeze()  # what a thread or a cache of an earlier test holds, and lets go meanwhile, is not looked at
     gc.disable()
     try:
         yield found
