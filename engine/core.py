@@ -1,5 +1,9 @@
 """Engine: the sequential step of the SUB Engine (Roffia 2016, III). No threads; one call at a time; I/O in `load` only.
 
+One guard (`Engine._enter`) refuses what would break this: a call in the middle of another one, from a listener or from
+another thread, and any call after `close` or after a step that failed half-way. A delta carries the number of the state
+that it was prepared for, and is committed to no other.
+
 ::
 
     update text ─ prepare ─▶ quad delta ─ commit ─▶ LUTT, CTS, SPUs, store ─▶ notifications
@@ -20,10 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyoxigraph as ox
 
 from lamplighter.engine.access import DERIVED, FULL, VIOLATIONS, Access, Dataset
-from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
+from lamplighter.engine.delta import DELTA_QUADS_MAX, PreparedDelta, QuadDelta
 from lamplighter.engine.errors import (
     BrokenEngineError,
+    EngineStateError,
+    GatewayError,
     LimitExceededError,
+    ListenerError,
     StoreError,
     UnknownSpuidError,
     is_fault,
@@ -42,7 +49,7 @@ from lamplighter.engine.tables import changes, counted, html_table, sample, text
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating.by_store import UsingGraphs
-from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, Source, opened, quads_of
+from lamplighter.engine.updating.documents import DOCUMENT_BYTES_MAX, Document, Source, opened, quads_of
 from lamplighter.engine.updating.graph_store import GraphWrite, graph_write_delta
 from lamplighter.engine.updating.request import Request
 from lamplighter.engine.updating.updates import Updates
@@ -241,7 +248,12 @@ class Engine:
         slices: Slices = Slices(),  # noqa: B008 - it has no state
     ) -> None:
         self._slices = slices
-        self._broken: BrokenEngineError | None = None
+        self._refusal: GatewayError | None = None
+        """Why the engine takes no calls: a step failed half-way, or it is closed."""
+        self._turn: list[None] = [None]
+        """Empty during a call. To pop from a list is atomic, for several threads too."""
+        self._version = 0
+        """The number of states that the dataset has had."""
         self._listeners: tuple[Callable[[Commit], None], ...] = ()
         self._delta_quads_max = delta_quads_max
         self._clock = clock
@@ -325,13 +337,33 @@ class Engine:
         """
         if isinstance(request, str):
             request = Request(self._updates, request)
+        self._enter()
         try:
-            delta = request.delta(access, now)
-        except BaseException:
-            if self._store.staged:
-                self._take_back()
-            raise
-        return self._completed(delta, access) if self._derives else delta
+            try:
+                delta = request.delta(access, now)
+            except BaseException:
+                if self._store.staged:
+                    self._take_back()
+                raise
+            return self._prepared(self._completed(delta, access) if self._derives else delta)
+        finally:
+            self._turn.append(None)
+
+    def _enter(self) -> None:
+        """Begins a call, which ends by putting the turn back. Raises EngineStateError, BrokenEngineError."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            raise EngineStateError(
+                "the engine is in the middle of another call: it takes one at a time, from one thread, and none from a "
+                "listener; put later ones into a queue"
+            ) from None
+        if self._refusal is not None:
+            self._turn.append(None)
+            raise self._refusal
+
+    def _prepared(self, delta: QuadDelta) -> PreparedDelta:
+        return PreparedDelta.of(delta, self._version)
 
     def _take_back(self) -> None:
         """Takes back what a failed update has applied temporarily. Raises BrokenEngineError."""
@@ -343,9 +375,10 @@ class Engine:
             raise self._breaks(error) from error
 
     def _breaks(self, error: BaseException) -> BrokenEngineError:
-        """Marks the engine as broken, and returns the error that all later commits raise."""
-        self._broken = BrokenEngineError(f"a step failed half-way: {error!r}; build a new engine from the change log")
-        return self._broken
+        """Marks the engine as broken, and returns the error that all later calls raise."""
+        broken = BrokenEngineError(f"a step failed half-way: {error!r}; build a new engine from the change log")
+        self._refusal = broken
+        return broken
 
     def _new_blank_node(self) -> Term:
         return f"_:{self._new_identifier()}"
@@ -361,6 +394,13 @@ class Engine:
     ) -> QuadDelta:
         """The delta of `load`. Nothing is changed. Raises as `load`."""
         document = opened(source, media_type, bytes_max)
+        self._enter()
+        try:
+            return self._prepared(self._loaded(document, graph, base, bytes_max))
+        finally:
+            self._turn.append(None)
+
+    def _loaded(self, document: Document, graph: Term | None, base: str | None, bytes_max: int) -> QuadDelta:
         native = None if self._derives else self._store.new_native()
         with uncollected():
             quads = quads_of(document, graph, base, self._store.term_bytes_max, bytes_max, native)
@@ -386,9 +426,13 @@ class Engine:
         Raises AccessDeniedError, ShapesViolatedError, UnknownGraphError for a graph to drop that does not exist, and
         LimitExceededError.
         """
-        self._updates.permitted(access).write.check([write.graph], "write")
-        delta = graph_write_delta(self._store, write, self._slices)
-        return self._completed(delta, access) if self._derives else delta
+        self._enter()
+        try:
+            self._updates.permitted(access).write.check([write.graph], "write")
+            delta = graph_write_delta(self._store, write, self._slices)
+            return self._prepared(self._completed(delta, access) if self._derives else delta)
+        finally:
+            self._turn.append(None)
 
     def prepare_change(self, delta: QuadDelta) -> QuadDelta:
         """An exact delta from elsewhere, such as another dataset's, with what follows from it here: inferred triples,
@@ -409,7 +453,12 @@ class Engine:
             tuple(name for name in names if not name.startswith(DERIVED)) for names in (delta.created, delta.dropped)
         )
         own = QuadDelta(removed, added, kept, created, dropped)
-        return self._completed(own, refuses=False) if self._derives else own
+        self._enter()
+        try:
+            self._check_exact(own)
+            return self._prepared(self._completed(own, refuses=False) if self._derives else own)
+        finally:
+            self._turn.append(None)
 
     # --- inference ---
 
@@ -422,7 +471,7 @@ class Engine:
         """
         inference = self.new_inference(graphs, ontologies)
         try:
-            commit = self.commit(self.validated(inference.difference()))
+            commit = self.commit(self._prepared(self.validated(inference.difference())))
         except BaseException:
             inference.close()
             raise
@@ -486,7 +535,7 @@ class Engine:
             return self.commit(QuadDelta(removed=tuple(removed), dropped=tuple(names)))
         validation = self.new_validation(sources)
         try:
-            commit = self.commit(validation.difference())
+            commit = self.commit(self._prepared(validation.difference()))
         except BaseException:
             validation.close()
             raise
@@ -528,15 +577,36 @@ class Engine:
         return self._validation
 
     def commit(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
-        """Applies a prepared delta and matches it. No other call may change the engine between `prepare` and `commit`.
+        """Applies a delta and matches it.
 
-        sequence: the number of the change-log record, if there is one. Raises BrokenEngineError after a failure that
-        cannot be recovered from; `faults` has the tracebacks.
+        delta: prepared for the present state of the dataset, or exact for it; `converge` takes any other. sequence: the
+        number of the change-log record, if there is one. Raises EngineStateError for another delta, ListenerError, and
+        BrokenEngineError after a failure that cannot be recovered from; `faults` has the tracebacks.
         """
-        committed = self._committed(delta, self._subscriptions.follow, delta, sequence)
-        if self._validation is not None:
-            self._validation.accept(delta)
-        return committed
+        self._enter()
+        try:
+            if delta.changes:
+                self._check_exact(delta)
+                self._version += 1
+            committed = self._committed(delta, self._subscriptions.follow, delta, sequence)
+            if self._validation is not None:
+                self._validation.accept(delta)
+            self._announce(committed)
+            return committed
+        finally:
+            self._turn.append(None)
+
+    def _check_exact(self, delta: QuadDelta) -> None:
+        """Raises EngineStateError for a delta that does not fit the present state of the dataset."""
+        if isinstance(delta, PreparedDelta):
+            exact = delta.version == self._version
+        else:
+            exact = all(map(_same_members, self._store.missing(delta), delta._replace(kept=())))
+        if not exact:
+            raise EngineStateError(
+                "the delta is not exact for the present state of the dataset, which has changed since it was prepared; "
+                "prepare it again, or use `converge`"
+            )
 
     # --- time ---
 
@@ -564,7 +634,13 @@ class Engine:
         clock. For a commit at each instant at which something changes, advance to `due` first. Raises as `commit`.
         """
         instant = microseconds(self._clock() if now is None else now)
-        return self._committed(QuadDelta(), self._subscriptions.advance, instant, sequence)
+        self._enter()
+        try:
+            committed = self._committed(QuadDelta(), self._subscriptions.advance, instant, sequence)
+            self._announce(committed)
+            return committed
+        finally:
+            self._turn.append(None)
 
     def reach(self, now: datetime) -> None:
         """Lets time go by as far as nothing is due. Earlier times are ignored."""
@@ -577,8 +653,6 @@ class Engine:
     def _committed(
         self, delta: QuadDelta, follow: Callable[[T], list[Change]], step: T, sequence: int | None
     ) -> Commit:
-        if self._broken is not None:
-            raise self._broken
         try:
             subscriptions = self._subscriptions
             changes = follow(step)
@@ -601,14 +675,25 @@ class Engine:
             if not is_fault(error):
                 raise
             raise broken from error
-        for listener in self._listeners:
-            listener(committed)
         return committed
+
+    def _announce(self, commit: Commit) -> None:
+        """Calls all listeners, whatever one of them raises. Raises ListenerError."""
+        errors: list[Exception] = []
+        for listener in self._listeners:
+            try:
+                listener(commit)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            text = f"commit {commit.sequence} stands, but {counted(len(errors), 'listener')} failed: {errors[0]!r}"
+            raise ListenerError(text, commit) from errors[0]
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         """Calls the listener with each commit from now on, once it has taken effect; returns what ends that.
 
-        A listener must not change the engine. What it raises goes to the caller of the commit, which stands.
+        A listener cannot change the engine: its calls raise EngineStateError. What it raises goes to the caller of the
+        commit as a ListenerError, which has the commit; the other listeners are called all the same.
         """
         self._listeners = (*self._listeners, listener)
 
@@ -650,9 +735,15 @@ class Engine:
         batches: as `snapshot` returns them; graphs: the names of the named graphs, at least of those without quads.
         Raises StoreError, and the errors of batches; the engine and its store on disk must then not be used.
         """
-        assert not self.sequence and not self.subscription_count and not self._cts.tables, "it has been used"
-        self._store.fill(batches, graphs)
-        self.sequence = sequence
+        self._enter()
+        try:
+            if self.sequence or self.subscription_count or self._cts.tables:
+                raise EngineStateError("only a new engine takes a snapshot")
+            self._store.fill(batches, graphs)
+            self.sequence = sequence
+            self._version += 1
+        finally:
+            self._turn.append(None)
 
     def snapshot(self) -> Iterator[list[Quad]]:
         """All quads in batches for `restore`, as of the first call of next. `store.graphs` has the graphs."""
@@ -692,12 +783,20 @@ class Engine:
         UnsupportedRequestError for a query whose result does not follow from the dataset (SERVICE, NOW(), RAND()).
         """
         dataset = _dataset(sparql, default_graphs, named_graphs, access)
-        entered = self._subscriptions.subscribe(sparql, dataset)
+        self._enter()
+        try:
+            entered = self._subscriptions.subscribe(sparql, dataset)
+        finally:
+            self._turn.append(None)
         return Subscription(self._spuids.name(entered.number), Bag(entered.columns, entered.rows), entered.spu_class)
 
     def unsubscribe(self, spuid: str) -> None:
         """Ends a subscription; no notification of it follows. Raises UnknownSpuidError."""
-        self._subscriptions.unsubscribe(self._number(spuid))
+        self._enter()
+        try:
+            self._subscriptions.unsubscribe(self._number(spuid))
+        finally:
+            self._turn.append(None)
 
     def _number(self, spuid: str) -> int:
         number = self._spuids.number(spuid)
@@ -757,6 +856,7 @@ class Engine:
     @property
     def quad_count(self) -> int:
         """How many quads the dataset has. Counted one by one when it was opened and not used yet, 0.2 us each."""
+        self._check_open()
         return len(self._store)
 
     def query(
@@ -771,6 +871,7 @@ class Engine:
 
         Raises RequestSyntaxError, AccessDeniedError, StoreError.
         """
+        self._check_open()
         query = parse_query(sparql)
         graphs = self.readable(sparql, default_graphs, named_graphs, access)
         sparql = query_at(sparql, self._clock())
@@ -835,17 +936,20 @@ class Engine:
 
     def dump(self, media_type: str = "application/n-quads") -> bytes:
         """The whole dataset as N-Quads or TriG."""
+        self._check_open()
         return self._store.dump(media_type)
 
     def close(self) -> None:
-        """Ends all subscriptions, and closes the dataset after writing pending changes. The engine is empty afterwards.
+        """Ends all subscriptions, and closes the dataset after writing pending changes. Does nothing a second time.
 
-        Raises StoreError if a change could not be written.
+        All later calls raise EngineStateError. Raises StoreError if a change could not be written.
         """
+        if isinstance(self._refusal, EngineStateError):
+            return
         try:
             self._store.close()
         finally:
-            self.__init__(  # type: ignore[misc]
+            self.__init__(  # type: ignore[misc]  # an empty engine keeps nothing in memory
                 clock=self._clock,
                 new_identifier=self._new_identifier,
                 delta_quads_max=self._delta_quads_max,
@@ -855,6 +959,15 @@ class Engine:
                 ends_costly=self._ends_costly,
                 slices=self._slices,
             )
+            self._refusal = EngineStateError("the engine is closed; make another one")
+
+    def _check_open(self) -> None:
+        if isinstance(self._refusal, EngineStateError):
+            raise self._refusal
+
+
+def _same_members(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and set(some) == set(others)
 
 
 def _dataset(

@@ -44,6 +44,18 @@ class QuadDelta(NamedTuple):
         return QuadDelta(removed=self.added, added=self.removed, created=self.dropped, dropped=self.created)
 
 
+class PreparedDelta(QuadDelta):
+    """A delta that is exact for one state of a dataset. version: the number of that state."""
+
+    version: int
+
+    @classmethod
+    def of(cls, delta: QuadDelta, version: int) -> PreparedDelta:
+        prepared: PreparedDelta = tuple.__new__(cls, delta)
+        prepared.version = version
+        return prepared
+
+
 def joined(delta: QuadDelta, others: Sequence[QuadDelta]) -> QuadDelta:
     """One delta of several that have no quad and no graph in common. The kept quads are those of the first."""
     parts = (delta, *others)

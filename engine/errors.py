@@ -26,6 +26,8 @@
     ├── PayloadError                  payload                      400  no   (a device's message)
     ├── StoreError                    sparql11endpoint             500  no
     ├── BrokenEngineError             engine                       500  no   (rebuild it from the change log)
+    ├── EngineStateError              engine                       500  no   (closed, busy, or a stale delta)
+    ├── ListenerError                 engine                       500  no   (commit)
     ├── ChangeLogError                change_log                   507  yes  (path, sequence, hint)
     ├── UpstreamError                 upstream                     503  yes  (a peer is unreachable)
     │   └── BusyError                 busy                         503  yes  (another process is writing)
@@ -256,6 +258,25 @@ class BrokenEngineError(GatewayError):
     """
 
     code = "engine"
+
+
+class EngineStateError(GatewayError):
+    """The engine is closed, or in the middle of another call, or the delta does not fit the state of the dataset.
+
+    The call has changed nothing.
+    """
+
+    code = "engine"
+
+
+class ListenerError(GatewayError):
+    """Listeners of commits have raised errors, the first of which is the cause. commit: the commit, which stands."""
+
+    code = "engine"
+
+    def __init__(self, message: str, commit: Any) -> None:
+        super().__init__(message)
+        self.commit = commit
 
 
 class ChangeLogError(GatewayError):

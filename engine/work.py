@@ -137,16 +137,17 @@ class Meter:
     """Counts the work of one plan.
 
     left: units until the next check. Code that takes it below zero must call `more`. sharers: the queries that share
-    the plan.
+    the plan. code: characters of the plan's functions.
     """
 
-    __slots__ = ("_sharers", "_spent", "_turn", "_work", "left")
+    __slots__ = ("_sharers", "_spent", "_turn", "_work", "code", "left")
 
     def __init__(self, work: Work, sharers: Sized = ()) -> None:
         self._work = work
         self._sharers = sharers
         self._turn = -1
         self._spent = 0
+        self.code = 0
         self.left = SLICE
 
     def more(self) -> None:

@@ -45,6 +45,8 @@ from lamplighter.engine.sparql.clock_conditions import ClockRefusal
 from lamplighter.engine.terms import XSD, Binding, Term, is_iri
 from lamplighter.engine.work import Meter, Work
 
+GRAPHS_MAX = 16
+"""Chosen graphs of a query with a plan. Each pattern is one of each graph in it."""
 _INTEGER = f'"^^<{XSD}integer>'
 
 
@@ -253,6 +255,9 @@ class Shape:
                     if dataset is None or dataset.visible.every
                     else "graphs that the client may not see, or GRAPH with a variable where it may not see all"
                 )
+                return
+            if len(graphs) > GRAPHS_MAX:
+                self.reason = f"more than {GRAPHS_MAX} chosen graphs"
                 return
             if len(graphs) > 1 and any(isinstance(node, OpaquePath) for node in walk(self.tree)):
                 self.reason = "a path of any length in several chosen graphs"

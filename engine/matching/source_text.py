@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from lamplighter.engine.matching.analysis import Unsupported
@@ -15,6 +17,11 @@ LOOPS_MAX = 15
 """Nested loops in one function. Python compiles twenty."""
 DEPTH_MAX = 70
 """Levels of indentation. Python compiles 98, and some lines are written without a test of the depth."""
+
+CODE_MAX = 600_000
+"""Characters of the functions of one plan. Python compiles 1,000 of them in 1 to 2 ms."""
+_REMEMBERED_MAX = 8000
+"""Characters of the longest function whose code is remembered."""
 
 Key = Variable | Constant
 UNIT = Variable("unit of the shape")
@@ -57,6 +64,13 @@ Consume = Callable[[Scope], None]
 """Writes the text that uses one solution, whose names are in the scope."""
 
 
+@lru_cache(maxsize=256)
+def _code(source: str, title: str) -> CodeType:
+    """The code of a function. A shape is often compiled again: to see whether it has a plan, and then for its first
+    subscription, or for that after its last one has ended."""
+    return compile(source, f"<plan {title}>", "exec")
+
+
 class Source:
     """The source text of one function. No name is used twice, so nested loops cannot overwrite each other's variables.
 
@@ -81,13 +95,17 @@ class Source:
         """The function, with its text in the attribute ``source``.
 
         Its attribute ``may_exceed`` tells whether it counts work, and so may raise TooMuchWork. Raises Unsupported if
-        the text is nested too deeply for Python.
+        the text is nested too deeply for Python, or the plan has too much of it.
         """
         with self.block(f"def {title}({signature}):"):
             body()
         source = "\n".join(self._lines)
+        self.meter.code += len(source)
+        if self.meter.code > CODE_MAX:
+            raise Unsupported(f"a plan of more than {CODE_MAX} characters of Python")
         try:
-            exec(compile(source, f"<plan {title}>", "exec"), self.space)
+            code = _code(source, title) if len(source) <= _REMEMBERED_MAX else _code.__wrapped__(source, title)
+            exec(code, self.space)
         except (SyntaxError, RecursionError, MemoryError) as error:  # too deeply nested for Python
             raise Unsupported("patterns nested too deeply") from error
         function = self.space.pop(title)  # else it would be in a cycle with its globals, which only the collector frees

@@ -258,17 +258,16 @@ class Select:
 
 def walk(tree: Any) -> Iterator[Any]:
     """All nodes, patterns and expressions of a tree, outermost first."""
-    yield tree
-    if isinstance(tree, Expression):
-        for exists in tree.exists:
-            yield exists
-            yield from walk(exists.node)
-    elif isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant, Pattern, Function)):
-        for member in tree:
-            yield from walk(member)
-    elif hasattr(tree, "__dataclass_fields__"):
-        for member in fields(tree):
-            yield from walk(getattr(tree, member.name))
+    rest = [tree]
+    while rest:
+        node = rest.pop()
+        yield node
+        if isinstance(node, Expression):
+            rest += reversed(node.exists)
+        elif isinstance(node, tuple) and not isinstance(node, (Variable, Constant, Pattern, Function)):
+            rest += reversed(node)
+        elif hasattr(node, "__dataclass_fields__"):
+            rest += [getattr(node, member) for member in reversed(node.__dataclass_fields__)]
 
 
 def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:

@@ -43,6 +43,18 @@ from lamplighter.engine.sparql.cursor import CLOSING, Resolve, UnknownSyntaxErro
 from lamplighter.engine.sparql.lexer import Token
 from lamplighter.engine.sparql.triples import TripleParser, joined
 
+DEPTH_MAX = 24
+"""Nested brackets of a text that is read here."""
+LINKS_MAX = 96
+"""Parts of a text that is read here of which each makes the tree one node deeper. What is deeper than this or
+`DEPTH_MAX` is taken as a whole: those who read a tree are recursive, and some of them take O(n^2)."""
+KEYS_MAX = 16
+"""Conditions of ORDER BY of a text that is read here."""
+
+_LINKS = (
+    *("FROM", "OPTIONAL", "MINUS", "UNION", "GRAPH", "FILTER", "BIND", "VALUES", "SELECT", "EXISTS", "AS", "HAVING"),
+    *("SUM", "MIN", "MAX", "AVG", "SAMPLE", "COUNT", "GROUP_CONCAT", "ASC", "DESC"),
+)
 _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _MODIFIERS = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
 
@@ -52,10 +64,26 @@ def read_select(found: Sequence[Token], resolve: Resolve, *, triple_terms: bool 
 
     triple_terms: whether patterns with triple terms, reified triples and annotations are read (`TRIPLE_TERM`).
     """
+    _check_size(found)
     try:
         return _Parser(found, resolve, triple_terms).query()
     except IndexError as error:
         raise UnknownSyntaxError("the text ends too early") from error
+
+
+def _check_size(found: Sequence[Token]) -> None:
+    """Raises UnknownSyntaxError for a text whose tree may be too deep."""
+    depth = links = 0
+    for token in found:
+        if token.kind == "sign":
+            depth += (token.text in CLOSING) - (token.text in CLOSING.values())
+            links += token.text in ("&&", "||", "|")
+        elif token.kind == "word" and token.is_word(*_LINKS):
+            links += 1
+        if depth > DEPTH_MAX:
+            raise UnknownSyntaxError(f"more than {DEPTH_MAX} nested brackets")
+        if links > LINKS_MAX:
+            raise UnknownSyntaxError(f"more than {LINKS_MAX} groups, conditions and assignments")
 
 
 def _needs_its_graph(node: Node, name: Part) -> bool:
@@ -94,6 +122,8 @@ class UpdateReader:
     """Reads the parts of an update request. Constants are numbered across the whole request."""
 
     def __init__(self, found: Sequence[Token], resolve: Resolve) -> None:
+        """Raises UnknownSyntaxError."""
+        _check_size(found)
         self._reader = _Parser(found, resolve)
 
     def group(self, first: int, graph: Part | None) -> Node:
@@ -189,6 +219,8 @@ class _Parser(TripleParser):
                 having += self._conjuncts()
         selected = len(self._aggregates)
         order = tuple(self._order_keys())
+        if len(order) > KEYS_MAX:
+            raise UnknownSyntaxError(f"more than {KEYS_MAX} conditions of ORDER BY")
         limit, offset = self._limits()
         grouped = grouped or bool(self._aggregates)
         if limit is None and offset is None:  # notifications have no order

@@ -1,8 +1,8 @@
 """Limits on request texts, checked before they are parsed.
 
 Oxigraph's parser and planner are recursive: some thousand nested groups or chained operators overflow the stack and end
-the process. Ordering the joins of n triple patterns takes time in O(n^4): 100 patterns 0.5 s, 200 patterns 7 s. Real
-requests are far below the limits.
+the process. Ordering the joins of n triple patterns takes time in O(n^4): 100 patterns 0.5 s, 200 patterns 7 s.
+Simplifying n conditions takes O(n^2): 1,000 of them 1 s. Real requests are far below the limits.
 
 The data of INSERT DATA, DELETE DATA and VALUES, and templates, are not limited here. The constants of a subscription
 are, because each of them is analysed.
@@ -19,7 +19,10 @@ NESTING_MAX = 200
 NEGATIONS_MAX = 10
 """Consecutive signs ``!``."""
 PATTERNS_MAX = 128
-"""Triple patterns, path steps and groups in one operation or query, counted by their separators."""
+"""Triple patterns, path steps and groups in one operation or query: their separators are counted, and two patterns for
+each member of a list."""
+CONDITIONS_MAX = 256
+"""Filters, the operators ``&&`` and ``||``, and assignments by AS in one operation or query."""
 TOKENS_MAX = 10_000
 """Tokens outside of data and templates."""
 CONSTANTS_MAX = 10_000
@@ -27,6 +30,48 @@ CONSTANTS_MAX = 10_000
 
 _OPENING = {"{": "}", "[": "]", "(": ")"}
 _SEPARATORS = frozenset(".;,/|")
+_CONNECTIVES = frozenset(("&&", "||"))
+_MEMBERS = frozenset(("iri", "name", "variable", "blank", "number", "string", "word"))
+
+
+class _Counts:
+    """What a text has outside of data: tokens; patterns and conditions of its present operation."""
+
+    def __init__(self) -> None:
+        self.tokens = self.patterns = self.conditions = 0
+
+    def add(self, token: Token, before: Token | None, place: str, having: bool) -> None:
+        """Counts a token. place: the content of the innermost bracket. having: whether it belongs to HAVING."""
+        self.tokens += 1
+        if place in _PATTERNS and token.text in _SEPARATORS:
+            self.patterns += 1
+        elif place == "members" and _follows_member(token, before):
+            self.patterns += 2
+        elif token.text in _CONNECTIVES or token.is_word("FILTER", "AS") or (having and token.text == "("):
+            self.conditions += 1
+
+    def begin(self, token: Token, content: str) -> None:
+        """Counts an opening bracket by its content."""
+        if content == "members":
+            self.patterns += 2
+        elif content != "data" and token.text in "{[":
+            self.patterns += 1
+
+    def check(self) -> None:
+        """Raises LimitExceededError."""
+        if self.patterns > PATTERNS_MAX:
+            raise LimitExceededError(
+                f"there are more than {PATTERNS_MAX} triple patterns, path steps or groups; ask in several requests"
+            )
+        if self.conditions > CONDITIONS_MAX:
+            raise LimitExceededError(
+                f"there are more than {CONDITIONS_MAX} conditions and assignments; write alternatives of one value as "
+                "?x IN (...), or ask in several requests"
+            )
+        if self.tokens > TOKENS_MAX:
+            raise LimitExceededError(
+                f"there are more than {TOKENS_MAX} tokens outside of data; ask in several requests"
+            )
 
 
 def outside_data(found: Iterable[Token]) -> Iterator[Token]:
@@ -34,21 +79,19 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
 
     Raises LimitExceededError at the first token that exceeds a limit; the text must then not be parsed.
     """
-    stack: list[str] = []  # the content of each open bracket: "data", "patterns" or "expression"
-    counted = patterns = negations = triples = 0
-    values = pair = False
+    stack: list[str] = []  # the content of each open bracket: "data", "patterns", "members" or "expression"
+    counts = _Counts()
+    negations = triples = 0
+    values = pair = having = False
     before: Token | None = None
     for token in found:
         place = stack[-1] if stack else "patterns"
         kept = place != "data"
         if kept:
-            counted += 1
-            if place == "patterns" and token.text in _SEPARATORS:
-                patterns += 1
+            counts.add(token, before, place, having)
         if token.kind == "sign" and token.text in _OPENING:
             opened = _opened(token, before, place, values)
-            if opened != "data" and token.text in "{[":
-                patterns += 1
+            counts.begin(token, opened)
             stack.append(opened)
         elif token.kind == "sign" and token.text in _OPENING.values() and stack:
             stack.pop()
@@ -63,7 +106,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
                 stack.pop()
                 triples -= 1
         elif token.text == ";" and not stack:
-            patterns = 0  # the next operation of an update
+            counts.patterns = counts.conditions = 0  # the next operation of an update
         negations = negations + 1 if token.text == "!" else 0
         if negations > NEGATIONS_MAX:
             raise LimitExceededError(f"there are more than {NEGATIONS_MAX} negations in a row")
@@ -71,14 +114,8 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
             raise LimitExceededError(f"triples are nested more than {TERM_DEPTH_MAX} deep")
         if len(stack) > NESTING_MAX:
             raise LimitExceededError(f"brackets are nested more than {NESTING_MAX} deep")
-        if patterns > PATTERNS_MAX:
-            raise LimitExceededError(
-                f"there are more than {PATTERNS_MAX} triple patterns, path steps or groups; ask in several requests"
-            )
-        if counted > TOKENS_MAX:
-            raise LimitExceededError(
-                f"there are more than {TOKENS_MAX} tokens outside of data; ask in several requests"
-            )
+        counts.check()
+        having = token.is_word("HAVING") or (having and token.text != "}" and not token.is_word("ORDER", "LIMIT"))
         # Only its variables and a brace may follow VALUES.
         values = token.is_word("VALUES") or (values and (token.kind == "variable" or token.text in ("(", ")")))
         before = token
@@ -94,6 +131,20 @@ def _opened(token: Token, before: Token | None, place: str, values: bool) -> str
         return "data" if values or (before is not None and before.is_word("DATA", "INSERT", "DELETE")) else "patterns"
     if token.text == "[":
         return "patterns"
+    if place == "members":
+        return "members"
     follows_term = before is not None and (before.kind in ("iri", "name", "variable", "blank") or before.text == "a")
-    nested = place == "patterns" and before is not None and before.text in ("(", "/", "|", "^", "!", ",", ".", ";", "{")
-    return "patterns" if place == "patterns" and (follows_term or nested) and not values else "expression"
+    nested = before is not None and before.text in ("(", "/", "|", "^", "!", ",", ".", ";", "{")
+    return "members" if place == "patterns" and (follows_term or nested) and not values else "expression"
+
+
+_PATTERNS = frozenset(("patterns", "members"))
+
+
+def _follows_member(token: Token, before: Token | None) -> bool:
+    """Whether a token in round brackets among patterns begins the next member of a list. Steps of a path have a sign
+    between them."""
+    after_member = before is not None and (
+        before.kind in _MEMBERS or before.kind == "language" or before.text in (")", "]", ">")
+    )
+    return after_member and (token.kind in _MEMBERS or token.text in ("(", "[", "<", "+", "-"))

@@ -28,6 +28,7 @@ REQUEST_BYTES_MAX = 16 * 1024 * 1024
 _UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
 _PROLOGUE_WORDS = {"PREFIX": 3, "BASE": 2, "VERSION": 2}  # tokens of each declaration
 _EMPTY = ox.Store()
+_DEFAULT_GRAPH: list[ox.NamedNode | ox.BlankNode | ox.DefaultGraph] = [ox.DefaultGraph()]
 _PLACE = re.compile(r"^error at (\d+):(\d+): (.*)$", re.S)
 
 
@@ -130,21 +131,38 @@ def query_outline(text: str) -> QueryOutline:
 
 
 def parse_query(text: str) -> QueryOutline:
-    """Checks a query. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
+    """Checks a query. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError.
+
+    The store's planner may take seconds for a short text, so it does not see this one. The store only parses it, and
+    then plans it with VALUES that have no row, which leave nothing to be planned.
+    """
     query = query_outline(text)
     try:
-        # Evaluation is lazy, so this runs the parser and the planner only.
-        answer = _EMPTY.query(text, custom_functions=FUNCTIONS)
+        _EMPTY.query(text, custom_functions=FUNCTIONS, use_default_graph_as_union=True, default_graph=_DEFAULT_GRAPH)
     except SyntaxError as error:
         raise _syntax_error(error, text) from error
-    except (RuntimeError, ValueError) as error:
-        raise UnsupportedRequestError(str(error)) from error
+    except ValueError:
+        pass  # it is parsed, and both choices of a default graph exclude each other
+    answer = _EMPTY.query(_without_solutions(text), custom_functions=FUNCTIONS)
     kinds = {"SELECT": ox.QuerySolutions, "ASK": ox.QueryBoolean}
     if not isinstance(answer, kinds.get(query.form, ox.QueryTriples)):
         raise RequestSyntaxError(f"{_GLUED}: {text[:100]}")  # `DESCRIBEe:a`
     if isinstance(answer, ox.QuerySolutions):
         return replace(query, columns=tuple(variable.value for variable in answer.variables))
     return query
+
+
+def _without_solutions(text: str) -> str:
+    """A checked query, with VALUES at its end that have no row."""
+    depth, last = 0, None
+    for token in tokens(text):
+        if token.kind == "sign":
+            depth += {"{": 1, "}": -1}.get(token.text, 0)
+        if not depth and token.is_word("VALUES"):
+            last = token
+    if last is None:
+        return f"{text}\nVALUES () {{}}"
+    return f"{text[: text.index('{', last.end) + 1]}}}"
 
 
 def subscribable(text: str) -> QueryOutline:

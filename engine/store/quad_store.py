@@ -20,6 +20,7 @@ import pyoxigraph as ox
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import (
     ConfigurationError,
+    GatewayError,
     RequestSyntaxError,
     StoreError,
     UnsupportedRequestError,
@@ -661,15 +662,18 @@ def query_native(
 
 @contextmanager
 def evaluating() -> Iterator[None]:
-    """Turns what the native store raises while its solutions are read, and evaluated, into StoreError."""
+    """Turns what the native store raises while its solutions are read, and evaluated, into StoreError; for a function
+    that it does not know, into UnsupportedRequestError."""
     try:
         yield
     except (RuntimeError, OSError) as error:
         raise _failed(error) from error
 
 
-def _failed(error: Exception) -> StoreError:
+def _failed(error: Exception) -> GatewayError:
     """The error for an evaluation that failed; for a known fault of Oxigraph 0.5, with what to write instead."""
+    if str(error).startswith("The custom function"):
+        return UnsupportedRequestError(str(error))
     if "is not a valid RDF 1.2 term" not in str(error):
         return StoreError(str(error))
     return StoreError(
