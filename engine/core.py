@@ -42,6 +42,7 @@ from lamplighter.engine.matching.spuids import Spuids
 from lamplighter.engine.matching.subscriptions import Subscriptions
 from lamplighter.engine.slices import Slices, sliced, uncollected
 from lamplighter.engine.sparql.clock_function import EPOCH, microseconds, query_at
+from lamplighter.engine.sparql.exists_variables import with_own_variables
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import Loaded, QuadStore, evaluating, quad_from_native, query_native
@@ -873,6 +874,7 @@ class Engine:
         """
         self._check_open()
         query = parse_query(sparql)
+        sparql = with_own_variables(sparql)
         graphs = self.readable(sparql, default_graphs, named_graphs, access)
         sparql = query_at(sparql, self._clock())
         if query.form == "SELECT":

@@ -31,6 +31,7 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.clock_function import may_call, without_clock
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
+from lamplighter.engine.sparql.exists_variables import own_names
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import Token, joined
 from lamplighter.engine.sparql.limits import CONSTANTS_MAX
@@ -154,6 +155,8 @@ class Spellings:
         clocks: dict[int, str] = {}
         if may_call(text):
             body, clocks = without_clock(text, prologue, body, columns)
+        names = own_names(body)
+        body = [token._replace(text=names.get(index, token.text)) for index, token in enumerate(body)]
         spans = constant_spans(body)
         terms = [canonical(prologue, raw) for raw in _raws(body)]
         rest = [column for index, column in enumerate(columns) if index not in clocks]

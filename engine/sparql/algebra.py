@@ -7,7 +7,7 @@ constant in the text. `engine.sparql.grammar` builds trees, and `engine.matching
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from lamplighter.engine.terms import Term
@@ -217,8 +217,11 @@ class Function(NamedTuple):
 
 @dataclass(frozen=True)
 class Exists:
+    """span: the first token of its group, and the one after it."""
+
     node: Node
     negated: bool
+    span: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,7 @@ def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(tree, tuple):
         return tuple(rewritten(member, change) for member in tree)
     if hasattr(tree, "__dataclass_fields__"):
-        return replace(tree, **{field.name: rewritten(getattr(tree, field.name), change) for field in fields(tree)})
+        return replace(tree, **{its.name: rewritten(getattr(tree, its.name), change) for its in fields(tree)})
     return tree
 
 

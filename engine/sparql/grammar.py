@@ -408,7 +408,8 @@ class _Parser(TripleParser):
                 if negated:
                     parts.pop()
                 self.position += 1
-                parts.append(Exists(self.group(self._graph), negated))
+                first = self.position
+                parts.append(Exists(self.group(self._graph), negated, (first, self.position)))
             elif token.text == "<" and following is not None and (following.text, following.start) == ("<", token.end):
                 raise UnknownSyntaxError("a triple term")
             else:

@@ -13,6 +13,7 @@ from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.sparql.cursor import constant_spans
+from lamplighter.engine.sparql.exists_variables import own_names, with_own_variables
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifted, Lifter, Recogniser, recogniser, skeleton_of
@@ -117,10 +118,10 @@ class Updates:
     def operations(self, text: str) -> Sequence[Resolved]:
         """The operations of a text. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
         if len(text) <= TEXT_MAX:
-            return resolved(text)
+            return resolved(with_own_variables(text))
         self._slices.begin(len(text))
         with self._slices.beside():
-            return resolved(text)
+            return resolved(with_own_variables(text))
 
     def occurred(self, skeleton: str) -> None:
         """Has the next text with this skeleton compiled: the store has accepted one."""
@@ -177,6 +178,8 @@ class Updates:
         fixed: tuple[int, ...] = ()
         if skeleton_of(text, start, body, constant_spans(body)) == lifted.skeleton:
             with suppress(Unsupported):
+                names = own_names(body)
+                body = [token._replace(text=names.get(index, token.text)) for index, token in enumerate(body)]
                 plan = UpdatePlan(body, lifted.terms, lambda raw: canonical("", raw), self._cts, self._work)
                 fixed = plan.fixed
         shape.fixed = fixed

@@ -17,6 +17,7 @@ from lamplighter.engine.errors import LimitExceededError, UnknownGraphError
 from lamplighter.engine.protocol import Priority
 from lamplighter.engine.querying.small_queries import SmallQueries
 from lamplighter.engine.sparql.clock_function import query_at
+from lamplighter.engine.sparql.exists_variables import with_own_variables
 from lamplighter.engine.sparql.requests import QueryOutline, query_outline
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock
@@ -47,13 +48,15 @@ class Queries:
         self._small = SmallQueries(self._engine.store)
 
     def outline(self, sparql: str) -> QueryOutline:
-        """What the tokens of a client's query tell (`query_outline`), which are read in the loop.
+        """What the tokens of a client's query tell (`query_outline`), which are read in the loop. Its text is the one
+        to evaluate: variables of an EXISTS have names of their own (`with_own_variables`).
 
         Raises LimitExceededError, UnsupportedRequestError, RequestSyntaxError.
         """
         begun = self._timings.loop_held.now()
         try:
             self.check_length(sparql)
+            sparql = with_own_variables(sparql)
             return self._small.outline(sparql) or query_outline(sparql)
         finally:
             self._timings.loop_held.ended(begun, self.outline)

@@ -1,0 +1,139 @@
+"""Variables of an EXISTS that the group around it does not have.
+
+SPARQL 1.1 Query, 18.6: EXISTS substitutes the variables that its own group binds. A variable of another group, which
+has the same name by chance, is another variable: in
+
+    ?s :in ?r . { ?r :label ?l FILTER EXISTS { ?r :has ?s } }
+
+the ?s within EXISTS may be anything. The store takes it for that of the other group, or not, by the order in which it
+evaluates the groups. So it gets a name of its own, before the text goes to the store or to a plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from lamplighter.engine.sparql.algebra import (
+    Aggregate,
+    Exists,
+    Expression,
+    Extend,
+    Filter,
+    Group,
+    LeftJoin,
+    OrderKey,
+    Pattern,
+    Project,
+    Slice,
+    Variable,
+    visible,
+)
+from lamplighter.engine.sparql.cursor import CLOSING, UnknownSyntaxError
+from lamplighter.engine.sparql.grammar import UpdateReader
+from lamplighter.engine.sparql.lexer import Token, tokens
+
+_EXISTS = re.compile("EXISTS", re.I)
+
+Scope = frozenset[Variable]
+
+
+def with_own_variables(text: str) -> str:
+    """A query or an update request with a name of its own for each such variable. Any other text is returned as it is,
+    and so is one that the grammar does not know."""
+    if _EXISTS.search(text) is None:
+        return text
+    found = list(tokens(text))
+    names = own_names(found)
+    parts, position = [], 0
+    for index, name in sorted(names.items()):
+        parts += [text[position : found[index].start], name]
+        position = found[index].end
+    return "".join([*parts, text[position:]])
+
+
+def own_names(found: Sequence[Token]) -> dict[int, str]:
+    """The position of each such variable -> its new name."""
+    names: dict[int, str] = {}
+    if not any(token.is_word("EXISTS") for token in found):
+        return names
+    used = {token.text[1:] for token in found if token.kind == "variable"}
+    for start, end in _blocks(found):
+        block = found[start:end]
+        if not any(token.is_word("EXISTS") for token in block):
+            continue
+        try:
+            node = UpdateReader(block, lambda raw: raw).group(0, None)
+        except (UnknownSyntaxError, IndexError):
+            continue
+        for exists, scope in _scopes(node, frozenset()):
+            first, last = (start + position for position in exists.span)
+            inside = range(first, last)
+            outside = {
+                token.text[1:] for index, token in enumerate(found) if token.kind == "variable" and index not in inside
+            }
+            for index in inside:
+                name = found[index].text[1:]
+                if found[index].kind == "variable" and Variable(name) not in scope and name in outside:
+                    names[index] = f"?{_fresh(name, first, used)}"
+    return names
+
+
+def _fresh(name: str, number: int, used: set[str]) -> str:
+    """The same for all occurrences in one EXISTS."""
+    fresh = f"{name}_{number}"
+    while fresh in used:
+        fresh += "_"
+    return fresh
+
+
+def _blocks(found: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """(first, end) of each block in braces that is in no other bracket."""
+    depth = start = 0
+    for index, token in enumerate(found):
+        if token.kind != "sign":
+            continue
+        if token.text in CLOSING:
+            if not depth:
+                start = index
+            depth += 1
+        elif token.text in CLOSING.values():
+            depth -= 1
+            if not depth and token.text == "}":
+                yield start, index + 1
+
+
+def _scopes(node: Any, given: Scope) -> Iterator[tuple[Exists, Scope]]:
+    """Each EXISTS, the outer one first, with the variables that it substitutes. given: those of the EXISTS around."""
+    match node:
+        case Filter(inner, expression) | Extend(inner, _, expression):
+            yield from _scopes(inner, given)
+            yield from _of_expressions((expression,), visible(inner) | given)
+        case LeftJoin(left, right, expressions):
+            yield from _scopes(left, given)
+            yield from _scopes(right, given)
+            yield from _of_expressions(expressions, visible(left) | visible(right) | given)
+        case Group(inner, _, aggregates):
+            yield from _scopes(inner, given)
+            arguments = [aggregate.argument for _, aggregate in aggregates if aggregate.argument is not None]
+            yield from _of_expressions(arguments, visible(inner) | given)
+        case Slice(inner, order):
+            yield from _scopes(inner, given)
+            yield from _of_expressions([key.expression for key in order], visible(inner) | given)
+        case Project(inner, variables):
+            yield from _scopes(inner, given & frozenset(variables))
+        case tuple() if not isinstance(node, (Variable, Pattern)):
+            for member in node:
+                yield from _scopes(member, given)
+        case _ if is_dataclass(node) and not isinstance(node, (Expression, Aggregate, OrderKey)):
+            for field in fields(node):
+                yield from _scopes(getattr(node, field.name), given)
+
+
+def _of_expressions(expressions: Sequence[Expression], scope: Scope) -> Iterator[tuple[Exists, Scope]]:
+    for expression in expressions:
+        for exists in expression.exists:
+            yield exists, scope
+            yield from _scopes(exists.node, scope)

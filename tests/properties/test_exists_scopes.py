@@ -1,0 +1,243 @@
+"""EXISTS with variables of other groups: query, update and subscription agree with the standard, whatever the order.
+
+The third voice is an evaluation of SPARQL 1.1 Query, 18, by hand: bottom-up, and with substitution in EXISTS (18.6).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+
+from lamplighter.engine import Engine
+from lamplighter.engine.terms import Bag, Term
+from tests.support.tables import each_row
+
+Solution = dict[str, Term]
+Triples = frozenset[tuple[Term, Term, Term]]
+Data = dict[str, Triples]
+"""Name of the graph, "" for the default graph -> its triples."""
+GRAPH = "<urn:g>"
+
+
+@dataclass(frozen=True)
+class Triple:
+    s: str
+    p: str
+    o: str
+
+    def __str__(self) -> str:
+        return f"{self.s} {self.p} {self.o} ."
+
+
+@dataclass(frozen=True)
+class Block:
+    """A group with what is before its brace: nothing, OPTIONAL, MINUS or GRAPH <urn:g>."""
+
+    before: str
+    group: Group
+
+    def __str__(self) -> str:
+        return f"{self.before} {self.group}"
+
+
+@dataclass(frozen=True)
+class Union:
+    left: Group
+    right: Group
+
+    def __str__(self) -> str:
+        return f"{self.left} UNION {self.right}"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """FILTER, or BIND to a variable, of an EXISTS."""
+
+    group: Group
+    negated: bool = False
+    variable: str = ""
+
+    def __str__(self) -> str:
+        exists = f"{'NOT ' if self.negated else ''}EXISTS {self.group}"
+        return f"BIND({exists} AS {self.variable})" if self.variable else f"FILTER({exists})"
+
+
+@dataclass(frozen=True)
+class Group:
+    elements: tuple[Triple | Block | Union | Condition, ...]
+
+    def __str__(self) -> str:
+        return f"{{ {' '.join(map(str, self.elements))} }}"
+
+
+def group(*elements: Triple | Block | Union | Condition) -> Group:
+    return Group(elements)
+
+
+# --- the standard --------------------------------------------------------------------------------------
+
+
+def solutions(pattern: Group, data: Data, graph: str, given: Solution) -> list[Solution]:
+    """Those of a group. given: the values that an EXISTS around it substitutes."""
+    found, filters = without_filters(pattern, data, graph, given)
+    return [one for one in found if all(holds(test, one, data, graph, given) for test in filters)]
+
+
+def without_filters(pattern: Group, data: Data, graph: str, given: Solution) -> tuple[list[Solution], list[Condition]]:
+    found: list[Solution] = [{}]
+    filters = []
+    for element in pattern.elements:
+        match element:
+            case Triple():
+                found = join(found, matches(element, data[graph], given))
+            case Union(left, right):
+                found = join(found, solutions(left, data, graph, given) + solutions(right, data, graph, given))
+            case Block("OPTIONAL", inner):
+                right, conditions = without_filters(inner, data, graph, given)
+                found = [one for left in found for one in optional(left, right, conditions, data, graph, given)]
+            case Block("MINUS", inner):
+                others = solutions(inner, data, graph, given)
+                found = [
+                    one for one in found if not any(one.keys() & other.keys() and agree(one, other) for other in others)
+                ]
+            case Block(before, inner):
+                found = join(found, solutions(inner, data, GRAPH if before else graph, given))
+            case Condition(variable=variable) if variable:
+                found = [{**one, variable: truth(holds(element, one, data, graph, given))} for one in found]
+            case Condition():
+                filters.append(element)
+    return found, filters
+
+
+def optional(
+    left: Solution, right: Sequence[Solution], conditions: Sequence[Condition], data: Data, graph: str, given: Solution
+) -> list[Solution]:
+    joined = [one for one in join([left], right) if all(holds(test, one, data, graph, given) for test in conditions)]
+    return joined or [left]
+
+
+def holds(test: Condition, solution: Solution, data: Data, graph: str, given: Solution) -> bool:
+    return bool(solutions(test.group, data, graph, {**given, **solution})) != test.negated
+
+
+def truth(value: bool) -> Term:
+    return f'"{str(value).lower()}"^^<http://www.w3.org/2001/XMLSchema#boolean>'
+
+
+def agree(one: Solution, other: Solution) -> bool:
+    return all(one[name] == other[name] for name in one.keys() & other.keys())
+
+
+def join(left: Sequence[Solution], right: Sequence[Solution]) -> list[Solution]:
+    return [{**one, **other} for one in left for other in right if agree(one, other)]
+
+
+def matches(pattern: Triple, triples: Triples, given: Solution) -> list[Solution]:
+    parts = [given.get(part, part) for part in (pattern.s, pattern.p, pattern.o)]
+    found = []
+    for triple in sorted(triples):
+        solution: Solution = {}
+        if all(
+            solution.setdefault(part, term) == term if part[0] == "?" else part == term
+            for part, term in zip(parts, triple, strict=True)
+        ):
+            found.append(solution)
+    return found
+
+
+# --- the family -----------------------------------------------------------------------------------------
+
+IN, HAS, LABEL = "<urn:in>", "<urn:has>", "<urn:label>"
+OUTER = (
+    (Triple("?s", IN, "?r"),),
+    (Triple("?s", IN, "?r"), Block("OPTIONAL", group(Triple("?s", HAS, "?z")))),
+)
+INNER = (Triple("?r", LABEL, "?l"), Triple("?x", LABEL, "?l"))
+WITHIN = (
+    group(Triple("?r", HAS, "?s")),
+    group(Triple("?s", IN, "?r")),
+    group(Triple("?x", HAS, "?s")),
+    group(Triple("?r", HAS, "?z")),
+    group(Triple("?r", HAS, "?y"), Condition(group(Triple("?y", HAS, "?s")), negated=True)),
+    group(Triple("?r", HAS, "?y"), Block("", group(Triple("?s", IN, "?r")))),
+)
+CONTAINERS: tuple[Callable[[Group], Block | Union], ...] = (
+    lambda inner: Block("", inner),
+    lambda inner: Block("OPTIONAL", inner),
+    lambda inner: Block("MINUS", inner),
+    lambda inner: Block(f"GRAPH {GRAPH}", inner),
+    lambda inner: Union(inner, group(Triple("?s", HAS, "?r"))),
+    lambda inner: Block("", group(Block("", inner), Triple("?r", LABEL, "?m"))),
+)
+
+
+def family() -> Iterator[Group]:
+    for outer, container, inner, within, negated, bound, first in product(
+        OUTER, CONTAINERS, INNER, WITHIN, (False, True), (False, True), (False, True)
+    ):
+        test = Condition(within, negated, "?b" if bound else "")
+        block = container(group(inner, test))
+        yield group(block, *outer) if first and not isinstance(block, Block) else group(*outer, block)
+        if first and isinstance(block, Block) and not block.before:
+            yield group(block, *outer)
+
+
+def triples(rng: random.Random) -> Triples:
+    nodes = [f"<urn:{name}>" for name in "abc"]
+    return frozenset(
+        (rng.choice(nodes), rng.choice((IN, HAS, LABEL)), rng.choice(nodes)) for _ in range(rng.randint(2, 7))
+    )
+
+
+def inserted(data: Data) -> str:
+    default, named = (" ".join(" ".join(triple) + " ." for triple in sorted(data[graph])) for graph in ("", GRAPH))
+    return f"INSERT DATA {{ {default} GRAPH {GRAPH} {{ {named} }} }}"
+
+
+def rows(bag: Bag) -> Counter[frozenset[tuple[str, Term]]]:
+    return Counter(frozenset((f"?{name}", term) for name, term in row.items()) for row in bag.bindings())
+
+
+def expected(pattern: Group, data: Data) -> Counter[frozenset[tuple[str, Term]]]:
+    return Counter(frozenset(solution.items()) for solution in solutions(pattern, data, "", {}))
+
+
+PATTERNS = [*enumerate(dict.fromkeys(family()))]
+
+
+@each_row("number, pattern", PATTERNS[::9])
+def test_query_update_and_subscription_agree_with_the_standard(number: int, pattern: Group) -> None:
+    check(number, pattern)
+
+
+@pytest.mark.faults
+@each_row("number, pattern", PATTERNS)
+def test_the_whole_family_agrees_with_the_standard(number: int, pattern: Group) -> None:
+    check(number, pattern)
+
+
+def check(number: int, pattern: Group) -> None:
+    rng = random.Random(number)
+    engine = Engine()
+    text = f"SELECT * {pattern}"
+    subscription = engine.subscribe(text)
+    followed = rows(subscription.first)
+    assert followed == expected(pattern, {"": frozenset(), GRAPH: frozenset()})
+    for _ in range(3):
+        data = {"": triples(rng), GRAPH: triples(rng)}
+        commit = engine.update(f"CLEAR ALL; {inserted(data)}")
+        for change in commit.notifications:
+            followed = followed - rows(change.removed) + rows(change.added)
+        right = expected(pattern, data)
+        answer = engine.query(text).value
+        assert isinstance(answer, Bag)
+        assert rows(answer) == right, f"query: {text} over {data}"
+        assert followed == right, f"subscription: {text} over {data}"
+        made = engine.prepare(f"INSERT {{ ?s <urn:made> ?r }} WHERE {pattern}").added
+        pairs = {(names["?s"], names["?r"]) for names in map(dict, right) if {"?s", "?r"} <= names.keys()}
+        assert {(quad.s, quad.o) for quad in made} == pairs, f"update: {text} over {data}"
