@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Mapping
 
 _CALLER = 3
 """How many frames the caller of `EventLogger.info` is above the call of `logging`."""
+FRAMES_MAX = 40
+"""Frames of a stack trace in the log: the innermost ones. A recursion that ran out of stack has a thousand."""
 
 
 class Event:
@@ -38,7 +41,8 @@ class Event:
 class EventLogger:
     """Logs events under a name, usually that of the module.
 
-    exc_info: an exception whose stack trace is logged as well; True for the exception that is being handled.
+    exc_info: an exception whose stack trace is logged as well; True for the exception that is being handled. The
+    exception keeps no more than `FRAMES_MAX` frames.
     """
 
     __slots__ = ("_logger",)
@@ -66,7 +70,22 @@ class EventLogger:
         self, level: int, event: str, fields: Mapping[str, object], exc_info: BaseException | bool | None = None
     ) -> None:
         if self._logger.isEnabledFor(level):
+            _shorten(sys.exc_info()[1] if exc_info is True else exc_info)
             self._logger.log(level, Event(event, fields), exc_info=exc_info, stacklevel=_CALLER)
+
+
+def _shorten(error: BaseException | bool | None) -> None:
+    """Takes the outer frames of a long stack trace from an exception, and from those that caused it."""
+    shortened: set[int] = set()
+    while isinstance(error, BaseException) and id(error) not in shortened:
+        shortened.add(id(error))
+        frame, count = error.__traceback__, 0
+        while frame is not None:
+            frame, count = frame.tb_next, count + 1
+        for _ in range(count - FRAMES_MAX):
+            assert error.__traceback__ is not None
+            error.__traceback__ = error.__traceback__.tb_next
+        error = error.__cause__ or error.__context__
 
 
 def _quoted(text: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 
 import pytest
 
-from lamplighter.engine.log_events import Event, EventLogger
+from lamplighter.engine.log_events import FRAMES_MAX, Event, EventLogger
 from tests.support.tables import each_row
 
 logger = EventLogger("tests.events")
@@ -77,3 +78,33 @@ def test_no_text_is_made_of_an_event_below_the_level() -> None:
 
     logging.getLogger("tests.events").setLevel(logging.WARNING)
     logger.info("happened", value=Costly())
+
+
+def test_a_stack_trace_has_the_innermost_frames(caplog: pytest.LogCaptureFixture) -> None:
+    def deep(level: int) -> None:
+        if level:
+            other(level - 1)
+        raise ValueError("at the bottom")
+
+    def other(level: int) -> None:
+        try:
+            deep(level)
+        except ValueError as error:
+            raise KeyError(level) from error
+
+    try:
+        deep(100)
+    except (ValueError, KeyError) as error:
+        EventLogger("example").error("request failed", exc_info=error)
+    try:
+        deep(100)
+    except (ValueError, KeyError):
+        EventLogger("example").exception("request failed")
+    for record in caplog.records:
+        assert record.exc_info is not None and record.exc_info[1] is not None
+        error: BaseException | None = record.exc_info[1]
+        while error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            assert 0 < len(frames) <= FRAMES_MAX
+            error = error.__cause__
+        assert len(traceback.extract_tb(record.exc_info[2])) <= FRAMES_MAX
