@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.forked_workers import ForkedWorkers, add_option
 from tests.support.times_report import TestTimes
 
@@ -39,6 +41,17 @@ _TIER_LIMIT_S = {"faults": 1800.0, "fleet": 1200.0, "image": 7200.0}
 """At least ten times what the longest tests take on an idle machine, so that a load of 12 on two cores ends none that
 works. A limit holds for the fixtures as well."""
 _STDERR = pytest.StashKey[int]()
+_EXAMPLES = 100
+
+settings.register_profile(
+    "lamplighter",  # new cases in each run, and the blob that repeats a failure
+    max_examples=AMOUNTS.of(_EXAMPLES),
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("lamplighter")
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(_FLEET) or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("fleet")
+        if "amounts" in getattr(item, "fixturenames", ()) or is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("amounts")
         if item.get_closest_marker("timeout") is None:
             limit_s = max((_TIER_LIMIT_S.get(mark.name, _LIMIT_S) for mark in item.iter_markers()), default=_LIMIT_S)
             item.add_marker(pytest.mark.timeout(limit_s))
@@ -99,6 +114,12 @@ def _group_of(nodeid: str) -> str:
         return nodeid
     together = next((files[0] for files in (_DEFAULT_PORTS, _PARSING) if nodeid.startswith(files)), None)
     return together or nodeid.partition("::")[0]
+
+
+@pytest.fixture(scope="session")
+def amounts() -> Amounts:
+    """How much of its random cases, positions and rounds a test runs."""
+    return AMOUNTS
 
 
 @pytest.fixture(scope="session")
