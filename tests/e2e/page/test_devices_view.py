@@ -11,6 +11,7 @@ from tests.e2e.page.site import LIST, PREFIXES, Site, devices, has, has_none, op
 from tests.e2e.page.test_hostile_data import LONG, RTL, SCRIPT, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
 from tests.e2e.page.test_look import SCREENSHOTS, SIZES, looked_at
+from tests.support.amounts import Amounts
 from tests.support.announcements import zigbee_house
 from tests.support.brokers import subscribed
 from tests.support.chromium import Browser
@@ -177,11 +178,11 @@ def test_hostile_announcements_are_text(browser: Browser, house: Site) -> None:
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_look(browser: Browser, house: Site) -> None:
+def test_look(browser: Browser, house: Site, amounts: Amounts) -> None:
     open_view(browser, house.at("devices"), "Devices")
     button(browser, "Adopt… room1/lamp")
     has(browser, "dialog[open]", "Adopt room1/lamp?")
-    looked_at(browser, "devices-adopt")
+    looked_at(browser, "devices-adopt", amounts)
     browser.look(*SIZES["desk"])
     enter(browser, "area", "Kitchen")
     press_button(browser, "Adopt")
@@ -189,7 +190,7 @@ def test_look(browser: Browser, house: Site) -> None:
     online = f"{PREFIXES} INSERT {{ ?device gateway:online false }} WHERE {{ ?device a gateway:Device }}"
     house.gateway.update(online)
     has(browser, ".device", "room1/lamp", "offline")
-    looked_at(browser, "devices")
+    looked_at(browser, "devices", amounts)
     unfold(browser, ".device", "room1/lamp")
     has(browser, ".device .beside", "gateway:Device")
     followed(house, "room1/lamp")
@@ -204,11 +205,11 @@ def test_look(browser: Browser, house: Site) -> None:
         fits = "return [...document.querySelectorAll('.facts')].every(it => it.scrollWidth <= it.clientWidth)"
         assert browser.run(fits), width
     browser.until("document.querySelector('.device details[open]').scrollIntoView(); return true")
-    looked_at(browser, "devices-open")
+    looked_at(browser, "devices-open", amounts)
     browser.until("const it = document.querySelector('.trial'); it.open = true; return true")
     enter(browser, "topic", "home/kitchen/temperature")
     enter(browser, "payload", "20.5")
     press_button(browser, "Try it")
     has(browser, ".trial .component", "20.5")
     browser.until("document.querySelector('.trial').scrollIntoView(); return true")
-    looked_at(browser, "devices-trial")
+    looked_at(browser, "devices-trial", amounts)

@@ -10,6 +10,7 @@ from tests.e2e.page.site import PREFIXES, Site, devices, has, open_view
 from tests.e2e.page.test_hostile_data import LONG, SCRIPT, literal, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
 from tests.e2e.page.test_look import looked_at
+from tests.support.amounts import Amounts
 from tests.support.chromium import Browser
 from tests.support.gateway_process import wait_for
 
@@ -90,8 +91,8 @@ def test_hostile_names_and_reasons_are_text(browser: Browser, empty: Site) -> No
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_look(browser: Browser, house: Site) -> None:
+def test_look(browser: Browser, house: Site, amounts: Amounts) -> None:
     switched(house, "true", "false", "true")
     open_view(browser, house.at("explain"), "Explain")
     has(browser, ".link.ok", "PUBACK")
-    looked_at(browser, "explain")
+    looked_at(browser, "explain", amounts)
