@@ -25,6 +25,7 @@ from lamplighter.engine.store.quad_store import BATCH_QUADS, QuadStore
 from lamplighter.engine.store.renewal import RenewalPolicy
 from lamplighter.engine.terms import Quad
 from tests.properties.sparql_texts import case_of
+from tests.support.amounts import AMOUNTS
 from tests.support.places import ROOT
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -355,7 +356,7 @@ def test_records_from_any_earlier_one_on_lead_to_the_last_state(kind: str, tmp_p
     numbers = iter(range(10**6))
     behind: Counter[bool] = Counter()
 
-    @settings(max_examples=60 if kind == "memory" else 25, deadline=None)
+    @settings(max_examples=AMOUNTS.of(60 if kind == "memory" else 25, least=8))
     @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
     def converge(seed: int, random: Random) -> None:
         deltas, states = history(seed)
@@ -382,7 +383,7 @@ def test_records_from_any_earlier_one_on_lead_to_the_last_state(kind: str, tmp_p
             assert sorted(quad.to_nquads() for quad in engine.cts.quads()) == [line.decode() for line in states[-1][0]]
 
     converge()
-    assert min(behind.values()) > 20, "the interesting part was hardly reached"
+    assert min(behind.values()) > AMOUNTS.of(20), "the interesting part was hardly reached"
 
 
 # --- the same as in memory --------------------------------------------------------------------------
