@@ -25,7 +25,7 @@ from lamplighter.engine.store.quad_store import BATCH_QUADS, QuadStore
 from lamplighter.engine.store.renewal import RenewalPolicy
 from lamplighter.engine.terms import Quad
 from tests.properties.sparql_texts import case_of
-from tests.support.amounts import AMOUNTS
+from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.places import ROOT
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -389,11 +389,11 @@ def test_records_from_any_earlier_one_on_lead_to_the_last_state(kind: str, tmp_p
 # --- the same as in memory --------------------------------------------------------------------------
 
 
-def test_engine_on_disk_does_what_one_in_memory_does(tmp_path: Path) -> None:
+def test_engine_on_disk_does_what_one_in_memory_does(tmp_path: Path, amounts: Amounts) -> None:
     """Updates, subscriptions and queries of the property tests; the engine in memory is compared to an oracle there."""
     updates = 0
     disk = Engine(store_path=tmp_path)
-    for seed in range(40):
+    for seed in range(amounts.of(40)):
         memory = Engine()
         spuids: list[str] = []
         for step in case_of(seed).steps:
@@ -412,7 +412,7 @@ def test_engine_on_disk_does_what_one_in_memory_does(tmp_path: Path) -> None:
         disk.update("DROP ALL")
         assert (disk.quad_count, disk.store.graphs()) == (0, [])
     disk.close()
-    assert updates > 200
+    assert updates > amounts.of(200)
 
 
 def outcome(engine: Engine, text: str) -> tuple[object, ...] | type:
