@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, given, is_hypothesis_test, settings
+from hypothesis import strategies as st
 
 from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.forked_workers import ForkedWorkers, add_option
@@ -28,7 +29,8 @@ from tests.support.times_report import TestTimes
 _ORACLE = "tests/properties/test_engine_oracle.py"
 _HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
-_WAITING = ("tests/e2e/", "tests/examples/", "tests/whole_gateway/gates/test_websocket_gate.py", "tests/wot/")
+_MQTT = ("tests/adapters/mqtt/test_silence.py", "tests/adapters/test_mqtt_adapter.py")
+_WAITING = ("tests/e2e/", "tests/examples/", *_MQTT)
 _LONGEST = (_ORACLE, _HOSTILE, "tests/properties/", "tests/w3c/", *_WORKERS, *_WAITING, "tests/benchmarks/")
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
@@ -85,6 +87,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (not item.nodeid.startswith(_LONGEST), "spark" in getattr(item, "fixturenames", ())),
     )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Has Hypothesis read the constants of all loaded modules once, which takes seconds, and not in each fork."""
+    drawing = any(is_hypothesis_test(getattr(item, "obj", None)) for item in session.items)
+    if session.config.option.processes and drawing:
+
+        @settings(max_examples=1, database=None)
+        @given(st.text())
+        def draw(text: str) -> None:
+            pass
+
+        draw()
 
 
 def pytest_configure(config: pytest.Config) -> None:

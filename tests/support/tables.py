@@ -47,11 +47,7 @@ def each_row(
     skipped. Without rows, as where a suite was not fetched, it is skipped, and fails where CI=true.
     """
     columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    table: Sequence[tuple[str, dict[str, Any]]] = [
-        _row(columns, values, number, ids) for number, values in enumerate(rows)
-    ]
-    if is_amount:
-        table = AMOUNTS.some(table)
+    table = [_row(columns, values, number, ids) for number, values in enumerate(rows)]
 
     def decorated(test: Test) -> Test:
         signature = inspect.signature(test)
@@ -63,8 +59,9 @@ def each_row(
             @functools.wraps(test)
             async def run(**given: Any) -> None:
                 __tracebackhide__ = True
-                failures = _Failures(test, len(table))
-                for number, (label, values) in enumerate(table):
+                chosen = AMOUNTS.some(table) if is_amount else table
+                failures = _Failures(test, len(chosen))
+                for number, (label, values) in enumerate(chosen):
                     with failures.of(number, label):
                         await test(**_own(given, number), **values)
                 failures.report()
@@ -74,8 +71,9 @@ def each_row(
             @functools.wraps(test)
             def run(**given: Any) -> None:
                 __tracebackhide__ = True
-                failures = _Failures(test, len(table))
-                for number, (label, values) in enumerate(table):
+                chosen = AMOUNTS.some(table) if is_amount else table
+                failures = _Failures(test, len(chosen))
+                for number, (label, values) in enumerate(chosen):
                     with failures.of(number, label):
                         test(**_own(given, number), **values)
                 failures.report()
