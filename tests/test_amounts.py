@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -30,7 +31,7 @@ def test_some_are_evenly_spread_and_each_comes_sometimes(count: int) -> None:
         some = SIXTH.some(range(count))
         assert len(some) in (count // 6, count // 6 + 1) or count < 6
         assert bool(some) == bool(count)
-        assert all(after - before == 6 for before, after in zip(some, some[1:], strict=False))
+        assert all(after - before == 6 for before, after in pairwise(some))
         seen.update(some)
     assert seen == set(range(count))
     assert list(ALL.some(range(count))) == list(Amounts(Fraction(100)).some(range(count))) == list(range(count))
