@@ -139,7 +139,7 @@ class Both:
         return shape is not None and any(shape.plans.values())
 
 
-@each_row("text", [*PLANNED, *UNPLANNED])
+@each_row("text", [*PLANNED, *UNPLANNED], is_amount=True)
 def test_repeated_update_does_what_the_raw_store_does(text: str) -> None:
     both = Both()
     both.update(START)
