@@ -83,15 +83,15 @@ components: $(VENV)/run.stamp
 
 test-fleet: $(VENV)/test.stamp ## the fleet: collector, tables and jobs on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
-	@$(PYTEST) -m "fleet and not faults" tests/cloud_sync tests/trials $(ARGS)
+	@TEST_AMOUNTS=1 $(PYTEST) -m "fleet and not faults" tests/cloud_sync tests/trials $(ARGS)
 
 test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulated radio; fetches it from npm once
 	@sh tests/install-components.sh
 	@sh tests/fetch-npm.sh tests/zigbee2mqtt build/zigbee2mqtt Zigbee2MQTT
 	@$(PYTEST) tests/zigbee2mqtt/running_zigbee2mqtt.py $(ARGS)
 
-test-faults: install ## kills, power cuts, full disks, restarts and damaged files
-	@$(PYTEST) -m "faults and not fleet_faults" --processes $(WORKERS) $(TESTS) $(ARGS)
+test-faults: install ## kills, power cuts, full disks, restarts and damaged files; all random cases
+	@TEST_AMOUNTS=1 $(PYTEST) -m "(faults or amounts) and not fleet_faults" --processes $(WORKERS) $(TESTS) $(ARGS)
 
 test-fleet-faults: $(VENV)/test.stamp ## kills of the fleet's commands, of Spark's processes and of a cluster's worker
 	@sh tests/install-components.sh

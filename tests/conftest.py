@@ -19,14 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, is_hypothesis_test, settings
+from hypothesis import strategies as st
 
+from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.forked_workers import ForkedWorkers, add_option
 from tests.support.times_report import TestTimes
 
 _ORACLE = "tests/properties/test_engine_oracle.py"
 _HOSTILE = "tests/faults/test_hostile_messages.py"
 _WORKERS = ("tests/gateway/workers/test_ad_hoc.py", "tests/whole_gateway/workers/test_ad_hoc.py")
-_WAITING = ("tests/e2e/", "tests/examples/", "tests/whole_gateway/gates/test_websocket_gate.py", "tests/wot/")
+_MQTT = ("tests/adapters/mqtt/test_silence.py", "tests/adapters/test_mqtt_adapter.py")
+_WAITING = ("tests/e2e/", "tests/examples/", *_MQTT)
 _LONGEST = (_ORACLE, _HOSTILE, "tests/properties/", "tests/w3c/", *_WORKERS, *_WAITING, "tests/benchmarks/")
 
 _DEFAULT_PORTS = ("tests/e2e/test_demo.py", "tests/e2e/test_demo_keys.py", "tests/packaging/test_wheel.py")
@@ -39,6 +43,17 @@ _TIER_LIMIT_S = {"faults": 1800.0, "fleet": 1200.0, "image": 7200.0}
 """At least ten times what the longest tests take on an idle machine, so that a load of 12 on two cores ends none that
 works. A limit holds for the fixtures as well."""
 _STDERR = pytest.StashKey[int]()
+_EXAMPLES = 100
+
+settings.register_profile(
+    "lamplighter",  # new cases in each run, and the blob that repeats a failure
+    max_examples=AMOUNTS.of(_EXAMPLES),
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("lamplighter")
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(_FLEET) or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("fleet")
+        if "amounts" in getattr(item, "fixturenames", ()) or is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("amounts")
         if item.get_closest_marker("timeout") is None:
             limit_s = max((_TIER_LIMIT_S.get(mark.name, _LIMIT_S) for mark in item.iter_markers()), default=_LIMIT_S)
             item.add_marker(pytest.mark.timeout(limit_s))
@@ -70,6 +87,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (not item.nodeid.startswith(_LONGEST), "spark" in getattr(item, "fixturenames", ())),
     )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Has Hypothesis read the constants of all loaded modules once, which takes seconds, and not in each fork."""
+    drawing = any(is_hypothesis_test(getattr(item, "obj", None)) for item in session.items)
+    if session.config.option.processes and drawing:
+
+        @settings(max_examples=1, database=None)
+        @given(st.text())
+        def draw(text: str) -> None:
+            pass
+
+        draw()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,6 +129,12 @@ def _group_of(nodeid: str) -> str:
         return nodeid
     together = next((files[0] for files in (_DEFAULT_PORTS, _PARSING) if nodeid.startswith(files)), None)
     return together or nodeid.partition("::")[0]
+
+
+@pytest.fixture(scope="session")
+def amounts() -> Amounts:
+    """How much of its random cases, positions and rounds a test runs."""
+    return AMOUNTS
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ HANGS = {
 }
 
 
-@each_row(("hang", "processes"), [("python", "0"), ("wait", "0"), ("native", "0"), ("native", "1")])
+@each_row(("hang", "processes"), [("python", "0"), ("wait", "0"), ("native", "0"), ("native", "1")], is_amount=True)
 def test_a_test_that_hangs_ends_the_run_with_its_stack(tmp_path: Path, hang: str, processes: str) -> None:
     file = tmp_path / "test_hang.py"
     file.write_text(f"import pytest\n\n@pytest.mark.timeout(1)\ndef test_hang():\n    {HANGS[hang]}\n")

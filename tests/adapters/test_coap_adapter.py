@@ -30,6 +30,7 @@ from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
 from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.systemd import fields
+from tests.support.amounts import Amounts
 from tests.support.coap_peers import LibcoapServer, free_udp_port, libcoap_server
 from tests.support.event_loops import until
 
@@ -581,21 +582,21 @@ async def test_requests_are_capped_over_all_devices_and_one_at_a_time_per_device
     assert 1 < most <= 3
 
 
-async def test_a_hundred_devices_end_in_the_newest_state_and_see_no_older_one_after_a_newer() -> None:
+async def test_a_hundred_devices_end_in_the_newest_state_and_see_no_older_one_after_a_newer(amounts: Amounts) -> None:
     """More devices than the library keeps sockets for in one context (64)."""
-    gateway = Gateway()
+    gateway, last = Gateway(), amounts.of(19)
     patient = CoapSettings(server=NO_SERVER, networks=LOOPBACK, ack_timeout_s=5, answer_timeout_s=60, reassert_s=0)
     async with AsyncExitStack() as stack:
         devices = [await stack.enter_async_context(lamps_running("1")) for _ in range(100)]
         adapter = await stack.enter_async_context(adapter_running(gateway, patient))
         gateway.whole(*(device.row("1", "0") for device in devices))
-        for state in range(1, 20):
+        for state in range(1, last + 1):
             for device in devices:
                 old, new = device.row("1", str(state - 1)), device.row("1", str(state))
                 gateway.change(added=[new], removed=[old])
             first = devices[state].received  # the others may be behind
             await until(lambda first=first, state=state: first[-1:] == [("1", str(state))])  # type: ignore[misc]
-        await until(lambda: all(device.states("1")[-1:] == ["19"] for device in devices))
+        await until(lambda: all(device.states("1")[-1:] == [str(last)] for device in devices))
         await until(lambda: workers() == [])
         assert adapter.counters.failed == 0
         for device in devices:

@@ -25,7 +25,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from lamplighter.adapters.mapping import Mapping, load_mapping
 from lamplighter.adapters.model.commits import UPDATE_CHARS_MAX, ReadingCommits
 from lamplighter.adapters.model.readings import Reading
-from lamplighter.adapters.mqtt import canary
+from lamplighter.adapters.mqtt import canary, inbox
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
@@ -44,6 +44,12 @@ from tests.support.places import ROOT
 STREET = load_mapping(ROOT / "mapping", "http://gateway.example/")
 TIMEOUT_S = 120.0
 PERSISTENT = ("allow_anonymous true", "persistence true")
+
+
+@pytest.fixture(autouse=True)
+def connects_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "BACKOFF_MIN_S", 0.02)
+    monkeypatch.setattr(inbox, "BACKOFF_MAX_ONCE_CONNECTED_S", 0.2)
 
 
 class Gateway:

@@ -29,6 +29,7 @@ from lamplighter.engine.rdflib import (
     term_to_rdflib,
 )
 from lamplighter.engine.terms import Quad
+from tests.support.amounts import Amounts
 from tests.support.places import ROOT
 from tests.support.tables import each_row
 
@@ -275,7 +276,7 @@ def node(term: object) -> rdflib.term.Node:
     return rdflib.Literal(term.value, datatype=None if plain else term.datatype.value, normalize=False)
 
 
-@each_row("seed", range(6))
+@each_row("seed", range(6), is_amount=True)
 def test_live_graphs_are_what_the_store_constructs(seed: int) -> None:
     chance = random.Random(seed)
     with Engine() as engine:
@@ -291,7 +292,7 @@ def test_live_graphs_are_what_the_store_constructs(seed: int) -> None:
         assert engine.subscription_count == 0
 
 
-@each_row("seed", range(4))
+@each_row("seed", range(4), is_amount=True)
 def test_live_graphs_with_new_blank_nodes_are_isomorphic(seed: int) -> None:
     chance = random.Random(seed)
     with Engine() as engine:
@@ -319,11 +320,11 @@ SPELLINGS = [
 
 
 @each_row("query", SPELLINGS)
-def test_templates_of_any_spelling_are_cut_out(query: str) -> None:
+def test_templates_of_any_spelling_are_cut_out(query: str, amounts: Amounts) -> None:
     chance = random.Random(3)
     query = query if query.startswith("BASE") else PREFIX + query
     with Engine() as engine, LiveGraph(engine, query) as graph:
-        for _ in range(30):
+        for _ in range(amounts.of(30)):
             engine.update(PREFIX + random_update(chance))
             assert isomorphic(graph, fresh(engine, query))
 
@@ -332,13 +333,13 @@ RDFLIB_AGREES = ["triples", "the same triple from many", "join", "without WHERE"
 
 
 @pytest.mark.filterwarnings("ignore:Dataset:DeprecationWarning")  # RDFLib uses it itself
-def test_live_graphs_are_what_rdflib_constructs() -> None:
+def test_live_graphs_are_what_rdflib_constructs(amounts: Amounts) -> None:
     chance = random.Random(7)
     dataset = rdflib.Dataset()
     queries = {name: prepareQuery(PREFIX + TEMPLATES[name]) for name in RDFLIB_AGREES}
     with Engine() as engine:
         live = {name: LiveGraph(engine, PREFIX + TEMPLATES[name]) for name in RDFLIB_AGREES}
-        for _ in range(40):
+        for _ in range(amounts.of(40)):
             update = random_update(chance)
             apply_to_rdflib(engine.update(PREFIX + update).delta, dataset)
             for name, query in queries.items():

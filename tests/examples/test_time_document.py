@@ -15,6 +15,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.gateway.clock import iso
+from tests.support.amounts import Amounts
 from tests.support.gateway_parts import START, application, records
 from tests.support.places import ROOT
 from tests.support.plays import Step, killed_anywhere
@@ -316,9 +317,14 @@ FRIDGE = [
     ids=["door", "presence", "freezer"],
 )
 async def test_an_application_killed_anywhere(
-    tmp_path: Path, found: Any, steps: list[Step], total: int, alarms: list[tuple[float, str, bool]]
+    tmp_path: Path,
+    found: Any,
+    steps: list[Step],
+    total: int,
+    alarms: list[tuple[float, str, bool]],
+    amounts: Amounts,
 ) -> None:
-    log = await killed_anywhere(tmp_path, [found], steps, total, "clock")
+    log = await killed_anywhere(tmp_path, [found], steps, total, amounts, "clock")
     told = []
     for record in log:
         minutes = (datetime.fromisoformat(record.ts).astimezone(UTC) - START).total_seconds() / 60

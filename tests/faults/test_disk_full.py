@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support.amounts import Amounts
 from tests.support.fault_rig import FULL_AT_MAX, run_case, run_many
 
 FEW = 24
@@ -14,8 +15,8 @@ CASES = 4 * FULL_AT_MAX
 """Each operation, with both errnos, with a restart and without."""
 
 
-def test_the_first_operations_that_find_the_disk_full() -> None:
-    for case in range(FEW):
+def test_the_first_operations_that_find_the_disk_full(amounts: Amounts) -> None:
+    for case in amounts.some(range(FEW)):
         run_case("full", case)
 
 

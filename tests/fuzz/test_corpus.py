@@ -9,6 +9,7 @@ import pytest
 
 from tests.fuzz.__main__ import fault, mutated
 from tests.fuzz.targets import TARGETS, corpus
+from tests.support.amounts import Amounts
 from tests.support.tables import each_row
 
 
@@ -18,9 +19,9 @@ def test_a_file_of_the_corpus_is_taken(name: str, path: Path) -> None:
 
 
 @each_row("name", TARGETS)
-def test_mutations_are_taken(name: str) -> None:
+def test_mutations_are_taken(name: str, amounts: Amounts) -> None:
     inputs, random = [path.read_bytes() for path in corpus(name)], Random(1)
-    for _ in range(300):
+    for _ in range(amounts.of(300)):
         data = mutated(random, inputs)
         assert fault(name, data) is None, data
 

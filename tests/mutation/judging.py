@@ -225,7 +225,11 @@ def collect(arguments: Sequence[str], work: Callable[[Judge], None]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the forks end with this process
     plugin = Judge(work)
     status = pytest.main(
-        ["-p", "no:xdist", "-p", "no:cacheprovider", "--capture=no", "--quiet", "--quiet", *arguments], plugins=[plugin]
+        [
+            *("-p", "no:xdist", "-p", "no:cacheprovider", "--capture=no", "--quiet", "--quiet"),
+            *(f"--hypothesis-seed={SEED}", *arguments),
+        ],
+        plugins=[plugin],
     )
     if not plugin.items:
         raise SystemExit(f"the tests cannot be collected: {status}")

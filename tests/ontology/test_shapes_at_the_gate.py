@@ -13,6 +13,7 @@ from lamplighter.gateway.settings.shacl import ShaclSettings
 from tests.ontology.test_shapes import BROKEN, NAMES, SOURCES, good
 from tests.support.places import ROOT
 from tests.support.shacl_engine import differences, found
+from tests.support.tables import each_row
 
 __all__ = ["good"]
 
@@ -35,7 +36,7 @@ def test_no_update_of_an_adapter_is_refused(source: str, engine: Engine) -> None
     assert found(engine) == set()
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@each_row("fault", BROKEN, is_amount=True)
 def test_what_breaks_the_dataset_is_refused(fault: str, good: bytes, engine: Engine) -> None:
     engine.load(good, media_type="application/n-triples")
     before = engine.quad_count

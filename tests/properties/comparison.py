@@ -19,6 +19,7 @@ from unittest.mock import patch
 import pyoxigraph as ox
 
 from lamplighter.engine import Commit, Engine, Notification
+from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import GatewayError, LimitExceededError
 from lamplighter.engine.updating.by_plan import UpdatePlan
 from lamplighter.engine.updating.by_store import UsingGraphs
@@ -192,9 +193,15 @@ class Comparison:
     engine is not made to write its delta to the store. units_max: after which the plans of subscriptions give up.
     """
 
-    def __init__(self, tally: Tally, whole_every: int = 3, units_max: int | None = None) -> None:
+    def __init__(
+        self,
+        tally: Tally,
+        whole_every: int = 3,
+        units_max: int | None = None,
+        delta_quads_max: int = DELTA_QUADS_MAX,
+    ) -> None:
         self._units_max = units_max
-        self.engine = Engine()
+        self.engine = Engine(delta_quads_max=delta_quads_max)
         self.oracle = GraphOracle()
         self.followers: list[Follower] = []
         self.tally = tally

@@ -28,8 +28,10 @@ from lamplighter.gateway.gates.changes.positions import PlainPositions, SealedPo
 from lamplighter.gateway.history.changes import LogPosition, part_of
 from tests.properties.comparison import Follower, GraphOracle, coloured, in_order, rows_of, same_rows
 from tests.properties.sparql_texts import NAMESPACE, Case, Step, case_of
+from tests.support.amounts import Amounts
 from tests.support.change_replica import Replica
 from tests.support.oracle import parsed_dump, quad_texts, term_text
+from tests.support.seeds import seeds
 
 CASES = 120
 NAMES = (None, *(f"<{NAMESPACE}{name}>" for name in ("g1", "g2", "g%2F2", "g3")))
@@ -111,10 +113,15 @@ def chooses(step: Step) -> bool:
     return step.graphs is not None or re.search(r"(?i)\bFROM\b", step.text) is not None
 
 
-def test_a_restricted_client_sees_the_dataset_of_its_graphs_and_no_change_elsewhere() -> None:
-    seed = secrets.randbelow(10**9)
+def test_a_restricted_client_sees_the_dataset_of_its_graphs_and_no_change_elsewhere(amounts: Amounts) -> None:
     tally: Counter[str] = Counter()
-    for number in range(seed, seed + CASES):
+
+    def check() -> None:
+        minima = {"telescoped": 15, "re-evaluated": 60, "notified": 100, "elsewhere": 60, "denied": 3}
+        for name, least in minima.items():
+            assert tally[name] >= amounts.of(least), (name, tally)
+
+    for number in seeds(amounts.of(CASES), check):
         random = Random(number)
         case = case_of(number)
         with Engine() as engine:
@@ -160,15 +167,17 @@ def test_a_restricted_client_sees_the_dataset_of_its_graphs_and_no_change_elsewh
                         if touched and not any(graph in visible for graph in touched):
                             tally["elsewhere"] += 1
                             assert follower.sequence == before, (number, visible, follower)
-    print(f"\nrestricted readers from seed {seed}: {dict(tally)}")
-    for name, least in {"telescoped": 15, "re-evaluated": 60, "notified": 100, "elsewhere": 60, "denied": 3}.items():
-        assert tally[name] >= least, (name, tally)
+    print(f"\nrestricted readers to seed {number}: {dict(tally)}")
 
 
-def test_what_a_restricted_update_does_depends_on_nothing_that_it_may_not_read() -> None:
-    seed = secrets.randbelow(10**9)
+def test_what_a_restricted_update_does_depends_on_nothing_that_it_may_not_read(amounts: Amounts) -> None:
     tally: Counter[str] = Counter()
-    for number in range(seed, seed + CASES):
+
+    def check() -> None:
+        for name, least in {"changes": 40, "AccessDeniedError": 100}.items():
+            assert tally[name] >= amounts.of(least), (name, tally)
+
+    for number in seeds(amounts.of(CASES), check):
         random = Random(number)
         with Engine() as engine:
             for step in updates(engine, case_of(number)):
@@ -190,15 +199,16 @@ def test_what_a_restricted_update_does_depends_on_nothing_that_it_may_not_read()
                     else:
                         tally[found.__name__] += 1
                 apply(engine, step)
-    print(f"\nrestricted writers from seed {seed}: {dict(tally)}")
-    for name, least in {"changes": 40, "AccessDeniedError": 100}.items():
-        assert tally[name] >= least, (name, tally)
+    print(f"\nrestricted writers to seed {number}: {dict(tally)}")
 
 
-def test_a_graph_that_may_be_written_and_not_read_is_not_seen_by_the_where() -> None:
-    seed = secrets.randbelow(10**9)
+def test_a_graph_that_may_be_written_and_not_read_is_not_seen_by_the_where(amounts: Amounts) -> None:
     tally: Counter[str] = Counter()
-    for number in range(seed, seed + CASES // 2):
+
+    def check() -> None:
+        assert tally["compared"] >= amounts.of(20), tally
+
+    for number in seeds(amounts.of(CASES // 2), check):
         random = Random(number)
         with Engine() as engine:
             for step in updates(engine, case_of(number)):
@@ -215,13 +225,16 @@ def test_a_graph_that_may_be_written_and_not_read_is_not_seen_by_the_where() -> 
                         assert asked[0] == asked[1], (number, access, step)
                         tally["compared"] += bool(asked[0])
                 apply(engine, step)
-    assert tally["compared"] >= 20, tally
 
 
-def test_a_restricted_follower_of_changes_has_the_dataset_of_its_graphs() -> None:
-    seed = secrets.randbelow(10**9)
+def test_a_restricted_follower_of_changes_has_the_dataset_of_its_graphs(amounts: Amounts) -> None:
     tally: Counter[str] = Counter()
-    for number in range(seed, seed + CASES):
+
+    def check() -> None:
+        for name, least in {"told": 200, "hidden": 20}.items():
+            assert tally[name] >= amounts.of(least), (name, tally)
+
+    for number in seeds(amounts.of(CASES), check):
         random = Random(number)
         visible = Graphs() if random.random() < 0.2 else permitted(random)
         sealed = SealedPositions(secrets.token_bytes(64), "gw-1", "anna", visible)
@@ -255,9 +268,7 @@ def test_a_restricted_follower_of_changes_has_the_dataset_of_its_graphs() -> Non
                         form.write(visible, engine.store.graphs(), engine.snapshot(), out)
                         apply_to(copied, out.getvalue())
                         assert copied.content == expected, (number, visible, step, form)
-    print(f"\nrestricted followers from seed {seed}: {dict(tally)}")
-    for name, least in {"told": 200, "hidden": 20}.items():
-        assert tally[name] >= least, (name, tally)
+    print(f"\nrestricted followers to seed {number}: {dict(tally)}")
 
 
 def record_of(sequence: int, delta: QuadDelta) -> Record:
@@ -267,14 +278,14 @@ def record_of(sequence: int, delta: QuadDelta) -> Record:
     return Record(**members, **boot, seq=sequence, graphs=graphs, d=delta.removed, a=delta.added, k=delta.kept)
 
 
-def test_no_description_tells_of_a_hidden_graph() -> None:
+def test_no_description_tells_of_a_hidden_graph(amounts: Amounts) -> None:
     random = Random(secrets.randbelow(10**9))
     with Engine() as engine:
         names = [name for name in NAMES if name is not None]
         for number, (name, subject) in enumerate(itertools.product((*names, None), "abc")):
             quad = f"<{NAMESPACE}{subject}> <{NAMESPACE}p> {number} , [ <{NAMESPACE}q> {number} ]"
             engine.update(f"INSERT DATA {{ {quad if name is None else f'GRAPH {name} {{ {quad} }}'} }}")
-        for _ in range(50):
+        for _ in range(amounts.of(50)):
             read = permitted(random)
             store = only(engine, read)._store
             for text in (

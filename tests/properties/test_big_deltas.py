@@ -9,6 +9,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.terms import XSD
 from tests.properties.comparison import SPU_CLASSES, Comparison, Tally
+from tests.support.amounts import Amounts
 
 QUADS = 100_000
 PREFIX = "PREFIX : <urn:x:> "
@@ -49,8 +50,8 @@ def dataset(quads: int) -> bytes:
         ("MOVE DEFAULT TO :g", QUADS // 8),
     ],
 )
-def test_everything_goes_and_comes_back_at_once(clear: str, quads: int) -> None:
-    document = dataset(quads)
+def test_everything_goes_and_comes_back_at_once(clear: str, quads: int, amounts: Amounts) -> None:
+    document = dataset(amounts.of(quads))
     tally = Tally()
     comparison = Comparison(tally, whole_every=1000)
 
@@ -74,9 +75,9 @@ def test_everything_goes_and_comes_back_at_once(clear: str, quads: int) -> None:
     comparison.engine.close()
 
 
-def test_one_quad_is_deleted_and_inserted_with_many_others() -> None:
+def test_one_quad_is_deleted_and_inserted_with_many_others(amounts: Amounts) -> None:
     """What stays is not notified, however much goes."""
-    document = dataset(QUADS)
+    document = dataset(amounts.of(QUADS))
     with Engine() as engine:
         engine.load(document, media_type="application/n-triples")
         stays = engine.subscribe(f"{PREFIX}SELECT ?v {{ :s5 :value ?v }}")

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.cli.check_command import checked
 from lamplighter.gateway.service.process import Configuration, run_gateway
+from tests.support.amounts import AMOUNTS
 from tests.support.forks import forks, forks_gone
 
 LIMIT_S = 120.0
@@ -246,7 +247,7 @@ def judged(names: list[str]) -> tuple[str, str]:
                 one.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=AMOUNTS.of(40))
 @given(st.lists(st.sampled_from(sorted(GOOD)), max_size=3, unique=True), st.data())
 def test_check_and_start_agree(good: list[str], data: st.DataObject) -> None:
     bad = data.draw(st.lists(st.sampled_from(sorted(BAD)), max_size=2, unique=True))

@@ -1,7 +1,7 @@
 """Queries of random profiles over CoAP: each has the rows that plain SPARQL finds in its graphs, as at the other doors,
 and only for a device that may read it now.
 
-`COAP_QUERY_CASES=1000` in the environment runs more; a case takes 20 ms.
+A case takes 20 ms.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import os
 import secrets
 from collections import Counter
 from contextlib import closing
@@ -25,12 +24,13 @@ from aiocoap.numbers.codes import Code
 from lamplighter.adapters.coap.queries import QueryResources
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.protocol import jsap
+from tests.support.amounts import Amounts
 from tests.support.coap_site import Asker, coap_site
 from tests.support.event_loops import beside
 from tests.support.raw_coap import GET
 from tests.support.running_gateway import running_gateway, update
 
-CASES = int(os.environ.get("COAP_QUERY_CASES", "12"))
+CASES = 12
 GRAPHS = [f"http://e/g{number}" for number in range(3)]
 PATTERNS = ("?s ?p ?o", "GRAPH ?g { ?s ?p ?o }", "?s ?p ?x GRAPH ?g { ?s ?p ?o }")
 
@@ -48,10 +48,10 @@ def written(of: dict[str, list[str]]) -> dict[str, list[str]]:
     return {f"{name}-graph-uri": names for name, names in of.items() if names}
 
 
-def profile(random: Random) -> tuple[bytes, list[str]]:
+def profile(random: Random, cases: int) -> tuple[bytes, list[str]]:
     """A profile, and the texts with which plain SPARQL answers its queries."""
     everywhere, queries, texts = graphs(random), {}, []
-    for number in range(CASES):
+    for number in range(cases):
         own, said = graphs(random), graphs(random) if random.random() < 0.5 else {"default": [], "named": []}
         pattern = random.choice(PATTERNS)
         text = f"SELECT ?g ?s ?o {clauses(said)} WHERE {{ {pattern} }}"
@@ -80,11 +80,12 @@ def streamed(url: str, name: str) -> Counter[str]:
         return counted(json.loads(line.removeprefix(b"data: "))["notification"]["addedResults"])
 
 
-async def test_queries_over_coap_have_their_graphs_and_permissions(tmp_path: Path) -> None:
+async def test_queries_over_coap_have_their_graphs_and_permissions(tmp_path: Path, amounts: Amounts) -> None:
+    cases = amounts.of(CASES, least=CASES)
     seed = secrets.randbelow(10**9)
     print(f"seed {seed}")
     random = Random(seed)
-    document, texts = profile(random)
+    document, texts = profile(random, cases)
     (tmp_path / "apps").mkdir()
     (tmp_path / "apps" / "some.jsap").write_bytes(document)
     triples = " ".join(
@@ -108,7 +109,7 @@ async def test_queries_over_coap_have_their_graphs_and_permissions(tmp_path: Pat
         for number, meant in enumerate(texts):
             name = f"Q{number}"
             allowed.clear()
-            allowed.update(f"Q{other}" for other in range(CASES) if other != number or number % 3)
+            allowed.update(f"Q{other}" for other in range(cases) if other != number or number % 3)
             links = await asker.whole(".well-known/core")
             assert (f"</queries/{name}>".encode() in links) == (name in allowed)
             if name not in allowed:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from lamplighter.engine import Commit, Engine
 from lamplighter.engine.errors import GatewayError, UnsupportedRequestError
 from lamplighter.engine.terms import Bag, is_blank, lexical
+from tests.support.amounts import AMOUNTS
 from tests.support.oracle import REFUSALS, Oracle, canonical, parsed_dump, respelled_quads, respelled_rows
 
 PREFIX = "PREFIX : <http://example.org/> "
@@ -193,7 +194,7 @@ OPERATIONS = (
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=AMOUNTS.of(150))
 @given(st.lists(st.sampled_from(OPERATIONS), min_size=2, max_size=5), st.integers(0, 2))
 def test_the_dataset_stays_isomorphic_to_the_oracles(texts: list[str], place: int) -> None:
     oracle = Oracle()

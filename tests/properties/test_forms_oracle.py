@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from random import Random
 
@@ -12,10 +11,11 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError, LimitExceededError, UnsupportedRequestError
 from tests.properties.sparql_texts import LINKS, Query, Scope, Writer, spelled
+from tests.support.amounts import Amounts
 from tests.support.oracle import REFUSALS, Oracle, Row, respelled_rows, term_text
 from tests.support.seeds import seeds
 
-CASES = int(os.environ.get("LAMPLIGHTER_FORM_CASES", "60"))
+CASES = 60
 TRUE, FALSE = (f'"{value}"^^<http://www.w3.org/2001/XMLSchema#boolean>' for value in ("true", "false"))
 
 
@@ -76,14 +76,15 @@ def run(seed: int, tally: Counter[str]) -> None:
                 tally["checks"] += 1
 
 
-def test_ask_and_construct_are_those_of_a_fresh_evaluation() -> None:
+def test_ask_and_construct_are_those_of_a_fresh_evaluation(amounts: Amounts) -> None:
+    cases = amounts.of(CASES)
     tally = Counter[str]()
 
     def check() -> None:
-        assert sum(count for name, count in tally.items() if name != "checks") > CASES
-        assert tally["checks"] > 10 * CASES
+        assert sum(count for name, count in tally.items() if name != "checks") > cases
+        assert tally["checks"] > 10 * cases
 
-    for seed in seeds(CASES, check):
+    for seed in seeds(cases, check):
         try:
             run(seed, tally)
         except Exception as error:

@@ -3,12 +3,11 @@
 After every update: what is asserted is what the store makes of the text; each inferred graph has what the rules give,
 and exists while it has any; the delta is net; the index has what the store has; subscriptions that see inferred triples
 have the rows of a fresh evaluation. Now and then the engine is built again from a snapshot, or its limit refuses an
-update. ``INFERENCE_CASES`` sets the number of cases.
+update.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -21,11 +20,12 @@ from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.inference.sources import inferred_graph
 from lamplighter.engine.terms import Bag
 from tests.support import inference_oracle
+from tests.support.amounts import Amounts
 from tests.support.seeds import seeds
 
 pytestmark = pytest.mark.faults
 
-CASES = int(os.environ.get("INFERENCE_CASES", "60"))
+CASES = 60
 STEPS = 14
 E = "http://e.example/"
 PREFIXES = (
@@ -239,15 +239,16 @@ class Comparison:
             assert {quad for quad in engine.cts.quads() if quad.p == predicate} == stored, predicate
 
 
-def test_inferred_graphs_are_those_of_a_naive_fixpoint() -> None:
+def test_inferred_graphs_are_those_of_a_naive_fixpoint(amounts: Amounts) -> None:
+    cases = amounts.of(CASES)
     tally: Counter[str] = Counter()
 
     def check() -> None:
-        assert tally["inferred"] > 4 * CASES, tally
-        assert tally["notified"] > 4 * CASES, tally
-        assert tally["refused"] > CASES // 4, tally
+        assert tally["inferred"] > 4 * cases, tally
+        assert tally["notified"] > 4 * cases, tally
+        assert tally["refused"] > cases // 4, tally
 
-    for number in seeds(CASES, check):
+    for number in seeds(cases, check):
         chance = random.Random(number)
         writer, comparison = Writer(chance), Comparison()
         texts = []

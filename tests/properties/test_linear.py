@@ -123,7 +123,7 @@ ENTRANCES: dict[str, tuple[Callable[[str], object], list[str], list[str], int]] 
 }
 
 
-SLOW = "tokens", "requests", "constants", "messages", "edits", "relative IRIs"
+SLOW = "tokens", "requests", "constants", "messages", "edits", "relative IRIs", "profiles"
 """They are run with the faults, so that `make test` takes less than ten minutes."""
 
 

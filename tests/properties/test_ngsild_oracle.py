@@ -1,13 +1,9 @@
-"""Generated NGSI-LD queries against a plain evaluation in Python over the same entities.
-
-30 of them; `NGSILD_CASES=2000` in the environment makes more.
-"""
+"""Generated NGSI-LD queries against a plain evaluation in Python over the same entities."""
 
 from __future__ import annotations
 
 import json
 import operator
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +13,12 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.support.amounts import Amounts
 from tests.support.running_gateway import http, running_gateway
 
 pytestmark = pytest.mark.faults
 
-CASES = int(os.environ.get("NGSILD_CASES", "30"))
+CASES = 30
 ENTITIES = 30
 NAMES = "abcd"
 TYPES = ("T", "U")
@@ -164,7 +161,8 @@ def types(one: Entity) -> list[str]:
     return one["type"] if isinstance(one["type"], list) else [one["type"]]
 
 
-async def test_answers_are_those_of_a_plain_evaluation(tmp_path: Path) -> None:
+async def test_answers_are_those_of_a_plain_evaluation(tmp_path: Path, amounts: Amounts) -> None:
+    cases = amounts.of(CASES)
     random = Random(7)
     made = [entity(random, number) for number in range(ENTITIES)]
     some = 0
@@ -173,7 +171,7 @@ async def test_answers_are_those_of_a_plain_evaluation(tmp_path: Path) -> None:
         for one in made:
             answer = await http(root, "POST", json.dumps(one).encode(), {"Content-Type": "application/json"})
             assert answer.status == 201, answer.body
-        for _ in range(CASES):
+        for _ in range(cases):
             asked: dict[str, str] = {"local": "true", "count": "true"}
             found = made
             if random.random() < 0.85:
@@ -199,4 +197,4 @@ async def test_answers_are_those_of_a_plain_evaluation(tmp_path: Path) -> None:
             assert answer.headers["ngsild-results-count"] == str(len(found)), asked
             assert ('rel="next"' in answer.headers["link"]) == (len(found) > offset + limit), asked
             some += 0 < len(found) < ENTITIES
-    assert some > CASES / 3, "conditions that tell entities apart"
+    assert some > cases / 3, "conditions that tell entities apart"

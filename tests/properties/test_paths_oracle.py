@@ -1,11 +1,9 @@
 """Random path queries over small dense graphs, the engine against the oracle (`path_cases`).
 
-`PATH_CASES=10000` in the environment runs more; a case takes 0.2 s.
+A case takes 0.2 s.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
@@ -13,9 +11,10 @@ from lamplighter.engine.matching import joins, paths, reachability
 from tests.properties.comparison import FORMS, Comparison, Tally, failure
 from tests.properties.path_cases import path_case
 from tests.properties.sparql_texts import Case
+from tests.support.amounts import Amounts
 from tests.support.seeds import seeds
 
-CASES = int(os.environ.get("PATH_CASES", "30"))
+CASES = 30
 CHANGED_SHARE_MIN = 0.10
 PLANNED_SHARE_MIN = 0.70
 """Of the checks, those of subscriptions that are not re-evaluated."""
@@ -24,15 +23,16 @@ FORMS_CHANGED_MIN = 2
 MUTATED_CASES_MAX = 60
 
 
-def test_path_queries_follow_every_update() -> None:
+def test_path_queries_follow_every_update(amounts: Amounts) -> None:
+    cases = amounts.of(CASES)
     tally = Tally()
 
     def check() -> None:
         assert tally.changed_share() >= CHANGED_SHARE_MIN, tally
-        assert sum(tally.counts[f"changed {form}"] for form in FORMS) >= FORMS_CHANGED_MIN, tally
+        assert sum(tally.counts[f"changed {form}"] for form in FORMS) >= amounts.of(FORMS_CHANGED_MIN), tally
         assert tally.counts["checks re-evaluated"] <= (1 - PLANNED_SHARE_MIN) * tally.counts["checks"], tally
 
-    for number in seeds(CASES, check):
+    for number in seeds(cases, check):
         case = path_case(number)
         try:
             Comparison(tally).run(case)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter, defaultdict
 from random import Random
 
@@ -12,9 +11,10 @@ from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.queue import Lane, Queue, Step
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
 from lamplighter.gateway.settings import Settings
+from tests.support.amounts import Amounts
 from tests.support.seeds import seeds
 
-CASES = int(os.environ.get("LAMPLIGHTER_QUEUE_CASES", "300"))
+CASES = 300
 STEPS = 120
 LANES = 4
 
@@ -104,13 +104,14 @@ class _Case:
         self.ran.append(number)
 
 
-async def test_each_step_runs_once_and_lanes_keep_their_order() -> None:
+async def test_each_step_runs_once_and_lanes_keep_their_order(amounts: Amounts) -> None:
+    cases = amounts.of(CASES)
     tally: Counter[str] = Counter()
 
     def check() -> None:
-        assert min(tally["overtaken"], tally["demoted"], tally["trials"]) > CASES / 2, tally
+        assert min(tally["overtaken"], tally["demoted"], tally["trials"]) > cases / 2, tally
 
-    for number in seeds(CASES, check):
+    for number in seeds(cases, check):
         async with asyncio.TaskGroup() as tasks:
             case = _Case(number, tasks)
             await case.play()

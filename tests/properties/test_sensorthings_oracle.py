@@ -1,11 +1,7 @@
-"""Generated requests of the SensorThings API against a plain evaluation in Python over the same entities.
-
-80 of them; `SENSORTHINGS_CASES=2000` in the environment makes more.
-"""
+"""Generated requests of the SensorThings API against a plain evaluation in Python over the same entities."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,12 +10,13 @@ from urllib.parse import urlencode
 import pytest
 
 from lamplighter.gateway.addresses import Addresses
+from tests.support.amounts import Amounts
 from tests.support.running_gateway import http, running_gateway, update
 from tests.support.sensorthings_oracle import MANY, ONE, SETS, Entity, House, Made, Requests, house, ordered, selected
 
 pytestmark = pytest.mark.faults
 
-CASES = int(os.environ.get("SENSORTHINGS_CASES", "80"))
+CASES = 80
 HOUSES = 4
 ORDERS = {
     "Observations": ("resultTime", "phenomenonTime", "Datastream/name", "Datastream/Thing/name"),
@@ -117,10 +114,10 @@ async def check_case(at: Addresses, made: House, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(HOUSES))
-async def test_answers_are_those_of_a_plain_evaluation(tmp_path: Path, seed: int) -> None:
+async def test_answers_are_those_of_a_plain_evaluation(tmp_path: Path, seed: int, amounts: Amounts) -> None:
     random = Random(seed)
     made = house(random)
     async with running_gateway(tmp_path, sensorthings={"enabled": True}) as at:
         assert (await update(at, made.update)).status == 200
-        for _ in range(CASES // HOUSES):
+        for _ in range(amounts.of(CASES // HOUSES)):
             await check_case(at, made, random)

@@ -2,8 +2,7 @@
 
 One engine marks: its graph of violations has what pySHACL finds in the merge of the data graphs, whether shapes come as
 a document or from a graph, and whether violations begin or end. One engine refuses: an update with a result that was
-not there before has no effect, on dataset or index; all others are committed. ``SHACL_CASES`` sets the number of cases,
-``SHACL_SEED`` repeats one.
+not there before has no effect, on dataset or index; all others are committed. ``SHACL_SEED`` repeats a case.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.access import VIOLATIONS
 from lamplighter.engine.errors import ShapesViolatedError
 from lamplighter.engine.shacl.sources import ShapeSources
+from tests.support.amounts import Amounts
 from tests.support.shacl_cases import E, ShapesWriter, update
 from tests.support.shacl_engine import differences, shape_triples
 from tests.support.shacl_oracle import graph_of, oracle_rows
@@ -25,7 +25,7 @@ from tests.support.shacl_results import ResultRow, Triple, result_rows
 
 pytestmark = pytest.mark.faults
 
-CASES = int(os.environ.get("SHACL_CASES", "40"))
+CASES = 40
 SEED = int(os.environ.get("SHACL_SEED") or secrets.randbits(32))
 STEPS = 6
 G, OTHER, SHAPES = f"<{E}g>", f"<{E}other>", f"<{E}shapes>"
@@ -39,8 +39,8 @@ def rows_of(engine: Engine) -> set[ResultRow]:
     return result_rows(quad[:3] for quad in engine.store.quads(VIOLATIONS))
 
 
-def test_violations_are_those_of_pyshacl() -> None:
-    for seed in range(SEED, SEED + CASES):
+def test_violations_are_those_of_pyshacl(amounts: Amounts) -> None:
+    for seed in range(SEED, SEED + amounts.of(CASES)):
         _compared(seed)
 
 

@@ -19,6 +19,7 @@ from lamplighter.engine.store.quad_store import query_native
 from tests.properties.comparison import Rows, same_rows
 from tests.properties.sparql_texts import case_of
 from tests.properties.test_access_oracle import permitted
+from tests.support.amounts import Amounts
 from tests.support.seeds import seeds
 
 CASES = 150
@@ -31,14 +32,14 @@ def rows(answer: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples) -> Rows:
     return Counter(tuple(str(term) for term in row) for row in answer)
 
 
-def test_the_answers_are_those_of_the_store() -> None:
+def test_the_answers_are_those_of_the_store(amounts: Amounts) -> None:
     tally: Counter[str] = Counter()
 
     def check() -> None:
-        assert tally["answered"] >= ANSWERED_MIN, tally
-        assert tally["with rows"] >= ANSWERED_MIN // 3, tally
+        assert tally["answered"] >= amounts.of(ANSWERED_MIN), tally
+        assert tally["with rows"] >= amounts.of(ANSWERED_MIN // 3), tally
 
-    for number in seeds(CASES, check):
+    for number in seeds(amounts.of(CASES), check):
         random = Random(number)
         with Engine() as engine:
             small = SmallQueries(engine.store)

@@ -25,6 +25,7 @@ from lamplighter.engine.terms import (
     term_from_json,
     term_to_json,
 )
+from tests.support.amounts import AMOUNTS
 from tests.support.oracle import answer_from_json, quad_texts, respelled, respelled_rows
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -168,7 +169,7 @@ def test_json_that_is_no_term_is_refused(member: dict[str, Any]) -> None:
         term_from_json(member)
 
 
-@settings(max_examples=200)
+@settings(max_examples=AMOUNTS.of(200))
 @given(quads)
 def test_the_parser_reads_back_the_quad_that_was_written(quad: Quad) -> None:
     (read,) = ox.parse(quad.to_nquads(), ox.RdfFormat.N_QUADS)

@@ -1,11 +1,10 @@
 """Random queries with triple terms over small dense graphs, the engine against the oracle (`triple_term_cases`).
 
-`TRIPLE_TERM_CASES=10000` in the environment runs more; a case takes 60 ms.
+A case takes 60 ms.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 import pytest
@@ -17,9 +16,10 @@ from lamplighter.engine.sparql.triples import RDF_REIFIES
 from tests.properties.comparison import Comparison, Tally, failure
 from tests.properties.sparql_texts import Case
 from tests.properties.triple_term_cases import triple_term_case
+from tests.support.amounts import Amounts
 from tests.support.seeds import seeds
 
-CASES = int(os.environ.get("TRIPLE_TERM_CASES", "30"))
+CASES = 30
 GIVING_UP = 8
 CHANGED_SHARE_MIN = 0.03
 PLANNED_SHARE_MIN = 0.80
@@ -44,27 +44,28 @@ def _run(tally: Tally, numbers: Iterable[int], units_max: int | None = None) -> 
     print(f"\ntriple terms against oracle, to seed {number}: {tally}")
 
 
-def test_queries_with_triple_terms_follow_every_update() -> None:
+def test_queries_with_triple_terms_follow_every_update(amounts: Amounts) -> None:
+    cases = amounts.of(CASES)
     tally = Tally()
 
     def check() -> None:
         assert tally.counts["left out"] <= LEFT_OUT_SHARE_MAX * tally.counts["cases"], tally
         assert tally.changed_share() >= CHANGED_SHARE_MIN, tally
-        assert tally.counts["changed telescoped"] >= CASES / 4, tally
-        assert tally.counts["changed seeded"] >= CASES / 4, tally
+        assert tally.counts["changed telescoped"] >= cases / 4, tally
+        assert tally.counts["changed seeded"] >= cases / 4, tally
         assert tally.counts["checks re-evaluated"] <= (1 - PLANNED_SHARE_MIN) * tally.counts["checks"], tally
 
-    _run(tally, seeds(CASES, check))
+    _run(tally, seeds(cases, check))
 
 
 @pytest.mark.parametrize("units_max", [1, 20])
-def test_plans_that_give_up_leave_every_result_right(units_max: int) -> None:
+def test_plans_that_give_up_leave_every_result_right(units_max: int, amounts: Amounts) -> None:
     tally = Tally()
 
     def check() -> None:
         assert tally.counts["gave up"] or tally.counts["too costly"], tally
 
-    _run(tally, seeds(GIVING_UP, check), units_max)
+    _run(tally, seeds(amounts.of(GIVING_UP), check), units_max)
 
 
 def _without_what_passes(case: Case) -> Case:

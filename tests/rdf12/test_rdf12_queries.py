@@ -50,7 +50,7 @@ def test_the_store_and_the_engine_answer_what_the_specification_says(case: Query
             assert as_expected(case, rows.variables, rows.rows), rows
 
 
-@each_row("case", [case for case in RIGHT if not case.refused], ids=lambda case: case.name)
+@each_row("case", [case for case in RIGHT if not case.refused], ids=lambda case: case.name, is_amount=True)
 def test_query_holds_as_a_subscription(case: QueryCase) -> None:
     print(f"W3C_SEED={suite.SEED}")
 

@@ -72,13 +72,14 @@ class Browser:
         """What the body of a function returns, once that is true; as `run`, also while the window goes to another page,
         where an async function might never end."""
         wrapped = f"const $ = [...arguments]; try {{ {script} }} catch (error) {{ return error.name }}"
-        deadline = time.monotonic() + TIMEOUT_S
+        begun = time.monotonic()
         while True:
             found = self._command("execute/sync", {"script": wrapped, "args": arguments})
             if found and found not in _ERRORS:
                 return found
-            assert time.monotonic() < deadline, f"{script} {arguments}: {found!r} on {self.text()!r}"
-            time.sleep(0.02)
+            waited_s = time.monotonic() - begun
+            assert waited_s < TIMEOUT_S, f"{script} {arguments}: {found!r} on {self.text()!r}"
+            time.sleep(min(max(0.02, waited_s / 10), 0.2))  # a look costs the browser some milliseconds
 
     def press(self, *keys: str) -> None:
         """Presses keys one after the other, as a person does. Names that are joined by + are held together:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from tests.support.running_gateway import TIMEOUT_S
+from tests.support.slow_sockets import slow_socket
 
 
 @dataclass
@@ -82,12 +83,15 @@ class EventStream:
 
 @asynccontextmanager
 async def event_stream(
-    url: str, parameters: Mapping[str, str], headers: Mapping[str, str] | None = None
+    url: str, parameters: Mapping[str, str], headers: Mapping[str, str] | None = None, *, slow: bool = False
 ) -> AsyncIterator[EventStream]:
-    """Asks for a stream, which ends with the body."""
+    """Asks for a stream, which ends with the body. slow: the client's machine takes in very little."""
     place = urlsplit(url)
-    assert place.hostname is not None
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    assert place.hostname is not None and place.port is not None
+    if slow:
+        reader, writer = await asyncio.open_connection(sock=await slow_socket(place.port))
+    else:
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
     try:
         lines = [f"GET {place.path}?{urlencode(parameters)} HTTP/1.1", f"Host: {place.netloc}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]

@@ -10,6 +10,7 @@ from pathlib import Path
 from lamplighter.engine.change_log import Record
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.state.applications import Application
+from tests.support.amounts import Amounts
 from tests.support.gateway_parts import (
     START,
     FakeClock,
@@ -83,9 +84,10 @@ async def killed_anywhere(
     applications: Sequence[Application],
     steps: Sequence[Step],
     total: int,
+    amounts: Amounts,
     kind: str | None = None,
 ) -> list[Record]:
-    """Plays once as a whole, and once for a kill behind each record; the log comes to be the same.
+    """Plays once as a whole, and once for a kill behind each record, or some of them; the log comes to be the same.
 
     total: the reactions of applications. kind: only kills around records with a cause of this kind. Returns the log.
     """
@@ -99,9 +101,10 @@ async def killed_anywhere(
     assert len(reactions(whole)) == total
     assert max(Counter(reactions(whole)).values()) == 1
     causes = [record.cause and record.cause.kind for record in log]
-    for count in range(len(log) + 1):
-        if kind is not None and kind not in causes[max(count - 2, 0) : count + 1]:
-            continue
+    counts = range(len(log) + 1)
+    for count in amounts.some(
+        [count for count in counts if kind is None or kind in causes[max(count - 2, 0) : count + 1]]
+    ):
         part = tmp_path / str(count)
         clock = cut(whole, part, count)
         for _ in range(2):

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.amounts import AMOUNTS
 from tests.support.components import missing
 
 _VALUE_LENGTH_MAX = 200
@@ -33,12 +34,17 @@ class Checked:
 
 
 def each_row(
-    names: str | Sequence[str], rows: Iterable[Any], ids: Callable[[Any], object] | Sequence[str] | None = None
+    names: str | Sequence[str],
+    rows: Iterable[Any],
+    ids: Callable[[Any], object] | Sequence[str] | None = None,
+    *,
+    is_amount: bool = False,
 ) -> Callable[[Test], Test]:
     """Decorator of a test: runs it with the values of each row. The arguments are those of `pytest.mark.parametrize`.
 
-    names: of the parameters that the rows give. ids: a name for each row, or makes one of each value. The test fails if
-    a row fails or is skipped. Without rows, as where a suite was not fetched, it is skipped, and fails where CI=true.
+    names: of the parameters that the rows give. ids: a name for each row, or makes one of each value. is_amount: the
+    rows are an amount, of which `make test` runs a part (`tests.support.amounts`). The test fails if a row fails or is
+    skipped. Without rows, as where a suite was not fetched, it is skipped, and fails where CI=true.
     """
     columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     table = [_row(columns, values, number, ids) for number, values in enumerate(rows)]
@@ -53,8 +59,9 @@ def each_row(
             @functools.wraps(test)
             async def run(**given: Any) -> None:
                 __tracebackhide__ = True
-                failures = _Failures(test, len(table))
-                for number, (label, values) in enumerate(table):
+                chosen = AMOUNTS.some(table) if is_amount else table
+                failures = _Failures(test, len(chosen))
+                for number, (label, values) in enumerate(chosen):
                     with failures.of(number, label):
                         await test(**_own(given, number), **values)
                 failures.report()
@@ -64,15 +71,16 @@ def each_row(
             @functools.wraps(test)
             def run(**given: Any) -> None:
                 __tracebackhide__ = True
-                failures = _Failures(test, len(table))
-                for number, (label, values) in enumerate(table):
+                chosen = AMOUNTS.some(table) if is_amount else table
+                failures = _Failures(test, len(chosen))
+                for number, (label, values) in enumerate(chosen):
                     with failures.of(number, label):
                         test(**_own(given, number), **values)
                 failures.report()
 
         run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]  # pytest reads it
         run.has_rows = True  # type: ignore[attr-defined]
-        return run
+        return pytest.mark.amounts(run) if is_amount else run
 
     return decorated
 

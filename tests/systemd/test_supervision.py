@@ -264,6 +264,7 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
         ("http-devices", "", "http_devices.enabled is false"),
         ("modbus", "", "modbus.enabled is false"),
     ],
+    is_amount=True,
 )
 def test_an_adapter_that_is_not_wanted_does_not_start(tmp_path: Path, adapter: str, unwanted: str, told: str) -> None:
     settings = adapters_folder(tmp_path, unwanted)

@@ -88,7 +88,7 @@ def sorted_out() -> tuple[tuple[QueryTest, ...], dict[str, str]]:
     return tuple(followed), failed
 
 
-@each_row("test", sorted_out()[0], ids=lambda test: test.name)
+@each_row("test", sorted_out()[0], ids=lambda test: test.name, is_amount=True)
 def test_query_holds_as_a_subscription(test: QueryTest) -> None:
     print(f"W3C_SEED={suite.SEED}")
 

@@ -80,7 +80,12 @@ def subscribable(test: SyntaxTest) -> bool:
     )
 
 
-@each_row("test", [test for test in suite.found(suite.syntax_tests) if subscribable(test)], ids=lambda test: test.name)
+@each_row(
+    "test",
+    [test for test in suite.found(suite.syntax_tests) if subscribable(test)],
+    ids=lambda test: test.name,
+    is_amount=True,
+)
 def test_accepted_select_can_be_subscribed_to(test: SyntaxTest) -> None:
     pair = Pair()
     suite.CLASS_COUNTS[pair.subscribe(test.text).spu_class] += 1

@@ -100,7 +100,7 @@ def native(quads: Iterable[tuple[str, str, str, str | None]]) -> set[ox.Quad]:
 
 
 @each_row("size", [1, 100], ids=["quad by quad", "at once"])
-@each_row("test", suite.found(suite.update_tests), ids=lambda test: test.name)
+@each_row("test", suite.found(suite.update_tests), ids=lambda test: test.name, is_amount=True)
 def test_update_leaves_the_expected_dataset_and_tells_it(test: UpdateTest, size: int) -> None:
     print(f"W3C_SEED={suite.SEED}")
     pair = Pair()

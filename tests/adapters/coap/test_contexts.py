@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from lamplighter.adapters.coap.contexts import (
     read_key,
 )
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from tests.support.amounts import Amounts
 from tests.support.oscore_devices import crashed
 from tests.support.places import ROOT
 from tests.support.simulated_disk import PowerCut, SimulatedDisk, scratch
@@ -498,11 +500,13 @@ class Life:
             write()
 
 
-def test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(
+    monkeypatch: pytest.MonkeyPatch, amounts: Amounts
+) -> None:
     monkeypatch.setattr(contexts, "_inode", lambda folder: 1)  # each cut is laid out in a new folder
     cuts = 0
     with scratch() as place:
-        for seed in range(60):
+        for seed in range(amounts.of(60)):
             chance, life = random.Random(seed), Life(seed)
             folder = place / f"{seed}"
             make_context(folder, "hall", HALL)
@@ -525,7 +529,7 @@ def test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(monkeypat
             assert life.used == sorted(set(life.used)), seed
             for path in place.iterdir():
                 shutil.rmtree(path)
-    assert cuts == 480
+    assert cuts == 8 * amounts.of(60)
 
 
 def test_the_simulated_power_cut_finds_a_folder_that_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,15 +537,17 @@ def test_the_simulated_power_cut_finds_a_folder_that_is_not_synced(monkeypatch: 
     sync_folder = SimulatedDisk.sync_folder
     monkeypatch.setattr(SimulatedDisk, "sync_folder", lambda disk, path: None)
     with pytest.raises(AssertionError):
-        test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(monkeypatch)
+        test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(monkeypatch, Amounts(Fraction(1)))
     assert sync_folder is not SimulatedDisk.sync_folder
 
 
-def test_a_power_cut_while_a_key_is_replaced_leaves_the_old_or_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_power_cut_while_a_key_is_replaced_leaves_the_old_or_the_new_one(
+    monkeypatch: pytest.MonkeyPatch, amounts: Amounts
+) -> None:
     monkeypatch.setattr(contexts, "_inode", lambda folder: 1)  # each cut is laid out in a new folder
     left: Counter[str] = Counter()
     with scratch() as place:
-        for seed in range(150):
+        for seed in range(amounts.of(150)):
             chance, folder = random.Random(seed), place / f"{seed}"
             half = make_context(folder, "hall", HALL)
             for cut in range(3):  # the later ones find what the earlier ones left

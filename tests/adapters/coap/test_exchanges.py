@@ -418,7 +418,7 @@ class Lamp:
         pipe.add_response(aiocoap.Message(code=aiocoap.CHANGED), is_last=True)
 
 
-@each_row("seed", range(1, 6))
+@each_row("seed", range(1, 6), is_amount=True)
 def test_over_a_lossy_network_each_request_has_one_effect(seed: int) -> None:
     """50 lamps, 30 % loss, duplicates and delays."""
 

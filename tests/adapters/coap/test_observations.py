@@ -26,6 +26,7 @@ from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
 from lamplighter.adapters.resources.exchange import DeviceRequest, ObservationCounters, Observed, ObservedResource
 from lamplighter.engine.errors import UpstreamError
+from tests.support.amounts import Amounts
 from tests.support.coap_peers import free_udp_port, libcoap_server
 from tests.support.coap_sensor import sensor_process
 from tests.support.coap_wire import Faults, Network, WireSensor, run_virtual
@@ -274,24 +275,28 @@ class _Busy:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_device_does_not_cause_one_request_after_the_other(ends: bool) -> None:
+def test_a_device_does_not_cause_one_request_after_the_other(ends: bool, amounts: Amounts) -> None:
+    seconds = 200 if ends else amounts.of(200)
+
     async def asked() -> tuple[int, bool]:
         network = Network(1, Faults())
         device, states, counters = _Busy(network, ends=ends), States(), ObservationCounters()
         exchanges = Exchanges(network.endpoint("10.0.0.1"), Networks(("10.0.0.0/8",), "coap.networks"), VIRTUAL)
         observation = Observation(exchanges, ObservedResource("coap://10.0.0.2/lamp"), counters)
         async with beside(observation.run(states.append)):
-            await asyncio.sleep(200)
+            await asyncio.sleep(seconds)
             before = device.answered
             await observation.cancel()
         return before, b"whole" in states.bodies
 
     count, told = run_virtual(asked())
-    assert 15 < count <= 2 * (STEPS_BURST + 200 * STEPS_PER_S) + 10
+    assert 15 < count <= 2 * (STEPS_BURST + seconds * STEPS_PER_S) + 10
     assert told or ends
 
 
-def test_of_states_that_come_too_fast_the_newest_is_taken() -> None:
+def test_of_states_that_come_too_fast_the_newest_is_taken(amounts: Amounts) -> None:
+    seconds = amounts.of(20)
+
     async def taken() -> tuple[list[bytes], int]:
         loop, states, counters = asyncio.get_running_loop(), States(), ObservationCounters()
         network = Network(1, Faults())
@@ -301,7 +306,7 @@ def test_of_states_that_come_too_fast_the_newest_is_taken() -> None:
         async with beside(observation.run(states.append)):
             await asyncio.sleep(1)
             began = loop.time()
-            while loop.time() < began + 20:
+            while loop.time() < began + seconds:
                 lamp.change(b"%.3f" % loop.time())
                 await asyncio.sleep(0.002)
             lamp.change(b"last")
@@ -309,9 +314,9 @@ def test_of_states_that_come_too_fast_the_newest_is_taken() -> None:
         return states.bodies, counters.notifications_outdated
 
     bodies, outdated = run_virtual(taken())
-    assert STATES_BURST < len(bodies) <= STATES_BURST + 20 * STATES_PER_S + 10
+    assert STATES_BURST < len(bodies) <= STATES_BURST + seconds * STATES_PER_S + 10
     assert bodies[-1] == b"last"
-    assert outdated > 300
+    assert outdated > amounts.of(300)
     numbers = [float(body) for body in bodies[1:-1]]
     assert numbers == sorted(numbers)
 
@@ -592,7 +597,7 @@ async def test_an_aiocoap_sensor_is_observed_across_its_restart() -> None:
 # A network in memory.
 
 
-@each_row("seed", range(1, 6))
+@each_row("seed", range(1, 6), is_amount=True)
 def test_over_a_lossy_network_with_reboots_each_state_arrives(seed: int) -> None:
     """20 sensors for ten minutes with 30 % loss, duplicates, delays and reboots. Some minutes after the last change
     each observation has the state of its sensor, and little is left of what was."""

@@ -21,6 +21,7 @@ import pytest
 from aiocoap import ACK, CHANGED, CON, CONTENT, GET, NON, POST, Message, oscore
 
 from lamplighter.adapters.coap.contexts import make_context
+from tests.support.amounts import Amounts
 from tests.support.event_loops import until
 from tests.support.oscore_devices import Device
 from tests.support.places import ROOT
@@ -260,9 +261,11 @@ def moved(count: Callable[[], int], by: int) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.faults)])
-async def test_killed_at_random_no_number_is_used_twice_and_no_replay_is_taken(tmp_path: Path, seed: int) -> None:
+async def test_killed_at_random_no_number_is_used_twice_and_no_replay_is_taken(
+    tmp_path: Path, seed: int, amounts: Amounts
+) -> None:
     chance = random.Random(seed)
-    kills = 6
+    kills = amounts.of(6, least=2)
     async with two(tmp_path) as (wire, gateway):
         readings = Readings(wire, gateway)
         for _ in range(kills):

@@ -15,6 +15,7 @@ from lamplighter.adapters.coap import secured
 from lamplighter.adapters.coap.contexts import CHUNK, Contexts, Key, make_context
 from lamplighter.adapters.coap.secured import ReceivedRequest, RefusedRequest, SecuredContext, SentRequest, received
 from lamplighter.engine.errors import UpstreamError
+from tests.support.amounts import Amounts
 from tests.support.oscore_devices import Device, arriving, crashed
 from tests.support.tables import each_row
 
@@ -409,11 +410,11 @@ def test_what_is_inside_an_answer_must_be_an_answer(contexts: Contexts, device: 
             sent.inner(arriving(device.context.protect(Message(code=CONTENT), ids)[0]))
 
 
-def test_no_random_message_is_taken(contexts: Contexts, device: Device) -> None:
+def test_no_random_message_is_taken(contexts: Contexts, device: Device, amounts: Amounts) -> None:
     chance = random.Random(8613)
     sent = SentRequest(contexts.named("hall"), Message(code=GET, observe=0))
     outer, _ = device.context.protect(Message(code=POST, payload=b"21"))
-    for _ in range(20_000):
+    for _ in range(amounts.of(20_000)):
         option, payload = bytearray(outer.opt.oscore), bytearray(outer.payload)
         for text in (option, payload):
             for _ in range(chance.randrange(3)):

@@ -201,7 +201,7 @@ def test_a_sensor_without_observe_is_polled() -> None:
     run_virtual(polled())
 
 
-@each_row("seed", range(1, 4))
+@each_row("seed", range(1, 4), is_amount=True)
 def test_over_a_lossy_network_with_reboots_each_reading_is_the_newest(seed: int) -> None:
     async def observed() -> None:
         random, network = Random(seed), Network(seed, Faults(0.3, 0.1, 0.5))

@@ -25,6 +25,7 @@ from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, Term, lexical, literal
 from lamplighter.ontology.vocabulary import PREFIXES
+from tests.support.amounts import AMOUNTS
 from tests.support.mapping_rules import BASE, NOON
 from tests.support.tables import each_row
 
@@ -238,7 +239,7 @@ def test_faulty_commands_name_key_and_cure(resource: str, keys: dict[str, Any], 
     assert reason in str(raised.value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=AMOUNTS.of(150))
 @given(
     st.integers(-32_768, 32_767),
     st.decimals(min_value="0.001", max_value="100", places=3),

@@ -14,6 +14,7 @@ from pymodbus.client.mixin import ModbusClientMixin
 
 from lamplighter.adapters.mapping.registers import RegisterForm, Scaling, bit_of, number_of
 from lamplighter.engine.errors import PayloadError
+from tests.support.amounts import AMOUNTS
 from tests.support.tables import each_row
 
 NUMBERS = ("int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
@@ -48,7 +49,7 @@ def numbers(draw: st.DrawFn) -> tuple[str, int | float]:
     return type_, draw(st.floats(width=int(type_[-2:]), allow_nan=False, allow_infinity=False))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=AMOUNTS.of(400))
 @given(numbers(), st.sampled_from(ORDERS))
 def test_a_number_and_its_registers(of_type: tuple[str, int | float], order: tuple[str, str]) -> None:
     (type_, value), (byte_order, word_order) = of_type, order
@@ -66,7 +67,7 @@ def test_a_number_and_its_registers(of_type: tuple[str, int | float], order: tup
         assert len(str(found)) <= len(repr(float(value))) + 2
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=AMOUNTS.of(200))
 @given(
     st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20),
     st.integers(0, 3),
@@ -84,7 +85,7 @@ def test_a_text_and_its_registers(text: str, spare: int, order: tuple[str, str])
     assert form.values(expected) == [convert_back(convert(padded, kind("string")), kind("string"))] == [text]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=AMOUNTS.of(100))
 @given(st.lists(st.integers(0, 65_535), min_size=1, max_size=8), st.sampled_from(("big", "little")))
 def test_bits_of_registers(registers: list[int], word_order: str) -> None:
     # pymodbus counts the bits of each byte from its least significant one, and has the upper byte first.
@@ -156,7 +157,7 @@ def test_texts_that_do_not_fit() -> None:
         RegisterForm("string").values([0xFFFE])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=AMOUNTS.of(200))
 @given(
     st.integers(-32_768, 32_767),
     st.decimals(min_value="0.0001", max_value="1000", places=4),

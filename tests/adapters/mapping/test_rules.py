@@ -20,6 +20,7 @@ from lamplighter.adapters.model.readings import Reading
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import XSD, lexical
 from lamplighter.ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT
+from tests.support.amounts import AMOUNTS
 from tests.support.places import ROOT
 from tests.support.tables import each_row
 
@@ -423,7 +424,7 @@ TEXT = st.text(max_size=40) | st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=AMOUNTS.of(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(level='x> <urn:p> "o" } ; DROP ALL #', ignored="", text='" } ; DROP ALL #', retained=True)
 @given(level=LEVEL, ignored=LEVEL, text=TEXT, retained=st.booleans())
 def test_no_topic_or_payload_breaks_out_of_the_updates(

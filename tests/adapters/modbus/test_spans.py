@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from lamplighter.adapters.mapping.registers import read_max
 from lamplighter.adapters.modbus.spans import Span, joined
+from tests.support.amounts import AMOUNTS
 
 
 def registers(address: int, count: int, unit: int = 1) -> Span:
@@ -40,7 +41,7 @@ spans = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=AMOUNTS.of(200))
 @given(spans, st.lists(spans, max_size=30))
 def test_a_joined_span_has_no_address_of_nobody(wanted: Span, others: list[Span]) -> None:
     found = joined(wanted, others)

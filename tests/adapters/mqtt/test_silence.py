@@ -19,7 +19,7 @@ from lamplighter.adapters.devices.intervals import REPORTS_MIN
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mqtt import silence
+from lamplighter.adapters.mqtt import canary, inbox, silence
 from lamplighter.adapters.mqtt.adapter import MqttAdapter
 from lamplighter.adapters.mqtt.discovering import Discovering
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, MqttSettings
@@ -88,6 +88,7 @@ class Gateway:
 @pytest.fixture(autouse=True)
 def checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silence, "CHECK_S", 0.01)
+    monkeypatch.setattr(inbox, "BACKOFF_MAX_ONCE_CONNECTED_S", 0.2)
     monkeypatch.setattr(silence, "STALL_S", float("inf"))  # a busy machine stops the test for seconds
 
 
@@ -285,7 +286,8 @@ async def test_a_gateway_that_takes_nothing_makes_no_device_offline(
         await silent_until(time, lambda: gateway.online == {KITCHEN: "false"})
 
 
-async def test_a_broker_that_delivers_nothing_makes_no_device_offline() -> None:
+async def test_a_broker_that_delivers_nothing_makes_no_device_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canary, "ANSWER_S", 2.5)
     gateway, time = Gateway(), Time()
     async with kitchen_online(gateway, time) as (_, adapter):
         inbox = adapter.brokers[FIRST_BROKER].inbox

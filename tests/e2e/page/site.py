@@ -94,6 +94,19 @@ def has(browser: Browser, selector: str, *texts: str) -> None:
     )
 
 
+def has_after_return(browser: Browser, selector: str, *texts: str) -> None:
+    """As `has`, of a person who leaves the window and returns now and then: the page then asks at once for what it
+    otherwise asks for each five seconds."""
+    browser.until(
+        "if (!(performance.now() < window.returned + 200)) {"
+        "window.returned = performance.now(); document.dispatchEvent(new Event('visibilitychange')) }"
+        "return [...document.querySelectorAll($[0])].some(it => "
+        "$.slice(1).every(one => it.innerText.replace(/\\s+/g, ' ').includes(one)))",
+        selector,
+        *texts,
+    )
+
+
 def has_none(browser: Browser, selector: str) -> None:
     browser.until("return document.querySelector($[0]) === null", selector)
 

@@ -7,10 +7,22 @@ import urllib.request
 
 import paho.mqtt.client as mqtt
 
-from tests.e2e.page.site import LIST, PREFIXES, Site, devices, has, has_none, open_view, press_button, unfold
+from tests.e2e.page.site import (
+    LIST,
+    PREFIXES,
+    Site,
+    devices,
+    has,
+    has_after_return,
+    has_none,
+    open_view,
+    press_button,
+    unfold,
+)
 from tests.e2e.page.test_hostile_data import LONG, RTL, SCRIPT, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
 from tests.e2e.page.test_look import SCREENSHOTS, SIZES, looked_at
+from tests.support.amounts import Amounts
 from tests.support.announcements import zigbee_house
 from tests.support.brokers import subscribed
 from tests.support.chromium import Browser
@@ -113,13 +125,13 @@ def test_the_last_message_stands_beside_its_triples(browser: Browser, house: Sit
     house.publish(topic, '{"temperature": 21.5, "humidity": 40, "pressure": 990}')
     has(browser, ".message", topic, '{"temperature": 21.5', "sosa:hasSimpleResult", "unit:DEG_C", "990")
     house.publish(topic, '{"temperature": "warm"}')
-    has(browser, ".message", '"warm"', "not a number")
+    has_after_return(browser, ".message", '"warm"', "not a number")
     house.broker.publish((topic, b"\xff\xfe\x00"))
-    has(browser, ".message", "3 bytes that are no text", "ff fe 00")
+    has_after_return(browser, ".message", "3 bytes that are no text", "ff fe 00")
     house.publish(topic, f"{SCRIPT} {RTL} {LONG[:7_000]}")
-    has(browser, ".message .clip", "<script>window.hacked")
+    has_after_return(browser, ".message .clip", "<script>window.hacked")
     house.publish(topic, LONG)
-    has(browser, ".message", "longer than what is kept")
+    has_after_return(browser, ".message", "longer than what is kept")
     for width in (1280, 360):
         browser.look(width, 800)
         assert nothing_ran(browser)
@@ -177,24 +189,24 @@ def test_hostile_announcements_are_text(browser: Browser, house: Site) -> None:
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_look(browser: Browser, house: Site) -> None:
+def test_look(browser: Browser, house: Site, amounts: Amounts) -> None:
     open_view(browser, house.at("devices"), "Devices")
     button(browser, "Adopt… room1/lamp")
     has(browser, "dialog[open]", "Adopt room1/lamp?")
-    looked_at(browser, "devices-adopt")
+    looked_at(browser, "devices-adopt", amounts)
     browser.look(*SIZES["desk"])
     enter(browser, "area", "Kitchen")
     press_button(browser, "Adopt")
     has(browser, ".device", "room1/lamp", "adopted")
     online = f"{PREFIXES} INSERT {{ ?device gateway:online false }} WHERE {{ ?device a gateway:Device }}"
     house.gateway.update(online)
-    has(browser, ".device", "room1/lamp", "offline")
-    looked_at(browser, "devices")
+    has_after_return(browser, ".device", "room1/lamp", "offline")
+    looked_at(browser, "devices", amounts)
     unfold(browser, ".device", "room1/lamp")
     has(browser, ".device .beside", "gateway:Device")
     followed(house, "room1/lamp")
     house.publish("zigbee2mqtt/room1/lamp", '{"state": "ON", "brightness": 200}')
-    has(browser, ".message .triples", "sosa:hasSimpleResult")
+    has_after_return(browser, ".message .triples", "sosa:hasSimpleResult")
     browser.look(360, 800)
     for name, table in (("device", ".device > details > .beside"), ("message", ".message")):
         browser.until(f"document.querySelector('{table} .triples').scrollIntoView(); return true")
@@ -204,11 +216,11 @@ def test_look(browser: Browser, house: Site) -> None:
         fits = "return [...document.querySelectorAll('.facts')].every(it => it.scrollWidth <= it.clientWidth)"
         assert browser.run(fits), width
     browser.until("document.querySelector('.device details[open]').scrollIntoView(); return true")
-    looked_at(browser, "devices-open")
+    looked_at(browser, "devices-open", amounts)
     browser.until("const it = document.querySelector('.trial'); it.open = true; return true")
     enter(browser, "topic", "home/kitchen/temperature")
     enter(browser, "payload", "20.5")
     press_button(browser, "Try it")
     has(browser, ".trial .component", "20.5")
     browser.until("document.querySelector('.trial').scrollIntoView(); return true")
-    looked_at(browser, "devices-trial")
+    looked_at(browser, "devices-trial", amounts)

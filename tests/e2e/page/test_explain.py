@@ -6,10 +6,11 @@ import json
 import urllib.request
 from typing import Any
 
-from tests.e2e.page.site import PREFIXES, Site, devices, has, open_view
+from tests.e2e.page.site import PREFIXES, Site, devices, has, has_after_return, open_view
 from tests.e2e.page.test_hostile_data import LONG, SCRIPT, literal, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
 from tests.e2e.page.test_look import looked_at
+from tests.support.amounts import Amounts
 from tests.support.chromium import Browser
 from tests.support.gateway_process import wait_for
 
@@ -38,7 +39,7 @@ def test_the_newest_switching_is_drawn_as_a_chain(browser: Browser, house: Site)
     open_view(browser, house.at("explain"), "Explain")
     has(browser, ".empty", "No actuator has been switched yet")
     switched(house, "true", "false")
-    has(browser, ".outcomes", "false", "true")
+    has_after_return(browser, ".outcomes", "false", "true")
     has(browser, "h2", "room1/lamp state: false")
     kinds = "return [...document.querySelectorAll('.chain strong')].map(it => it.innerText)"
     browser.until(f"{kinds}.length > 0")
@@ -90,8 +91,8 @@ def test_hostile_names_and_reasons_are_text(browser: Browser, empty: Site) -> No
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_look(browser: Browser, house: Site) -> None:
+def test_look(browser: Browser, house: Site, amounts: Amounts) -> None:
     switched(house, "true", "false", "true")
     open_view(browser, house.at("explain"), "Explain")
     has(browser, ".link.ok", "PUBACK")
-    looked_at(browser, "explain")
+    looked_at(browser, "explain", amounts)

@@ -8,6 +8,7 @@ from tests.e2e.page.site import Site, has, has_none, open_view, press_button, un
 from tests.e2e.page.test_hostile_data import LONG, RTL, SCRIPT, literal, nothing_ran
 from tests.e2e.page.test_keyboard import tab_to
 from tests.e2e.page.test_look import looked_at
+from tests.support.amounts import Amounts
 from tests.support.chromium import Browser
 
 STATE = "<http://lamplighter.local/lamp> <http://example.org/state>"
@@ -113,7 +114,7 @@ def test_records_show_hostile_texts_as_text(browser: Browser, empty: Site) -> No
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_look(browser: Browser, empty: Site) -> None:
+def test_look(browser: Browser, empty: Site, amounts: Amounts) -> None:
     for value in ("20.5", "21"):
         empty.publish("home/kitchen/temperature", value)
     sequence = switch(empty, "OFF", "ON")[1]
@@ -122,10 +123,10 @@ def test_look(browser: Browser, empty: Site) -> None:
     has(browser, ".commits .item", "timer")
     unfold(browser, ".commits details", f"1/{sequence}")
     has(browser, "tr.removed", "OFF")
-    looked_at(browser, "log")
+    looked_at(browser, "log", amounts)
     open_view(browser, empty.at(f"log#at=1/{sequence}"), "Log")
     has(browser, ".item.chosen", json.dumps("ON").strip('"'))
-    looked_at(browser, "log-past")
+    looked_at(browser, "log-past", amounts)
     press_button(browser, "Query this moment")
     has(browser, ".moment", "As of record")
-    looked_at(browser, "query-past")
+    looked_at(browser, "query-past", amounts)

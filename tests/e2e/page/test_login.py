@@ -9,6 +9,7 @@ import pytest
 from lamplighter.gateway.security.browsers import COOKIE
 from tests.e2e.page.site import has, has_none, press_button, write_query
 from tests.e2e.page.test_look import looked_at
+from tests.support.amounts import Amounts
 from tests.support.chromium import Browser, pages
 from tests.support.secure_gateway import SecureGateway
 
@@ -59,12 +60,12 @@ def insert(gateway: SecureGateway, secret: str, value: str) -> None:
 
 
 def test_a_view_asks_for_a_log_in_and_then_shows_its_data(
-    browser: Browser, gateway: SecureGateway, secret: str, top: str
+    browser: Browser, gateway: SecureGateway, secret: str, top: str, amounts: Amounts
 ) -> None:
     browser.show(f"{top}/page/health")
     has(browser, "dialog.login[open]", "Log in")
     assert browser.run("return document.querySelector('main h1')") is None
-    looked_at(browser, "login")
+    looked_at(browser, "login", amounts)
     log_in(browser, "anna", "wrong")
     has(browser, "dialog.login .failure", "do not match")
     log_in(browser, "anna", secret)

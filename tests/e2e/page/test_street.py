@@ -10,6 +10,7 @@ from lamplighter.demo.street.controls import DEMO
 from lamplighter.ontology.vocabulary import LIGHTING
 from tests.e2e.page.site import PREFIXES, Site, has, has_none, open_view, press_button, text_of
 from tests.e2e.page.test_look import looked_at
+from tests.support.amounts import Amounts
 from tests.support.brokers import mosquitto
 from tests.support.chromium import Browser
 from tests.support.gateway_process import street_gateway, wait_for
@@ -36,7 +37,9 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(gateway, broker)
 
 
-def test_a_lamp_lights_as_somebody_passes_and_its_timer_counts(browser: Browser, street: Site) -> None:
+def test_a_lamp_lights_as_somebody_passes_and_its_timer_counts(
+    browser: Browser, street: Site, amounts: Amounts
+) -> None:
     open_view(browser, street.at("street"), "Street")
     has(browser, ".street", *(f"post/{n}: lamp off" for n in range(1, POSTS + 1)))
     browser.until("return [...document.querySelectorAll('nav a')].some(it => it.innerText.trim() == 'Street')")
@@ -50,7 +53,7 @@ def test_a_lamp_lights_as_somebody_passes_and_its_timer_counts(browser: Browser,
     )
     has_none(browser, ".present")  # the timers have a connection of their own
     browser.until("return document.querySelector(\"[data-post='3']\").textContent.includes('timer due in')")
-    looked_at(browser, "street")
+    looked_at(browser, "street", amounts)
 
 
 def test_a_broken_lamp_an_offline_post_and_a_confirmed_state_are_told(browser: Browser, street: Site) -> None:
@@ -93,9 +96,9 @@ def test_a_dataset_without_posts_does_not_offer_the_view(browser: Browser, empty
     assert "Street" not in text_of(browser, "nav")
 
 
-def test_fifty_posts_are_drawn_and_more_are_counted(browser: Browser, empty: Site) -> None:
+def test_fifty_posts_are_drawn_and_more_are_counted(browser: Browser, empty: Site, amounts: Amounts) -> None:
     empty.gateway.update(posts(53))
     open_view(browser, empty.at("street"), "Street")
     has(browser, ".note", "0 of 50 lamps are lit; 3 more posts are not shown")
     assert browser.run(FIGURES, ".post") == [str(n) for n in range(1, 51)]
-    looked_at(browser, "street-long")
+    looked_at(browser, "street-long", amounts)

@@ -9,7 +9,18 @@ import urllib.request
 import pytest
 from websockets.sync.client import connect
 
-from tests.e2e.page.site import HOUSE, PREFIXES, Site, has, has_none, open_view, press_button, text_of, write_query
+from tests.e2e.page.site import (
+    HOUSE,
+    PREFIXES,
+    Site,
+    has,
+    has_after_return,
+    has_none,
+    open_view,
+    press_button,
+    text_of,
+    write_query,
+)
 from tests.support.chromium import Browser
 from tests.support.gateway_process import wait_for
 
@@ -226,7 +237,7 @@ def test_subscriptions_show_class_and_query_of_other_clients(browser: Browser, e
         text = f"{PREFIXES} SELECT ?x {{ ?x sosa:hosts <http://lamplighter.local/thing> }}"
         socket.send(json.dumps({"subscribe": {"sparql": text, "alias": "it"}}))
         socket.recv(120)
-        has(browser, ".item", "telescoped", "127.0.0.1", "sosa:hosts thing")
+        has_after_return(browser, ".item", "telescoped", "127.0.0.1", "sosa:hosts thing")
         browser.until(
             "const found = [...document.querySelectorAll('.item')].find(it => it.textContent.includes('thing'));"
             "found?.querySelector('button').click(); return Boolean(found)"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.matching.cts import TUPLE_MAX, Cts
 from lamplighter.engine.terms import Quad, Term
+from tests.support.amounts import AMOUNTS
 from tests.support.tables import each_row
 
 PREDICATES = ("<p:1>", "<p:2>", "<p:3>")
@@ -89,7 +90,7 @@ def by_object(cts: Cts, predicate: Term) -> set[Quad]:
     return found
 
 
-@settings(max_examples=150)
+@settings(max_examples=AMOUNTS.of(150))
 @given(steps)
 def test_index_is_what_is_held_of_the_dataset(script: list[tuple[str, Any]]) -> None:
     world = World()

@@ -202,7 +202,7 @@ def footprint(engine: Engine) -> dict[str, object]:
     }
 
 
-@each_row("seed", range(5))
+@each_row("seed", range(5), is_amount=True)
 def test_ending_in_any_order_leaves_nothing_behind(seed: int) -> None:
     engine = Engine()
     engine.update(f"{PREFIX}INSERT DATA {{ :a :p 1 ; :q :b . :b :p 2.5e0 , 1e16 , 3e0 ; :v 1e0 , 2e0 , 4e0 }}")

@@ -62,7 +62,7 @@ def near(found: str | None, expected: str | None, terms: list[str], share: int) 
     return abs(Fraction(one) - Fraction(other)) <= (len(terms) + 2) * unit * size
 
 
-@each_row("seed", range(3))
+@each_row("seed", range(3), is_amount=True)
 def test_results_are_near_those_of_the_store_and_follow_each_other(seed: int) -> None:
     """Counted and seeded, SUM and AVG, with and without DISTINCT."""
     random, oracle = Random(seed), Oracle()

@@ -19,6 +19,7 @@ from lamplighter.engine.protocol.jsap import Jsap, parse
 from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical, literal
+from tests.support.amounts import AMOUNTS
 from tests.support.tables import each_row
 
 NAMESPACES = {"ex": "http://example.org/", "": "http://empty.example/"}
@@ -175,7 +176,7 @@ NUMBERS = st.tuples(
     st.one_of(st.integers(), st.floats(), st.decimals(allow_nan=False, allow_infinity=False, places=3), TEXTS),
 )
 
-FUZZ = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=AMOUNTS.of(600), suppress_health_check=list(HealthCheck))
 
 
 def with_value(template: str, declared: tuple[dict[str, str], Any]) -> tuple[Jsap, str | None]:

@@ -12,6 +12,7 @@ from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.limits import CONSTANTS_MAX, NESTING_MAX, outside_data
 from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX, parse_query, parse_update
 from lamplighter.engine.terms import Bag
+from tests.support.amounts import Amounts
 from tests.support.tables import each_row
 
 N = 20_000
@@ -86,13 +87,13 @@ def test_the_constants_of_a_subscription_are_limited() -> None:
     assert engine.query(text(CONSTANTS_MAX + 1))
 
 
-def test_data_is_not_limited() -> None:
-    engine = Engine()
-    engine.update("INSERT DATA { " + " ".join(f"<a:{number}> <a:p> {number} ." for number in range(N)) + " }")
-    assert engine.quad_count == N
-    values = " ".join(f"<a:{number}>" for number in range(N))
+def test_data_is_not_limited(amounts: Amounts) -> None:
+    engine, count = Engine(), amounts.of(N, least=CONSTANTS_MAX + 1)
+    engine.update("INSERT DATA { " + " ".join(f"<a:{number}> <a:p> {number} ." for number in range(count)) + " }")
+    assert engine.quad_count == count
+    values = " ".join(f"<a:{number}>" for number in range(count))
     found = engine.query(f"SELECT ?o {{ VALUES ?s {{ {values} }} ?s <a:p> ?o }}").value
-    assert isinstance(found, Bag) and len(found) == N
+    assert isinstance(found, Bag) and len(found) == count
     many = ", ".join(str(number) for number in range(2000))
     assert len(engine.subscribe(f"SELECT ?s {{ ?s <a:p> ?o FILTER(?o IN ({many})) }}").first) == 2000
     template = " ".join(f"<a:{number}> <a:q> ?o ." for number in range(1000))

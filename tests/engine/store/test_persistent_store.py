@@ -25,6 +25,7 @@ from lamplighter.engine.store.quad_store import BATCH_QUADS, QuadStore
 from lamplighter.engine.store.renewal import RenewalPolicy
 from lamplighter.engine.terms import Quad
 from tests.properties.sparql_texts import case_of
+from tests.support.amounts import AMOUNTS, Amounts
 from tests.support.places import ROOT
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -355,7 +356,7 @@ def test_records_from_any_earlier_one_on_lead_to_the_last_state(kind: str, tmp_p
     numbers = iter(range(10**6))
     behind: Counter[bool] = Counter()
 
-    @settings(max_examples=60 if kind == "memory" else 25, deadline=None)
+    @settings(max_examples=AMOUNTS.of(60 if kind == "memory" else 25, least=8))
     @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
     def converge(seed: int, random: Random) -> None:
         deltas, states = history(seed)
@@ -382,17 +383,17 @@ def test_records_from_any_earlier_one_on_lead_to_the_last_state(kind: str, tmp_p
             assert sorted(quad.to_nquads() for quad in engine.cts.quads()) == [line.decode() for line in states[-1][0]]
 
     converge()
-    assert min(behind.values()) > 20, "the interesting part was hardly reached"
+    assert min(behind.values()) > AMOUNTS.of(20), "the interesting part was hardly reached"
 
 
 # --- the same as in memory --------------------------------------------------------------------------
 
 
-def test_engine_on_disk_does_what_one_in_memory_does(tmp_path: Path) -> None:
+def test_engine_on_disk_does_what_one_in_memory_does(tmp_path: Path, amounts: Amounts) -> None:
     """Updates, subscriptions and queries of the property tests; the engine in memory is compared to an oracle there."""
     updates = 0
     disk = Engine(store_path=tmp_path)
-    for seed in range(40):
+    for seed in range(amounts.of(40)):
         memory = Engine()
         spuids: list[str] = []
         for step in case_of(seed).steps:
@@ -411,7 +412,7 @@ def test_engine_on_disk_does_what_one_in_memory_does(tmp_path: Path) -> None:
         disk.update("DROP ALL")
         assert (disk.quad_count, disk.store.graphs()) == (0, [])
     disk.close()
-    assert updates > 200
+    assert updates > amounts.of(200)
 
 
 def outcome(engine: Engine, text: str) -> tuple[object, ...] | type:

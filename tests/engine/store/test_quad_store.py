@@ -15,6 +15,7 @@ from lamplighter.engine.slices import Slices
 from lamplighter.engine.store.quad_store import Loaded, QuadStore, quad_from_native
 from lamplighter.engine.store.renewal import TRACKED_MAX, Ageing, Renewal, RenewalPolicy, _Heavy, write
 from lamplighter.engine.terms import Quad, Term
+from tests.support.amounts import AMOUNTS
 
 DECIMAL = "http://www.w3.org/2001/XMLSchema#decimal"
 EAGER = RenewalPolicy(pending_max=3, slice_quads=2, copies_per_change=1, dead_floor=0, dead_share=0)
@@ -101,7 +102,7 @@ def check(store: QuadStore, model: Model) -> None:
 def test_store_is_what_its_deltas_say_through_all_renewals() -> None:
     renewals = 0
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=AMOUNTS.of(300, least=100))
     @given(st.lists(steps, min_size=10, max_size=60))
     def follow(todo) -> None:
         nonlocal renewals
@@ -125,7 +126,7 @@ def test_store_is_what_its_deltas_say_through_all_renewals() -> None:
         renewals += store.renewals
 
     follow()
-    assert renewals > 300, "the interesting part was hardly reached"
+    assert renewals > AMOUNTS.of(300), "the interesting part was hardly reached"
 
 
 def take(step, store: QuadStore, model: Model) -> None:

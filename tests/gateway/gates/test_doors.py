@@ -17,8 +17,8 @@ from lamplighter.gateway.__main__ import main
 sys.exit(main(sys.argv[1:]))"""
 
 
-@each_row("name", ["mcp", "mcp.server.context"])  # not installed; one of another generation
-@each_row("command", ["check", "run"])
+@each_row("name", ["mcp", "mcp.server.context"], is_amount=True)  # not installed; one of another generation
+@each_row("command", ["check", "run"], is_amount=True)
 def test_without_its_package_the_cure_is_named(tmp_path: Path, name: str, command: str) -> None:
     config = tmp_path / "lamplighter.toml"
     config.write_text("[mcp]\nenabled = true\n[http]\nport = 0\n[websocket]\nport = 0\n[coap]\nenabled = false\n")

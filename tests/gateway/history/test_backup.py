@@ -29,6 +29,7 @@ from lamplighter.gateway.log.reader import segments
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import DelayedSettings, LogSettings, Settings
 from tests.properties.sparql_texts import Script, Writer
+from tests.support.amounts import Amounts
 from tests.support.gateway_parts import (
     START,
     FakeClock,
@@ -45,6 +46,7 @@ from tests.support.gateway_parts import (
     time_passes,
     update,
 )
+from tests.support.seeds import seeds
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
 
@@ -71,7 +73,9 @@ def graphs(runner: Runner) -> list[str]:
 
 
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.faults)])
-async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(tmp_path: Path, part: int) -> None:
+async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile(
+    tmp_path: Path, part: int, amounts: Amounts
+) -> None:
     seed = Random().randrange(10**9)
     print(f"\nseed {seed}")
     chance = Random(seed)
@@ -83,11 +87,14 @@ async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile
                 with suppress(GatewayError):
                     await update(runner, step.text)
 
+    def check() -> None:
+        assert changed > 1
+
     changed = 0
     async with recovered_runner(tmp_path / "data") as runner:
         script = Script(Writer(chance.choice))  # without new blank nodes, so that the dataset stays small
         script.subscriptions()
-        for number in range(6):
+        for number in seeds(amounts.of(6), check):
             await some(runner, script, chance.randrange(20))
             path = tmp_path / f"{number}.ndjson.zst"
             await saved(runner, path)
@@ -103,7 +110,6 @@ async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile
             changed += done.removed + done.added > 0
         [last] = [record for record in records(tmp_path / "data") if record.seq == done.sequence]
         assert last.cause is not None and last.cause.kind == "restore" and not last.k
-        assert changed > 1
     assert verify(tmp_path / "data", FakeClock()).problems == []
     async with recovered_runner(tmp_path / "data") as runner:
         assert (dump(runner), graphs(runner)) == wanted

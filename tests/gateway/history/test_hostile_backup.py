@@ -35,6 +35,7 @@ from tests.support.gateway_parts import (
     time_passes,
     update,
 )
+from tests.support.tables import each_row
 
 Lines = list[Any]
 """The lines of a backup as JSON, without their checksums."""
@@ -200,7 +201,7 @@ PENDING = (0, "snapshot", "state", "delayed", "pending")
 OF_DELAY, OF_AT = (*PENDING, 0, 0), (*PENDING, 1, 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "value", "said"),
     [
         ((*OF_AT, "timer", "at"), "garbage", r"delayed\.pending\[1\]: timer\.at: 'garbage' is no moment"),
@@ -239,6 +240,7 @@ OF_DELAY, OF_AT = (*PENDING, 0, 0), (*PENDING, 1, 0)
         ((0, "graphs", "created", 0), f"<urn:{'x' * TERM_BYTES_MAX}>", r"limits\.term_bytes_max"),
         ((1, "a", 0, 2), "", r"quad 1 is none"),
     ],
+    is_amount=True,
 )
 async def test_the_error_names_the_place(tmp_path: Path, path: Place, value: Any, said: str | None) -> None:
     async with recovered_runner(tmp_path / "data") as runner:

@@ -12,6 +12,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import LogSettings, Settings, StoreSettings
 from tests.properties.sparql_texts import case_of
+from tests.support.amounts import Amounts
 from tests.support.gateway_parts import (
     CLIENT,
     FakeClock,
@@ -62,10 +63,10 @@ def rebuilt(caplog: pytest.LogCaptureFixture) -> bool:
 
 @pytest.mark.parametrize("end", ["killed", "power cut", "in order", "in order, then a restart of the machine"])
 async def test_what_the_store_holds_is_what_the_log_says(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, end: str, amounts: Amounts
 ) -> None:
     clock = FakeClock()
-    for seed in range(3):
+    for seed in range(amounts.of(3)):
         runner = runner_over(tmp_path / "disk", clock, settings=ON_DISK)
         runner.recover()
         async with running(runner, orderly=end.startswith("in order")):

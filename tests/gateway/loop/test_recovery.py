@@ -19,6 +19,7 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import LogSettings, Settings
 from lamplighter.gateway.state.request_ids import Accepted
 from tests.properties.sparql_texts import Case, cases
+from tests.support.amounts import AMOUNTS
 from tests.support.event_loops import run_in_new_loop
 from tests.support.gateway_parts import (
     CLIENT,
@@ -237,7 +238,7 @@ async def test_strict_recovery_refuses_to_start_and_changes_nothing(tmp_path: Pa
 
 
 @pytest.mark.faults
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=AMOUNTS.of(60))
 @given(
     case=cases(),
     choices=st.lists(st.sampled_from(["now", "id", "delay", "at", "cancel", "pass"]), min_size=8, max_size=8),

@@ -281,12 +281,12 @@ def _failing(function: Callable[..., None], times: int) -> Callable[..., None]:
 
 
 async def test_a_snapshot_has_no_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lamplighter.gateway.log.snapshots._LINE_CHARACTERS", 3_000_000)
-    monkeypatch.setattr("lamplighter.gateway.log.snapshots.LINE_BYTES_MAX", 4_000_000)
+    monkeypatch.setattr("lamplighter.gateway.log.snapshots._LINE_CHARACTERS", 300_000)
+    monkeypatch.setattr("lamplighter.gateway.log.snapshots.LINE_BYTES_MAX", 400_000)
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         for number in range(12):
-            await update(runner, f'INSERT DATA {{ <urn:s{number}> <urn:p> "{"x" * 1_000_000}" }}')
+            await update(runner, f'INSERT DATA {{ <urn:s{number}> <urn:p> "{"x" * 100_000}" }}')
         await runner.log_keeper.take_snapshot()
     async with recovered_runner(tmp_path, clock) as runner:
         assert runner.figures.status()["problems"] == []

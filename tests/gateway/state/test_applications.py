@@ -23,6 +23,7 @@ from lamplighter.gateway.loop import reactions as reactions_module
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
+from tests.support.amounts import Amounts
 from tests.support.event_loops import until
 from tests.support.gateway_parts import (
     CLIENT,
@@ -164,9 +165,9 @@ CHAIN = [
     ],
 )
 async def test_killed_anywhere_each_trigger_has_its_reaction_once(
-    tmp_path: Path, applications: list[Application], steps: list[Step], total: int
+    tmp_path: Path, applications: list[Application], steps: list[Step], total: int, amounts: Amounts
 ) -> None:
-    await killed_anywhere(tmp_path, applications, steps, total)
+    await killed_anywhere(tmp_path, applications, steps, total, amounts)
 
 
 async def test_smart_lighting_tells_its_story(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from lamplighter.gateway.state.delayed import (
     missed_policy,
 )
 from lamplighter.gateway.systemd import fields
+from tests.support.amounts import Amounts
 from tests.support.event_loops import until
 from tests.support.fault_rig import SimulatedLoop
 from tests.support.gateway_parts import (
@@ -309,8 +310,8 @@ async def test_due_ones_happen_in_the_order_in_which_they_fell_due(tmp_path: Pat
         assert fired == ["<http://e/a>", "<http://e/b>", "<http://e/c>"]
 
 
-async def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path) -> None:
-    count = 3000
+async def test_thousands_may_be_pending_and_due_at_once(tmp_path: Path, amounts: Amounts) -> None:
+    count = amounts.of(3000, least=LISTED_MAX + 1)
     clock = FakeClock()
     settings = msgspec.structs.replace(Settings(), gateway=msgspec.structs.replace(Settings().gateway, queue_max=count))
     async with recovered_runner(tmp_path, clock, settings=settings) as runner:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.change_log import Cause, Record, Timer
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.state.delayed import CLOCK, SILENCE_US, DelayedState, DelayedUpdates
+from tests.support.amounts import AMOUNTS
 from tests.support.gateway_parts import FakeClock
 
 TWO_WEEKS_S = 14 * 86_400
@@ -166,7 +167,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=AMOUNTS.of(300))
 @given(st.booleans(), st.lists(EVENTS, max_size=25))
 # A wall clock that is trusted all the time, and stepped all the same.
 @example(True, [("delay", 5000), ("step", TWO_WEEKS_S), ("reboot", 600, 5, True), ("advance", 5000)])

@@ -1,14 +1,11 @@
 """Subscriptions with LIMIT, with aggregates and with comparisons with the clock are resumed exactly: what a client has
 and what it is told next is the present result, wherever the gateway was killed.
-
-``LAMPLIGHTER_RESUME_CASES`` sets the number of random histories.
 """
 
 from __future__ import annotations
 
 import errno
 import itertools
-import os
 import secrets
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +24,7 @@ from lamplighter.engine.terms import Bag
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.loop.runner import Runner
 from tests.properties.timed_texts import PREFIX, at
+from tests.support.amounts import Amounts
 from tests.support.gateway_parts import (
     START,
     FakeClock,
@@ -41,7 +39,7 @@ from tests.support.oracle import Oracle, Row, respelled_rows
 from tests.support.plays import cut
 from tests.support.recording_sink import RecordingSink
 
-CASES = int(os.environ.get("LAMPLIGHTER_RESUME_CASES", "4"))
+CASES = 4
 KEEP = "PT10M"
 SECONDS = "'PT{}S'^^xsd:dayTimeDuration"
 PLANNED = {
@@ -156,9 +154,9 @@ async def step(runner: Runner, clock: FakeClock, random: Random) -> None:
     await idle(runner)
 
 
-async def test_what_a_client_has_and_is_told_next_is_the_present_result(tmp_path: Path) -> None:
+async def test_what_a_client_has_and_is_told_next_is_the_present_result(tmp_path: Path, amounts: Amounts) -> None:
     seed = secrets.randbelow(10**9)
-    for number in range(seed, seed + CASES):
+    for number in range(seed, seed + amounts.of(CASES)):
         try:
             await _lives(tmp_path / str(number), Random(number))
         except Exception as error:
@@ -181,7 +179,9 @@ async def _lives(data: Path, random: Random) -> None:
         clock.advance(random.choice((0, 0.5, 3, 10)))
 
 
-async def test_wherever_it_is_killed_the_same_notifications_have_the_same_numbers(tmp_path: Path) -> None:
+async def test_wherever_it_is_killed_the_same_notifications_have_the_same_numbers(
+    tmp_path: Path, amounts: Amounts
+) -> None:
     """Values whose sums are rounded, and rows that are equal in order: whatever a plan does, it does it again."""
     clock, random = FakeClock(), Random(7)
     whole = tmp_path / "whole"
@@ -197,7 +197,7 @@ async def test_wherever_it_is_killed_the_same_notifications_have_the_same_number
     assert all(told[name][0] for name in QUERIES if name != "having")
     assert sum(len(found) for found, _ in told.values()) > 100
     log = records(whole)
-    for count in range(len(QUERIES), len(log) + 1, 3):
+    for count in amounts.some(range(len(QUERIES), len(log) + 1, 3)):
         clock = cut(whole, tmp_path / str(count), count)
         async with recovered_runner(tmp_path / str(count), clock) as runner:
             for copy in copies:

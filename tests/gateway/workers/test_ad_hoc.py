@@ -22,6 +22,7 @@ from lamplighter.engine.errors import LimitExceededError, QueueFullError, StoreE
 from lamplighter.engine.sparql.requests import parse_query
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
 from lamplighter.gateway.workers.ad_hoc import Reader, StuckError
+from tests.support.amounts import Amounts
 from tests.support.forks import forks, no_forks, open_files
 from tests.support.running_gateway import (
     until,
@@ -161,9 +162,9 @@ async def test_a_reader_that_works_or_waits_for_something_else_is_not_stuck(
 # --- a store on disk --------------------------------------------------------------------------------
 
 
-async def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tmp_path: Path) -> None:
+async def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tmp_path: Path, amounts: Amounts) -> None:
     """Each trial changes the dataset in its own memory, which must not reach the files that it shares."""
-    engine, reader = Engine(store_path=tmp_path), reader_of(tmp_path)
+    engine, reader, rounds = Engine(store_path=tmp_path), reader_of(tmp_path), amounts.of(25)
     ended = threading.Event()
 
     def persist() -> None:
@@ -173,7 +174,7 @@ async def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tm
     thread = threading.Thread(target=persist)
     thread.start()
     try:
-        for number in range(25):
+        for number in range(rounds):
             engine.update(f"INSERT DATA {{ <a:s{number}> <a:p> {number} }}")
             query = asyncio.create_task(count(reader, engine))
             await reader.trial(lambda: rehearsed(engine))
@@ -185,7 +186,7 @@ async def test_queries_and_trials_go_on_beside_the_writing_of_a_store_on_disk(tm
     engine.close()
     with Engine(store_path=tmp_path) as again:
         assert sorted(again.dump().splitlines()) == expected
-        assert len(expected) == 25
+        assert len(expected) == rounds
 
 
 def rehearsed(engine: Engine) -> None:

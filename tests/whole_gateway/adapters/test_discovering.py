@@ -15,6 +15,7 @@ from lamplighter.adapters.mqtt.discovering import Discovering
 from lamplighter.adapters.mqtt.inbox import Message
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
+from tests.support.amounts import Amounts
 from tests.support.announcements import zigbee_house
 from tests.support.event_loops import until as until_true
 from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway, update
@@ -95,11 +96,12 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
         assert await count(addresses, "?m a gateway:Mapping")() == 0
 
 
-async def test_all_are_adopted_where_the_settings_say_so(tmp_path: Path) -> None:
+async def test_all_are_adopted_where_the_settings_say_so(tmp_path: Path, amounts: Amounts) -> None:
+    rooms = amounts.of(10)
     async with running_gateway(tmp_path) as addresses, discovering(addresses, "all") as part:
-        part.take("default", LIST, zigbee_house(10))
-        await until(count(addresses, "?d a gateway:Device"), 40)
-        assert await count(addresses, "?s sosa:observes gateway:motion")() == 10
+        part.take("default", LIST, zigbee_house(rooms))
+        await until(count(addresses, "?d a gateway:Device"), 4 * rooms)
+        assert await count(addresses, "?s sosa:observes gateway:motion")() == rooms
         assert part.feed.rejected == 0
 
 

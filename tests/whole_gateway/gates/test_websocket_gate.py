@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket as sockets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.support.running_gateway import (
     update,
     values,
 )
+from tests.support.slow_sockets import slow_socket
 
 ALL = "SELECT ?s ?o { ?s <http://p> ?o }"
 SPUID = r"sepa://subscription/[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -569,20 +569,17 @@ async def test_connections_are_limited(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def slow_client(at: Addresses) -> AsyncIterator[ClientConnection]:
-    """A client whose machine takes in very little that it does not read. It sends no pings, whose answers it would not
-    read either."""
-    raw = sockets.socket()
-    raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
-    raw.setblocking(False)
-    port = int(at.subscribe.rpartition(":")[2].partition("/")[0])
-    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", port))
+    """It sends no pings, whose answers it would not read either."""
+    raw = await slow_socket(int(at.subscribe.rpartition(":")[2].partition("/")[0]))
     async with connect(
         at.subscribe, sock=raw, max_size=None, max_queue=1, close_timeout=1, ping_interval=None
     ) as socket:
         yield socket
 
 
-SLOW = {"outbox_bytes_max": 1_000_000, "ping_s": 600}  # who does not read sees no pings, and takes its time
+SLOW = {"outbox_bytes_max": 200_000, "ping_s": 600}  # who does not read sees no pings, and takes its time
+LONG = 20_000
+"""Characters of a value: few of them are more than a slow client's outbox and its buffers take."""
 CHANGE_ALL = "DELETE { ?s ?p ?o } INSERT { ?s ?p '%s' } WHERE { ?s ?p ?o }"
 
 
@@ -599,7 +596,7 @@ async def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_g
             await subscribe(slow, ALL)
             await subscribe(socket, ALL)
             for number in range(1, 60):
-                await update(at, insert(str(number), str(number % 10) * 200_000))
+                await update(at, insert(str(number), str(number % 10) * 2 * LONG))
                 assert (await notification(socket))["sequence"] == number
                 if (await health(at))["subscriptions"] == 1:
                     break
@@ -611,12 +608,12 @@ async def test_a_client_that_lets_too_much_wait_is_disconnected_and_the_others_g
 
 async def test_what_a_slow_client_did_not_read_in_time_is_told_as_one_change(tmp_path: Path) -> None:
     async with running_and_connected(tmp_path, websocket=SLOW) as (at, socket):
-        await update(at, insert("a", "x" * 100_000))
+        await update(at, insert("a", "x" * LONG))
         async with slow_client(at) as slow:
             known = values((await subscribe(slow, ALL))["addedResults"])
             await subscribe(socket, ALL)
             for number in range(1, 61):
-                await update(at, CHANGE_ALL % (str(number % 10) * 100_000))
+                await update(at, CHANGE_ALL % (str(number % 10) * LONG))
                 assert (await notification(socket))["sequence"] == number
             assert (await health(at))["counters"]["compositions"] > 0
             await update(at, CHANGE_ALL % "end")
@@ -830,17 +827,17 @@ async def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
 
 async def test_a_resumable_client_that_is_too_slow_is_disconnected_with_nothing_composed(tmp_path: Path) -> None:
     async with running_and_connected(tmp_path, websocket=SLOW) as (at, socket):
-        await update(at, insert("a", "x" * 100_000))
+        await update(at, insert("a", "x" * LONG))
         async with slow_client(at) as slow:
             first = await subscribe(slow, ALL, resume=KEEP)
             for number in range(60):
-                await update(at, CHANGE_ALL % (str(number % 10) * 100_000))
+                await update(at, CHANGE_ALL % (str(number % 10) * LONG))
             await is_disconnected(slow)
         assert (await health(at))["counters"]["compositions"] == 0
         fresh = await subscribe(socket, ALL, resume=resuming(first, 0))
         # It may have been ended already, since nobody can go on with it.
         assert re.search("no longer retained|no subscription of this client", fresh["reset"])
-        assert change(fresh)[0] == [{"s": "http://a", "o": "9" * 100_000}]
+        assert change(fresh)[0] == [{"s": "http://a", "o": "9" * LONG}]
 
 
 async def test_much_that_was_missed_at_once_is_no_reason_to_be_disconnected(tmp_path: Path) -> None:
@@ -891,7 +888,7 @@ async def events_of(at: Addresses, subscribers: int, publish: Callable[[], Await
             await client.close()
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(10, marks=pytest.mark.faults)])  # the more take long
+@pytest.mark.parametrize("count", [3, *(pytest.param(count, marks=pytest.mark.faults) for count in (5, 10))])
 async def test_n_publishers_and_n_subscribers_give_exactly_n_times_n_times_ten_events(
     gateway: Addresses, count: int
 ) -> None:

@@ -1,7 +1,7 @@
 """Random permissions at the doors: what a client reads there is what plain SPARQL says of its graphs, and it changes no
 others. Permissions change while the gateway runs.
 
-`ACCESS_DOOR_CASES=200` in the environment runs more; a case takes about 1 s. Seeds: ACCESS_DOOR_SEED.
+A case takes about 1 s. ACCESS_DOOR_SEED repeats one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from random import Random
 
 import pytest
 
+from tests.support.amounts import Amounts
 from tests.support.door_clients import DoorClient, change_dataset, others, some_graphs, whole_dataset
 from tests.support.door_deliveries import QUERY, DeliveredRows
 from tests.support.door_probes import OBSERVED, PROBES, body_of
@@ -38,7 +39,7 @@ from tests.support.secure_gateway import SecureGateway
 
 pytestmark = pytest.mark.faults
 
-CASES = int(os.environ.get("ACCESS_DOOR_CASES", "1"))
+CASES = 1
 """Permissions of all clients, and permissions that are taken away while deliveries wait."""
 SEED = int(os.environ.get("ACCESS_DOOR_SEED") or secrets.randbelow(10**6))
 CLIENTS, CHANGES = 3, 6
@@ -83,9 +84,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(gateway, stack, Random(SEED))
 
 
-def test_each_door_has_the_permissions_of_its_caller(site: Site) -> None:
+def test_each_door_has_the_permissions_of_its_caller(site: Site, amounts: Amounts) -> None:
     random, tally = site.random, Counter[str]()
-    for _ in range(CASES):
+    for _ in range(amounts.of(CASES)):
         first, second, *more = site.clients
         first.permit(read=some_graphs(random, 0.6), write=some_graphs(random, 0.5))
         second.permit(read=others(first.read), write=others(first.write))
@@ -181,7 +182,7 @@ def delivered(client: DoorClient, to: DeliveredRows, number: int) -> list[str]:
     return paths
 
 
-def test_what_follows_has_the_permissions_of_its_client(site: Site) -> None:
+def test_what_follows_has_the_permissions_of_its_client(site: Site, amounts: Amounts) -> None:
     with HttpReceiver() as receiver:
         to = DeliveredRows(receiver)
         paths: dict[str, list[str]] = {}
@@ -191,7 +192,7 @@ def test_what_follows_has_the_permissions_of_its_client(site: Site) -> None:
         second.permit(subscribe=others(first.subscribe))
         for client in site.clients:
             paths[client.name] = delivered(client, to, 0)
-        for number in range(1, CASES + 1):
+        for number in range(1, amounts.of(CASES) + 1):
             site.change(CHANGES, PLAIN)
             loser = site.random.choice(site.clients)
             paths[loser.name] = a_row_that_waits_is_lost(site, loser, to, paths[loser.name], number)

@@ -21,6 +21,7 @@ from lamplighter.gateway.gates.mcp.schemas import Schema, value_schema, values
 from lamplighter.gateway.gates.mcp.tools import AnyTool, QueryTool, UpdateTool, tools
 from lamplighter.gateway.settings import McpSettings
 from lamplighter.gateway.state.applications import Application
+from tests.support.amounts import AMOUNTS
 from tests.support.context_client import APPLICATION
 from tests.support.hostile_calls import ATTACKS
 from tests.support.tables import each_row
@@ -263,7 +264,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=AMOUNTS.of(600), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(TEMPLATES), st.sampled_from(DECLARED), JSON, st.booleans())
 def test_no_argument_changes_anything_but_its_own_place(
     template: str, declared: dict[str, Any], value: Any, needed: bool

@@ -345,11 +345,11 @@ async def test_an_actuation_is_explained_from_its_update_on(gateway: Addresses) 
 async def test_explanations_have_bounded_texts(gateway: Addresses) -> None:
     url = gateway.query.replace("/query", "/explain")
     time = "'2026-01-01T00:00:00Z'^^<http://www.w3.org/2001/XMLSchema#dateTime>"
-    for number in range(40):
-        name = f"<http://lamplighter.local/lamp/{number}/actuation>"
-        text = f"{name} sosa:hasSimpleResult '{'x' * 500_000}' ; sosa:resultTime {time}"
-        text = f"PREFIX sosa: <http://www.w3.org/ns/sosa/> INSERT DATA {{ {text} }}"
-        assert (await update(gateway, text)).status == 200
+    for first in range(0, 40, 10):
+        names = " ".join(f"<http://lamplighter.local/lamp/{first + number}/actuation>" for number in range(10))
+        text = f"INSERT {{ ?a sosa:hasSimpleResult ?x ; sosa:resultTime {time} }} "
+        text += f"WHERE {{ VALUES ?a {{ {names} }} VALUES ?x {{ '{'x' * 500_000}' }} }}"
+        assert (await update(gateway, f"PREFIX sosa: <http://www.w3.org/ns/sosa/> {text}")).status == 200
     assert len((await http(url, last="3")).json["outcomes"]) == 3
     answer = await http(url, last="40")
     assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
