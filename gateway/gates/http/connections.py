@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import select
+from collections.abc import Callable
 from math import inf
+from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from lamplighter.engine.errors import LimitExceededError
@@ -20,12 +24,15 @@ logger = EventLogger(__name__)
 
 HEAD_BYTES_MAX = 64 * 1024
 """Request line and headers, without the packet that ends them."""
-PIPELINE_MAX = 16
-"""Pipelined requests that may wait."""
+_PIECE_BYTES = 4096
+"""Bytes that are parsed at once. Once a request waits for its turn, no further piece is parsed and nothing is read."""
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
 """Bytes that are read after a refusal: a client that still writes would not see the reason."""
 RATE_BYTES_S = 1024
 """Lowest rate of a body."""
+AFTER_END_S = 2.0
+"""A client that has ended its side gets the answers that come within this time of each other. It may have gone away,
+and then a longer query works for no one."""
 _JOINED_BYTES_MAX = 64 * 1024
 """A larger part of an answer is not copied behind its head."""
 _CONTINUE = b"HTTP/1.1 100 "
@@ -36,14 +43,17 @@ class _Answers:
     """The transport as the answers of a connection use it, one after the other. The head of an answer is sent together
     with the first part of its body, which saves a system call and a packet."""
 
-    __slots__ = ("_head", "_in_body", "_transport")
+    __slots__ = ("_close", "_head", "_in_body", "_transport", "writes")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
+        self._close = close
         self._head = b""
         self._in_body = False
+        self.writes = 0
 
     def write(self, data: bytes) -> None:
+        self.writes += 1
         if self._in_body or data.startswith(_CONTINUE):
             self._transport.write(data)
         elif not self._head:
@@ -68,7 +78,27 @@ class _Answers:
 
     def close(self) -> None:
         self.end()
-        self._transport.close()
+        self._close()
+
+
+class _Flow(FlowControl):
+    """Reading stays paused while it is held, though a request that reads its body resumes it."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self.held = False
+
+    def hold(self) -> None:
+        self.held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        self.held = False
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -76,6 +106,9 @@ class HttpConnection(HttpToolsProtocol):
 
     A head has to be complete `http.idle_s` after its first byte or after the connection was opened. A body may take as
     long, and a second more for each KiB. A client may also stop reading, or leave the connection idle, for as long.
+
+    Pipelined requests are answered in order. While one waits for its turn, nothing is read; what was received behind it
+    is parsed when its turn has come. So their number has no limit, and a connection holds few of them.
     """
 
     def __init__(
@@ -91,11 +124,18 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = True
         self._messages = 0
         self._refused = False
+        self._refusal: bytes | None = None  # the answer to the last request in the pipeline
+        self._answered: RequestResponseCycle | None = None  # the request that is being answered, or was last
+        self._unparsed = b""  # received behind a request that waits
+        self._closed = False  # the last answer is sent
+        self._half_closed = False  # the client has ended its side, which the transport does not read again
+        self._progress = (0, 0.0)  # writes that `check` has seen, and the loop time of that
         self._head = self._body = self._framing = self._discarded = 0  # bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._answers = _Answers(transport)
+        self.flow: _Flow = _Flow(transport)
+        self._answers = _Answers(transport, self._close)
         # Local processes always get through, however many clients the network has.
         if len(self.connections) > self._settings.connections_max and not self._listener.local:
             self.connections.discard(self)
@@ -118,15 +158,39 @@ class HttpConnection(HttpToolsProtocol):
         self._reads_by = self.loop.time() + self._settings.idle_s
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._answered is not None:  # uvicorn tells it to the request that was parsed last
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
         self._reads_by = self._takes_by = self._next_by = inf
         self._held.end()
         # An unanswered request refers to its connection. Without this, the cycle would keep its body until the next
         # garbage collection, which counts objects and not bytes.
         self.pipeline.clear()
+        self._unparsed = b""
+        self._answered = None
         self.cycle = None  # type: ignore[assignment]  # as before the first one
 
     def data_received(self, data: bytes) -> None:
+        """Parses in pieces, up to one with a request that waits."""
+        data = self._unparsed + data if self._unparsed else data
+        self._unparsed = b""
+        for begin in range(0, len(data), _PIECE_BYTES):
+            if self.pipeline and not self._refused:
+                self._unparsed = data[begin:]
+                break
+            self._parse(data[begin : begin + _PIECE_BYTES] if len(data) > _PIECE_BYTES else data)
+        if self.pipeline and not self._refused:
+            self.flow.hold()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client has ended its side. What it has sent is still answered, but with TLS, where asyncio cannot."""
+        if self._listener.tls is not None or self._closed or self.cycle is None or self.cycle.response_complete:
+            return False
+        self._half_closed = True
+        return True
+
+    def _parse(self, data: bytes) -> None:
         if self._refused:
             self._discard(len(data))
             return
@@ -152,9 +216,6 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = False
         self._head = self._body = self._framing = self._discarded = 0
         self._reads_by = self.loop.time() + self._settings.idle_s
-        if len(self.pipeline) > PIPELINE_MAX:
-            self.transport.abort()
-            raise ValueError("too many requests at once")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # trailers are ignored
@@ -173,15 +234,30 @@ class HttpConnection(HttpToolsProtocol):
         self._reads_by = inf
         super().on_message_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         """As uvicorn does it, but without a timer for each answer: `check` closes idle connections."""
         self._answers.end()
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._closed:
             return
-        self.flow.resume_reading()
         if self.pipeline:
+            if self._refusal is not None and len(self.pipeline) == 1:
+                self._end(self._refusal)
+                return
             self._start_asgi_task(*self.pipeline.pop())
-        else:
+        if self._unparsed and not self.pipeline:
+            self.data_received(b"")
+        if self.pipeline:
+            return
+        # The last of several is read behind once it is answered: with TLS, the end of the client's side would end it.
+        if self.cycle.response_complete or self.cycle.more_body:
+            self.flow.release()
+        if self.cycle.response_complete:
+            if self._half_closed:
+                self.transport.close()
             self._next_by = self.loop.time() + self._settings.idle_s
 
     def pause_writing(self) -> None:
@@ -201,39 +277,73 @@ class HttpConnection(HttpToolsProtocol):
         if now >= self._next_by:
             self._next_by = inf
             self.transport.close()
-        if now < min(self._reads_by, self._takes_by):
+        if now < min(self._reads_by, self._takes_by) and not self._left(now):
             return
         logger.debug("connection closed", peer=self.client, reason="idle" if now >= self._reads_by else "stuck")
         self.transport.abort()
+
+    def _left(self, now: float) -> bool:
+        """Whether the client has ended its side and gets no answer for long."""
+        if self._answered is None or self._answered.response_complete or self._answers.writes != self._progress[0]:
+            self._progress = (self._answers.writes, now)
+            return False
+        if now - self._progress[1] < AFTER_END_S:
+            return False
+        return self._half_closed or (self.flow.held and _has_ended(self.transport.get_extra_info("socket").fileno()))
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "http", "the request is not valid HTTP")
 
     def _refuse(self, status: int, code: str, description: str) -> None:
-        """Answers an error outside of any request. Further input is not parsed, but is read for a while: a client whose
-        data is not read may never see the answer."""
+        """Answers an error outside of any request, after the requests before it."""
         if self._refused:
             return  # the same data may have two errors
-        if self.pipeline and not self._in_head:
-            self.transport.abort()  # earlier requests are answered first
-            return
         self._refused = True
-        self._reads_by = self.loop.time() + self._settings.idle_s
-        if self.cycle is not None and not self.cycle.response_complete:
-            if self._in_head:
-                self.cycle.keep_alive = False  # the invalid data follows a request whose answer is then the last
-                return
-            self.cycle.disconnected = True  # this is its answer
-            self.cycle.message_event.set()
+        self._unparsed = b""
         body = f'{{"error":"{code}","status_code":{status},"error_description":"{description}"}}'
         head = f"HTTP/1.1 {status} \r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        self.transport.write((head + body).encode())
-        if self.transport.can_write_eof():
+        refusal = (head + body).encode()
+        if self.cycle is None or self.cycle.response_complete:
+            self._end(refusal)
+        elif self._in_head:
+            self.cycle.keep_alive = False  # the invalid data follows a request whose answer is then the last
+        elif self.pipeline:
+            self._refusal = refusal
+        else:
+            self.cycle.disconnected = True  # this is its answer
+            self.cycle.message_event.set()
+            self._end(refusal)
+        self.flow.release()
+
+    def _close(self) -> None:
+        """Closes the connection behind its last answer. Unread input would make the kernel reset it instead."""
+        if self.flow.held or self._refused:
+            self._end(b"")
+        else:
+            self.transport.close()
+
+    def _end(self, answer: bytes) -> None:
+        """Sends the last answer. Further input is not parsed, but is read for a while: a client whose data is not read
+        may never see the answer."""
+        self._refused = self._closed = True
+        self._reads_by = self.loop.time() + self._settings.idle_s
+        self._unparsed = b""
+        self.pipeline.clear()
+        self.transport.write(answer)
+        if self.transport.can_write_eof() and not self._half_closed:
             self.transport.write_eof()
         else:
             self.transport.close()
+        self.flow.release()
 
     def _discard(self, size: int) -> None:
         self._discarded += size
         if self._discarded > DISCARDED_BYTES_MAX:
             self.transport.abort()
+
+
+def _has_ended(descriptor: int) -> bool:
+    """Whether the peer of a socket has ended its side, though not everything that it sent before was read."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    return bool(poll.poll(0))
