@@ -47,6 +47,7 @@ from lamplighter.engine.protocol import (
     updated_message,
 )
 from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
+from lamplighter.gateway.gates.http.answers import NOSNIFF
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from lamplighter.gateway.gates.outbox import Outbox, Unsent
 from lamplighter.gateway.gates.sinks import ClientSink
@@ -567,6 +568,10 @@ class _Gate:
         return None
 
 
+def _mark(socket: ServerConnection, request: Request, response: Response) -> None:
+    response.headers[NOSNIFF[0]] = NOSNIFF[1]
+
+
 class _CountedSocket(BoundedSocket):
     """Counted by its gate, which a subclass names."""
 
@@ -623,6 +628,7 @@ async def websocket_gate(
                 ssl=listener.tls,
                 ssl_handshake_timeout=None if listener.tls is None else HANDSHAKE_S,
                 process_request=shared.check,
+                process_response=_mark,
                 create_connection=Counted,
                 compression="deflate" if settings.compression else None,
                 max_size=MESSAGE_BYTES_MAX,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import select
 from collections.abc import Callable
 from math import inf
@@ -15,7 +16,7 @@ from uvicorn.server import ServerState
 
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.gates.http.answers import JSON
+from lamplighter.gateway.gates.http.answers import JSON, NOSNIFF
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.settings import HttpSettings
 from lamplighter.gateway.state.quotas import Held
@@ -35,6 +36,7 @@ AFTER_END_S = 2.0
 and then a longer query works for no one."""
 _JOINED_BYTES_MAX = 64 * 1024
 """A larger part of an answer is not copied behind its head."""
+_AUTHORITY_END = re.compile(rb"[/?#]")
 _CONTINUE = b"HTTP/1.1 100 "
 """Begins the interim answer to `Expect: 100-continue`."""
 
@@ -124,6 +126,7 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = True
         self._messages = 0
         self._refused = False
+        self._unknown_coding = False  # the head has a Transfer-Encoding that is not supported
         self._refusal: bytes | None = None  # the answer to the last request in the pipeline
         self._answered: RequestResponseCycle | None = None  # the request that is being answered, or was last
         self._unparsed = b""  # received behind a request that waits
@@ -211,6 +214,10 @@ class HttpConnection(HttpToolsProtocol):
                 self.transport.abort()  # chunks without content, or trailers without end
 
     def on_headers_complete(self) -> None:
+        if self._unknown_coding:
+            raise ValueError("unknown Transfer-Encoding")
+        if not self.url.startswith(b"/"):
+            self._take_authority()
         super().on_headers_complete()  # raises where the request line is invalid, and then there is no request
         self.cycle.transport = self._answers  # type: ignore[assignment]  # what it calls of it
         self._in_head = False
@@ -218,8 +225,18 @@ class HttpConnection(HttpToolsProtocol):
         self._reads_by = self.loop.time() + self._settings.idle_s
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # trailers are ignored
-            super().on_header(name, value)
+        if not self._in_head:
+            return  # trailers are ignored
+        super().on_header(name, value)
+        if self.headers[-1][0] == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            self._unknown_coding = True
+
+    def _take_authority(self) -> None:
+        """The authority of an absolute request target takes precedence over Host (RFC 9112, 3.2.2)."""
+        scheme, separator, rest = self.url.partition(b"://")
+        if separator and scheme.lower() in (b"http", b"https"):
+            authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+            self.headers[:] = [header for header in self.headers if header[0] != b"host"] + [(b"host", authority)]
 
     def on_body(self, body: bytes) -> None:
         self._body += len(body)
@@ -292,7 +309,10 @@ class HttpConnection(HttpToolsProtocol):
         return self._half_closed or (self.flow.held and _has_ended(self.transport.get_extra_info("socket").fileno()))
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "http", "the request is not valid HTTP")
+        if self._unknown_coding:
+            self._refuse(501, "transfer_encoding", "the Transfer-Encoding is not supported; use chunked, or none")
+        else:
+            self._refuse(400, "http", "the request is not valid HTTP")
 
     def _refuse(self, status: int, code: str, description: str) -> None:
         """Answers an error outside of any request, after the requests before it."""
@@ -301,8 +321,9 @@ class HttpConnection(HttpToolsProtocol):
         self._refused = True
         self._unparsed = b""
         body = f'{{"error":"{code}","status_code":{status},"error_description":"{description}"}}'
-        head = f"HTTP/1.1 {status} \r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        refusal = (head + body).encode()
+        headers = [("Content-Type", JSON), ("Content-Length", len(body)), ("Connection", "close"), NOSNIFF]
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        refusal = f"HTTP/1.1 {status} \r\n{head}\r\n{body}".encode()
         if self.cycle is None or self.cycle.response_complete:
             self._end(refusal)
         elif self._in_head:

@@ -11,6 +11,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
+from lamplighter.gateway.gates.http.answers import NOSNIFF
 from lamplighter.gateway.gates.http.calls import Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.cors import VARY, Cors
@@ -122,7 +123,7 @@ async def http_gate(
     servers = [
         await _server(listener, config, state, settings, lambda: Held(usage, runner.quotas)) for listener in listeners
     ]
-    more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    more = [(name.encode(), value.encode()) for name, value in (NOSNIFF, *(headers or {}).items())]
     watch = asyncio.create_task(_watch(state, more), name="HTTP connections")
     try:
         yield

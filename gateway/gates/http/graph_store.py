@@ -11,26 +11,20 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import MalformedRequestError, RequestError
+from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import graph_names
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.gates.http.answers import streamed
 from lamplighter.gateway.gates.http.calls import Bodies, content_type, fields
 from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
+from lamplighter.gateway.gates.http.places import UnsupportedMediaTypeError
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS
 
 METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
-
-
-class UnsupportedMediaTypeError(RequestError):
-    """A body in an unsupported format."""
-
-    code = "unsupported_media_type"
-    status = 415
 
 
 class GraphStore:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from lamplighter.engine.errors import MalformedRequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import JSON, json_answer
 from lamplighter.gateway.gates.http.calls import FORM, fields, small_body
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.security.callers import Caller
 
@@ -96,9 +97,13 @@ def _check_json(request: Request) -> None:
     """Raises UnauthorizedError unless both headers are there, once each, and name JSON."""
     if _media_type(request.headers.getlist("content-type")) != JSON:
         raise UnauthorizedError("content_type_error", f"there must be one Content-Type, {JSON}", 400)
-    accepted = request.headers.getlist("accept")
-    if len(accepted) != 1 or JSON not in [_media_type([one]) for one in accepted[0].split(",")]:
-        raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400)
+    ranges = request.headers.getlist("accept")
+    try:
+        if len(ranges) != 1:
+            raise NotAcceptableError
+        accepted(request, (JSON,))
+    except NotAcceptableError as error:
+        raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400) from error
 
 
 def _registration(body: bytes) -> tuple[str, str | None]:

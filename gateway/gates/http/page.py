@@ -27,8 +27,7 @@ VIEWS = ("now", "street", "devices", "query", "timers", "subscriptions", "log", 
 """Each has the address `/page/<view>`."""
 TEXTS_MAX = 16 * 1024 * 1024
 """Characters of the texts of a view's rows."""
-_NOSNIFF = {"X-Content-Type-Options": "nosniff"}
-_ROWS_HEADERS = {**_NOSNIFF, "Cache-Control": "no-store"}
+_ROWS_HEADERS = {"Cache-Control": "no-store"}
 _YEAR = "public, max-age=31536000, immutable"
 _RESULTS, _CSV = "application/sparql-results+json", "text/csv"
 
@@ -234,7 +233,7 @@ def _file(request: Request, asset: Asset, caching: str, headers: Mapping[str, st
     """The file, as gzip where the client takes it."""
     packed = _takes_gzip(request)
     tag = f'"{asset.tag}{"-gzip" if packed else ""}"'
-    more = {**_NOSNIFF, "ETag": tag, "Cache-Control": caching, "Vary": "Accept-Encoding", **(headers or {})}
+    more = {"ETag": tag, "Cache-Control": caching, "Vary": "Accept-Encoding", **(headers or {})}
     if is_known(request, tag):
         return Response(status_code=304, headers=more)
     if packed:

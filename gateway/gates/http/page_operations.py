@@ -17,7 +17,7 @@ from lamplighter.gateway.gates.http.places import Handler, Need, Place
 from lamplighter.gateway.page.rows import Row, csv_text, device_rows, link_rows, log_rows, outcome_rows
 from lamplighter.gateway.security.callers import Caller
 
-_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_HEADERS = {"Cache-Control": "no-store"}
 
 _Rows = Callable[[Mapping[str, Any]], Sequence[Row]]
 

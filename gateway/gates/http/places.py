@@ -17,6 +17,7 @@ from lamplighter.engine.errors import (
     ConfigurationError,
     GatewayError,
     LimitExceededError,
+    RequestError,
     bare,
 )
 from lamplighter.engine.log_events import EventLogger
@@ -34,6 +35,13 @@ WAITED = "lamplighter.waited"
 """Key of a request's scope: seconds that its handler only waited."""
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
+
+
+class UnsupportedMediaTypeError(RequestError):
+    """A body in an unsupported format or coding."""
+
+    code = "unsupported_media_type"
+    status = 415
 
 
 _NOTHING = Graphs(frozenset())
@@ -153,6 +161,7 @@ class HttpApplication:
         try:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")
+            _check_coding(request)
             answer = await place.handler(request, caller)
             if WAITED in request.scope and place.need is not Need.NOTHING:  # it may have lost its rights meanwhile
                 caller = self._gatekeeper.http_caller(request)
@@ -175,3 +184,11 @@ class HttpApplication:
         if place is None or not path.startswith(place.path) or request.method not in (place.methods or ()):
             return None
         return place
+
+
+def _check_coding(request: Request) -> None:
+    """Raises UnsupportedMediaTypeError for a body with a Content-Encoding."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            coding = value.decode("latin-1")[:100]
+            raise UnsupportedMediaTypeError(f"Content-Encoding is {coding!r}; send the body as it is, without a coding")
