@@ -14,8 +14,9 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import JSON, json_answer
-from lamplighter.gateway.gates.http.calls import FORM, fields, small_body
+from lamplighter.gateway.gates.http.calls import FORM, small_body
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
+from lamplighter.gateway.gates.http.parameters import fields
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.security.callers import Caller
 

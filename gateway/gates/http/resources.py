@@ -35,7 +35,7 @@ class Resources:
     @property
     def place(self) -> Place | None:
         path = resources_path(self._base_iri)
-        return None if path is None else Place(path, self.answer, Need.CALLER)
+        return None if path is None else Place(path, self.answer, Need.CALLER, parameters=None)  # of the IRI
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         iris = tuple(requested_iris(self._base_iri, request.scope["raw_path"], request.scope["query_string"]))

@@ -85,7 +85,7 @@ async def test_no_answer_is_sniffed_for_another_type(tmp_path: Path) -> None:
             "/changes",
             "/mcp",
         ]
-        paths += ["/ngsi-ld/v1/entities", "/sta/v1.1", "/things", "/inbox/", "/webhooks", "/oauth/token", "/metrics"]
+        paths += ["/ngsi-ld/v1/entities", "/v1.1", "/things", "/inbox/", "/webhooks", "/oauth/token", "/metrics"]
         for path in paths:
             for method in ("GET", "POST", "OPTIONS"):
                 found = await http(root + path, method)
