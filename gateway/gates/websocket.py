@@ -47,14 +47,13 @@ from lamplighter.engine.protocol import (
     updated_message,
 )
 from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
-from lamplighter.gateway.gates.http.answers import NOSNIFF
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
 from lamplighter.gateway.gates.outbox import Outbox, Unsent
 from lamplighter.gateway.gates.sinks import ClientSink
 from lamplighter.gateway.loop.queue import Lane
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import Batch, UpdateCall
-from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
 from lamplighter.gateway.settings import WebsocketSettings

@@ -17,8 +17,6 @@ from lamplighter.engine.log_events import EventLogger
 logger = EventLogger(__name__)
 
 JSON = "application/json"
-NOSNIFF = ("x-content-type-options", "nosniff")
-"""A header of all answers: browsers take no text for a page or a script."""
 _JSON_TYPE = (b"content-type", JSON.encode())
 
 

@@ -16,8 +16,9 @@ from uvicorn.server import ServerState
 
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.gates.http.answers import JSON, NOSNIFF
+from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.listeners import Listener
+from lamplighter.gateway.security.browsers import NOSNIFF
 from lamplighter.gateway.settings import HttpSettings
 from lamplighter.gateway.state.quotas import Held
 

@@ -11,7 +11,6 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from lamplighter.gateway.gates.http.answers import NOSNIFF
 from lamplighter.gateway.gates.http.calls import Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.cors import VARY, Cors
@@ -28,7 +27,7 @@ from lamplighter.gateway.gates.http.sparql import Sparql
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import built_assets
-from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import HttpSettings
 from lamplighter.gateway.state.quotas import Held
