@@ -188,7 +188,8 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.hold()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client has ended its side. What it has sent is still answered, but with TLS, where asyncio cannot."""
+        """The client has ended its side. What it has sent is still answered, except with TLS, where asyncio closes the
+        connection."""
         if self._listener.tls is not None or self._closed or self.cycle is None or self.cycle.response_complete:
             return False
         self._half_closed = True
@@ -270,9 +271,7 @@ class HttpConnection(HttpToolsProtocol):
             self.data_received(b"")
         if self.pipeline:
             return
-        # The last of several is read behind once it is answered: with TLS, the end of the client's side would end it.
-        if self.cycle.response_complete or self.cycle.more_body:
-            self.flow.release()
+        self.flow.release()
         if self.cycle.response_complete:
             if self._half_closed:
                 self.transport.close()

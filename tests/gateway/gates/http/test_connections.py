@@ -126,7 +126,7 @@ async def test_nothing_is_read_while_a_request_waits_and_few_wait(connect: Conne
     async with asyncio.timeout(TIMEOUT_S):
         while len(wire.written) < sum(parts):
             waiting = max(waiting, len(connection.pipeline))
-            assert wire.paused or len(wire.written) > sum(parts) - 3
+            assert wire.paused or not connection.pipeline
             await asyncio.sleep(0)
     heads = [answer for answer in wire.written if answer.startswith(b"HTTP/1.1 200 ")]
     assert [f"x-path: /{count}\r".encode() in head for count, head in zip(parts, heads, strict=True)] == [True] * 3000
