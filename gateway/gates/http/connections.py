@@ -38,6 +38,7 @@ and then a longer query works for no one."""
 _JOINED_BYTES_MAX = 64 * 1024
 """A larger part of an answer is not copied behind its head."""
 _AUTHORITY_END = re.compile(rb"[/?#]")
+_DIGITS_MAX = 16
 _CONTINUE = b"HTTP/1.1 100 "
 """Begins the interim answer to `Expect: 100-continue`."""
 
@@ -134,6 +135,7 @@ class HttpConnection(HttpToolsProtocol):
         self._closed = False  # the last answer is sent
         self._half_closed = False  # the client has ended its side, which the transport does not read again
         self._progress = (0, 0.0)  # writes that `check` has seen, and the loop time of that
+        self._length = 0  # of the body, as its head says
         self._head = self._body = self._framing = self._discarded = 0  # bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -179,11 +181,15 @@ class HttpConnection(HttpToolsProtocol):
         """Parses in pieces, up to one with a request that waits."""
         data = self._unparsed + data if self._unparsed else data
         self._unparsed = b""
-        for begin in range(0, len(data), _PIECE_BYTES):
+        begin = 0
+        while begin < len(data) and not self.transport.is_closing():
             if self.pipeline and not self._refused:
                 self._unparsed = data[begin:]
                 break
-            self._parse(data[begin : begin + _PIECE_BYTES] if len(data) > _PIECE_BYTES else data)
+            of_body = 0 if self._in_head else self._length - self._body  # they hold no further request
+            end = begin + max(_PIECE_BYTES, of_body)
+            self._parse(data if begin == 0 and end >= len(data) else data[begin:end])
+            begin = end
         if self.pipeline and not self._refused:
             self.flow.hold()
 
@@ -230,7 +236,10 @@ class HttpConnection(HttpToolsProtocol):
         if not self._in_head:
             return  # trailers are ignored
         super().on_header(name, value)
-        if self.headers[-1][0] == b"transfer-encoding" and value.strip().lower() != b"chunked":
+        known = self.headers[-1][0]
+        if known == b"content-length" and len(value) < _DIGITS_MAX and value.isdigit():
+            self._length = int(value)
+        elif known == b"transfer-encoding" and value.strip().lower() != b"chunked":
             self._unknown_coding = True
 
     def _take_authority(self) -> None:
@@ -250,6 +259,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head = True
         self._messages += 1
+        self._length = 0
         self._reads_by = inf
         super().on_message_complete()
 
@@ -364,7 +374,10 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def _has_ended(descriptor: int) -> bool:
-    """Whether the peer of a socket has ended its side, though not everything that it sent before was read."""
+    """Whether the peer of a socket has ended its side, though not everything that it sent before was read. descriptor:
+    -1 for a socket that is closed already."""
+    if descriptor < 0:
+        return True
     poll = select.poll()
     poll.register(descriptor, select.POLLRDHUP)
     return bool(poll.poll(0))
