@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -39,6 +40,9 @@ _JOINED_BYTES_MAX = 64 * 1024
 """A larger part of an answer is not copied behind its head."""
 _AUTHORITY_END = re.compile(rb"[/?#]")
 _DIGITS_MAX = 16
+_INVALID = (400, "http", "the request is not valid HTTP")
+_CODING = (501, "transfer_encoding", "the Transfer-Encoding is not supported; use chunked, or none")
+_UPGRADE = (501, "upgrade", "the protocol cannot be changed, and a body is only read without that; leave Upgrade out")
 _CONTINUE = b"HTTP/1.1 100 "
 """Begins the interim answer to `Expect: 100-continue`."""
 
@@ -128,7 +132,7 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = True
         self._messages = 0
         self._refused = False
-        self._unknown_coding = False  # the head has a Transfer-Encoding that is not supported
+        self._fault = _INVALID  # of a head that is not parsed further
         self._refusal: bytes | None = None  # the answer to the last request in the pipeline
         self._answered: RequestResponseCycle | None = None  # the request that is being answered, or was last
         self._unparsed = b""  # received behind a request that waits
@@ -136,6 +140,7 @@ class HttpConnection(HttpToolsProtocol):
         self._half_closed = False  # the client has ended its side, which the transport does not read again
         self._progress = (0, 0.0)  # writes that `check` has seen, and the loop time of that
         self._length = 0  # of the body, as its head says
+        self._has_body = False
         self._head = self._body = self._framing = self._discarded = 0  # bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -209,7 +214,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._in_head and self._reads_by == inf:
             self._reads_by = self.loop.time() + self._settings.idle_s
         in_body, body, messages = not self._in_head, self._body, self._messages
-        super().data_received(data)
+        self._feed(data)
         if self._messages != messages:
             return  # the rest of the data is less than a packet
         if self._in_head:
@@ -221,9 +226,25 @@ class HttpConnection(HttpToolsProtocol):
             if self._framing > HEAD_BYTES_MAX + 16 * self._body:
                 self.transport.abort()  # chunks without content, or trailers without end
 
+    def _feed(self, data: bytes) -> None:
+        """Parses as uvicorn does it, but what follows a request to change the protocol is not lost. The gateway ignores
+        that request (RFC 9110, 7.8)."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+            except HttpParserError:
+                self.send_400_response("")
+                return
+
     def on_headers_complete(self) -> None:
-        if self._unknown_coding:
-            raise ValueError("unknown Transfer-Encoding")
+        if self._fault is _INVALID and self._has_body and self.parser.should_upgrade():
+            self._fault = _UPGRADE  # the parser would take the body for another protocol
+        if self._fault is not _INVALID:
+            raise ValueError(self._fault)
+        self._has_body = False
         if not self.url.startswith(b"/"):
             self._take_authority()
         super().on_headers_complete()  # raises where the request line is invalid, and then there is no request
@@ -239,8 +260,11 @@ class HttpConnection(HttpToolsProtocol):
         known = self.headers[-1][0]
         if known == b"content-length" and len(value) < _DIGITS_MAX and value.isdigit():
             self._length = int(value)
-        elif known == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            self._unknown_coding = True
+            self._has_body = self._length > 0
+        elif known == b"transfer-encoding":
+            self._has_body = True
+            if value.strip().lower() != b"chunked":
+                self._fault = _CODING
 
     def _take_authority(self) -> None:
         """The authority of an absolute request target takes precedence over Host (RFC 9112, 3.2.2)."""
@@ -319,10 +343,7 @@ class HttpConnection(HttpToolsProtocol):
         return self._half_closed or (self.flow.held and _has_ended(self.transport.get_extra_info("socket").fileno()))
 
     def send_400_response(self, msg: str) -> None:
-        if self._unknown_coding:
-            self._refuse(501, "transfer_encoding", "the Transfer-Encoding is not supported; use chunked, or none")
-        else:
-            self._refuse(400, "http", "the request is not valid HTTP")
+        self._refuse(*self._fault)
 
     def _refuse(self, status: int, code: str, description: str) -> None:
         """Answers an error outside of any request, after the requests before it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import resource
 import socket
 import time
@@ -367,6 +368,17 @@ async def test_requests_behind_the_last_one_cost_no_answer(gateway: Addresses) -
             answers = await reader.read(-1)
         assert answers.count(b"HTTP/1.1 ") == 31
         assert answers.split(b"HTTP/1.1")[-1].startswith(last)
+
+
+async def test_a_request_to_change_the_protocol_costs_no_answer(gateway: Addresses) -> None:
+    """As curl sends it for HTTP/2 without TLS. With a body, the request is refused."""
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c")
+    types = ("Content-Type: application/sparql-update", f"Content-Length: {len(INSERT)}")
+    update = head("POST", "/update", *types, *upgrade) + INSERT.encode()
+    for first, answers in ((head("GET", "/ready", *upgrade), [b"200"] * 5), (update, [b"501"])):
+        async with connected(gateway) as (reader, writer), asyncio.timeout(TIMEOUT_S):
+            writer.write(first + head("GET", "/ready") * 3 + head("GET", "/ready", "Connection: close"))
+            assert re.findall(rb"HTTP/1.1 ([0-9]+)", await reader.read(-1)) == answers
 
 
 async def test_queries_that_wait_for_their_turn_end_when_their_client_goes_away(tmp_path: Path) -> None:
