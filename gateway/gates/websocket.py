@@ -53,7 +53,7 @@ from lamplighter.gateway.gates.sinks import ClientSink
 from lamplighter.gateway.loop.queue import Lane
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import Batch, UpdateCall
-from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
 from lamplighter.gateway.settings import WebsocketSettings
@@ -567,6 +567,10 @@ class _Gate:
         return None
 
 
+def _mark(socket: ServerConnection, request: Request, response: Response) -> None:
+    response.headers[NOSNIFF[0]] = NOSNIFF[1]
+
+
 class _CountedSocket(BoundedSocket):
     """Counted by its gate, which a subclass names."""
 
@@ -623,6 +627,7 @@ async def websocket_gate(
                 ssl=listener.tls,
                 ssl_handshake_timeout=None if listener.tls is None else HANDSHAKE_S,
                 process_request=shared.check,
+                process_response=_mark,
                 create_connection=Counted,
                 compression="deflate" if settings.compression else None,
                 max_size=MESSAGE_BYTES_MAX,

@@ -30,6 +30,8 @@ _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re
 Headers = Iterable[tuple[bytes, bytes]]
 """Names in lower case."""
 
+NOSNIFF = ("x-content-type-options", "nosniff")
+"""A header of all answers: browsers take no text for a page or a script."""
 COOKIE = "__Host-lamplighter"
 """The cookie of the gateway's page, with an access token. Browsers take a cookie of this prefix over TLS only, and not
 for other hosts (RFC 6265bis, 4.1.3.2)."""

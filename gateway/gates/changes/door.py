@@ -20,7 +20,7 @@ from lamplighter.gateway.gates.changes.positions import PositionsOf
 from lamplighter.gateway.gates.changes.stream import ChangeFollower, ChangePage, ChangeSending, ChangeStream
 from lamplighter.gateway.gates.http.answers import streamed
 from lamplighter.gateway.gates.http.negotiation import accepted
-from lamplighter.gateway.gates.http.parameters import UrlParameters
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.waiting import WaitingRequests, client_of, next_record
 from lamplighter.gateway.history.changes import CHANGES_MAX
@@ -54,7 +54,7 @@ class ChangeFeed:
         self._made: PositionsOf | None = None
 
     def places(self) -> Iterator[Place]:
-        yield Place(PATH, self._changes, Need.CALLER)
+        yield Place(PATH, self._changes, Need.CALLER, parameters=Parameters(("after", "wait", "limit")))
         yield Place(SNAPSHOT, self._snapshot, Need.CALLER)
 
     def about(self) -> Iterator[tuple[str, str]]:
@@ -72,7 +72,7 @@ class ChangeFeed:
     # --- changes ---
 
     async def _changes(self, request: Request, caller: Caller) -> Response:
-        asked = UrlParameters(request, ("after", "wait", "limit"))
+        asked = parameters(request)
         limit, wait = asked.number("limit", CHANGES_MAX) or CHANGES_MAX, asked.seconds("wait", WAIT_S_MAX)
         form = accepted(request, WRITERS).format
         after, follower = asked.text("after"), self._follower(caller)
@@ -119,7 +119,6 @@ class ChangeFeed:
     # --- snapshots ---
 
     async def _snapshot(self, request: Request, caller: Caller) -> Response:
-        UrlParameters(request, ())
         form = accepted(request, DATASETS).format
         follower, name = self._follower(caller), client_of(request, caller)
         if name in self._copying or len(self._copying) >= SNAPSHOTS_MAX:

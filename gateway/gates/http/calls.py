@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
-from urllib.parse import parse_qs, unquote_to_bytes
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -14,19 +13,16 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, QueueFullError
 from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX
+from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS
+from lamplighter.gateway.gates.http.parameters import LARGE_BYTES, Parameters, UrlParameters, fields
 from lamplighter.gateway.gates.http.places import Handler
 from lamplighter.gateway.security.callers import Caller
 
 FORM = "application/x-www-form-urlencoded"
-FIELDS_MAX = 1000
-"""Fields of a form or a URL."""
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
 """Bytes of the bodies of all unanswered requests."""
-_PIECE_BYTES = 64 * 1024
 _HELD = "lamplighter.held"
 """Key of a request's scope: the bytes of its body."""
-_THREAD_BYTES = 256 * 1024
-"""A larger form is decoded beside the loop."""
 
 Operation = Literal["query", "update"]
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -35,21 +31,37 @@ UPDATE: tuple[Operation, ...] = ("update",)
 EITHER = QUERY + UPDATE
 TEXTS: Mapping[str, Operation] = {"application/sparql-query": "query", "application/sparql-update": "update"}
 """Media types of bodies that are SPARQL texts."""
+_OF_QUERY = "it is a parameter of a query"
+_OF_UPDATE = "it is a parameter of an update"
+PARAMETERS: Mapping[Operation, Parameters] = {
+    "query": Parameters(
+        ("query", "at", "priority", *FORMAT_PARAMETERS),
+        ("default-graph-uri", "named-graph-uri"),
+        unsupported={
+            **dict.fromkeys(("using-graph-uri", "using-named-graph-uri"), f"{_OF_UPDATE}; use default-graph-uri"),
+            **dict.fromkeys(("update", "request_id", "delay", "missed"), f"{_OF_UPDATE}, and this is a query"),
+            "timeout": "the limit is query.time_ms_max in lamplighter.toml",
+        },
+    ),
+    "update": Parameters(
+        ("update", "request_id", "delay", "at", "missed", "priority"),
+        ("using-graph-uri", "using-named-graph-uri"),
+        unsupported={
+            **dict.fromkeys(("default-graph-uri", "named-graph-uri"), f"{_OF_QUERY}; use using-graph-uri"),
+            **dict.fromkeys(("query", *FORMAT_PARAMETERS), f"{_OF_QUERY}, and this is an update"),
+        },
+    ),
+}
+"""Of URLs and forms (SPARQL 1.1 Protocol, 2.1 and 2.2, and Lamplighter's own)."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A protocol request, wherever its parts were in the HTTP request. parameters: each name with its values."""
+    """A protocol request, wherever its parts were in the HTTP request. parameters: those of `PARAMETERS`."""
 
     operation: Operation
     sparql: str
-    parameters: Mapping[str, list[str]]
-
-    def one(self, name: str) -> str | None:
-        values = self.parameters.get(name, [])
-        if len(values) > 1:
-            raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
-        return values[0] if values else None
+    parameters: UrlParameters
 
 
 class Bodies:
@@ -88,7 +100,7 @@ class Bodies:
         """The query or update in a request. operations: those of this path. Raises RequestError."""
         parameters = fields(request.scope["query_string"])
         if request.method in ("GET", "HEAD") and "query" in operations:
-            return Call("query", _text(parameters, "query"), parameters)
+            return _checked_call("query", _text(parameters, "query"), parameters)
         if request.method != "POST":
             raise MalformedRequestError(f"{request.method} is not allowed to {' or '.join(operations)}; use POST")
         media_type = content_type(request)
@@ -101,16 +113,16 @@ class Bodies:
             if operation in parameters:
                 raise MalformedRequestError(f"the {operation} is in the body; remove it from the URL")
             try:
-                return Call(operation, body.decode(), parameters)
+                return _checked_call(operation, body.decode(), parameters)
             except UnicodeDecodeError as error:
                 raise MalformedRequestError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from error
-        form = fields(body) if len(body) < _THREAD_BYTES else await asyncio.to_thread(fields, body)
+        form = fields(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(fields, body)
         form = {name: parameters.get(name, []) + form.get(name, []) for name in {**parameters, **form}}
         named = [name for name in operations if name in form]
         if len(named) > 1:
             raise MalformedRequestError("a request is either a query or an update; send two requests")
         meant = named[0] if named else operations[0]
-        return Call(meant, _text(form, meant), form)
+        return _checked_call(meant, _text(form, meant), form)
 
 
 async def _part(request: Request) -> tuple[bytes, bool]:
@@ -162,41 +174,8 @@ def content_type(request: Request) -> str:
     return name.strip()
 
 
-def fields(text: bytes) -> dict[str, list[str]]:
-    """The fields of a URL's query or of a form. Raises MalformedRequestError."""
-    if not text:
-        return {}
-    try:
-        if len(text) > _THREAD_BYTES:
-            return _large_fields(text)
-        return parse_qs(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
-    except UnicodeDecodeError as error:
-        raise MalformedRequestError(f"a parameter is not UTF-8: {error.reason}") from error
-    except ValueError as error:
-        raise MalformedRequestError(f"there are more than {FIELDS_MAX} parameters") from error
-
-
-def _large_fields(text: bytes) -> dict[str, list[str]]:
-    """As `parse_qs`, which blocks all other threads for a second with 16 MiB."""
-    if text.count(b"&") >= FIELDS_MAX:
-        raise ValueError
-    found: dict[str, list[str]] = {}
-    for field in filter(None, text.split(b"&")):
-        name, _, value = field.partition(b"=")
-        found.setdefault(_unquoted(name), []).append(_unquoted(value))
-    return found
-
-
-def _unquoted(text: bytes) -> str:
-    """Raises UnicodeDecodeError."""
-    parts, start = [], 0
-    while start < len(text):
-        end = start + _PIECE_BYTES
-        if (cut := text.find(b"%", end - 2, end)) >= 0:  # what it stands for is not torn apart
-            end = cut
-        parts.append(unquote_to_bytes(text[start:end].replace(b"+", b" ")))
-        start = end
-    return b"".join(parts).decode()
+def _checked_call(operation: Operation, sparql: str, found: Mapping[str, list[str]]) -> Call:
+    return Call(operation, sparql, UrlParameters(PARAMETERS[operation], found))
 
 
 def _text(found: Mapping[str, list[str]], operation: str) -> str:

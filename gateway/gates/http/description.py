@@ -10,7 +10,6 @@ import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.negotiation import accepted, names_one_of, request_iri
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS
 from lamplighter.ontology.vocabulary import GATEWAY, RDF_TYPE, RDFS_LABEL
@@ -25,12 +24,10 @@ _GRAPHS = ("Turtle", "N-Triples", "RDF_XML", "JSON-LD")
 
 
 def wanted(request: Request) -> bool:
-    """Whether a request to the query path asks for the description: it has no query and names an RDF format in
+    """Whether a request to the query path asks for the description: it has no parameters and names an RDF format in
     Accept."""
     return (
-        request.method in ("GET", "HEAD")
-        and names_one_of(request, GRAPH_FORMATS)
-        and "query" not in fields(request.scope["query_string"])
+        request.method in ("GET", "HEAD") and names_one_of(request, GRAPH_FORMATS) and not request.scope["query_string"]
     )
 
 

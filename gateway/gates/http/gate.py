@@ -16,18 +16,18 @@ from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.http.cors import VARY, Cors
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.devices import DeviceRequests
-from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore
-from lamplighter.gateway.gates.http.operations import Operations
+from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
+from lamplighter.gateway.gates.http.operations import LISTED, Operations
 from lamplighter.gateway.gates.http.page import PageRequests, page_paths
 from lamplighter.gateway.gates.http.page_operations import PageOperations
-from lamplighter.gateway.gates.http.past import PastRequests
+from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
 from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
 from lamplighter.gateway.gates.http.resources import Resources
 from lamplighter.gateway.gates.http.sparql import Sparql
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import built_assets
-from lamplighter.gateway.security.browsers import Browsers
+from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import HttpSettings
 from lamplighter.gateway.state.quotas import Held
@@ -48,28 +48,29 @@ def _places(
     read = frozenset({"GET", "HEAD"})
     assets = built_assets()
     yield from PageRequests(runner, settings, assets, gatekeeper, subscribe_at, base_iri, operations.index).places()
+    # SPARQL's parameters may be in a form, so `Bodies.call` reads them, by the table of the operation.
     if settings.query_path == settings.update_path:
-        yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, methods=None)
+        yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, None, None)
     else:
-        yield Place(settings.query_path, bodies.holding(sparql.query), Need.CALLER, methods=None)
-        yield Place(settings.update_path, bodies.holding(sparql.update), Need.CALLER, methods=None)
+        yield Place(settings.query_path, bodies.holding(sparql.query), Need.CALLER, None, None)
+        yield Place(settings.update_path, bodies.holding(sparql.update), Need.CALLER, None, None)
     for path in (settings.graph_store_path, f"{settings.graph_store_path}/"):
-        yield Place(path, bodies.holding(graphs.answer), Need.CALLER, METHODS)
+        yield Place(path, bodies.holding(graphs.answer), Need.CALLER, METHODS, graph_parameters)
     yield Place("/echo", operations.echo, Need.NOTHING, methods=None)
-    yield Place("/delayed", operations.delayed, Need.CALLER, read)
+    yield Place("/delayed", operations.delayed, Need.CALLER, read, LISTED)
     yield Place("/delayed/", operations.cancel, Need.CALLER, frozenset({"DELETE"}))
     yield Place("/health", operations.health, Need.CALLER, read)
     yield Place("/ready", operations.ready, Need.NOTHING, read)
     yield Place("/figures", operations.figures, Need.OPERATOR, read)
     yield Place("/metrics", operations.metrics, Need.OPERATOR, read)
-    yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read)
+    yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read, LISTED)
     past = PastRequests(runner)
-    yield Place("/log", past.log, Need.OPERATOR, read)
+    yield Place("/log", past.log, Need.OPERATOR, read, LOG)
     devices = DeviceRequests(runner)
     yield from PageOperations(past, devices).places()
     yield Place("/devices", devices.all, Need.OPERATOR, read)
     yield Place("/devices/", devices.one, Need.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
-    yield Place("/explain", past.explain, Need.OPERATOR, read)
+    yield Place("/explain", past.explain, Need.OPERATOR, read, EXPLAIN)
     yield Place("/backup", operations.backup, Need.OPERATOR, read)
     yield Place("/restore", operations.restore, Need.OPERATOR, frozenset({"POST"}))
 
@@ -122,7 +123,7 @@ async def http_gate(
     servers = [
         await _server(listener, config, state, settings, lambda: Held(usage, runner.quotas)) for listener in listeners
     ]
-    more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    more = [(name.encode(), value.encode()) for name, value in (NOSNIFF, *(headers or {}).items())]
     watch = asyncio.create_task(_watch(state, more), name="HTTP connections")
     try:
         yield

@@ -6,31 +6,27 @@ A write is one commit with the net change, so it is logged and subscribers are n
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import MalformedRequestError, RequestError
+from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import graph_names
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.gates.http.answers import streamed
-from lamplighter.gateway.gates.http.calls import Bodies, content_type, fields
+from lamplighter.gateway.gates.http.calls import Bodies, content_type
 from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
+from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
+from lamplighter.gateway.gates.http.places import UnsupportedMediaTypeError
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS
 
 METHODS = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
-
-
-class UnsupportedMediaTypeError(RequestError):
-    """A body in an unsupported format."""
-
-    code = "unsupported_media_type"
-    status = 415
+_READ = Parameters(("default", "graph"), unsupported={"priority": "it is of writes"})
+_WRITE = Parameters(("default", "graph", "priority"))
 
 
 class GraphStore:
@@ -41,22 +37,19 @@ class GraphStore:
         self._bodies = bodies
 
     async def answer(self, request: Request, caller: Caller) -> Response:
-        named = fields(request.scope["query_string"])
+        asked = parameters(request)
         if request.method in ("GET", "HEAD"):
-            return await self._read(request, named, caller)
-        asked = named.pop("priority", [])
-        if len(asked) > 1:
-            raise MalformedRequestError("the parameter priority occurs several times; it may occur once")
-        priority = caller.priority(asked[0] if asked else None)
+            return await self._read(request, asked, caller)
+        priority = caller.priority(asked.text("priority"))
         if request.method == "DELETE":
-            write = GraphWrite(GraphVerb.DROP, _named(request, named))
+            write = GraphWrite(GraphVerb.DROP, _named(request, asked))
             await self._runner.write_graph(write, cause(request, caller), caller, priority)
             return Response(status_code=204)
         verb = GraphVerb.REPLACE if request.method == "PUT" else GraphVerb.ADD
-        to_store = verb is GraphVerb.ADD and "below" not in request.scope and not named
+        to_store = verb is GraphVerb.ADD and "below" not in request.scope and not _names_graph(asked)
         # A document that is sent to the store itself becomes a new graph (5.5).
         new = f"{request_iri(request).rstrip('/')}/{uuid.uuid4()}" if to_store else None
-        graph = _named(request, named) if new is None else f"<{new}>"
+        graph = _named(request, asked) if new is None else f"<{new}>"
         media_type = content_type(request)
         if media_type not in GRAPH_FORMATS:
             raise UnsupportedMediaTypeError(
@@ -71,23 +64,34 @@ class GraphStore:
         created = await self._runner.write_graph(write, cause(request, caller), caller, priority)
         return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})
 
-    async def _read(self, request: Request, named: Mapping[str, list[str]], caller: Caller) -> Response:
+    async def _read(self, request: Request, asked: UrlParameters, caller: Caller) -> Response:
         found = accepted(request, GRAPH_FORMATS)
-        answer = await self._runner.graph(_named(request, named), found.format, caller)
+        answer = await self._runner.graph(_named(request, asked), found.format, caller)
         return await streamed(request, answer.chunks(), found.media_type, {"Vary": "Accept"})
 
 
-def _named(request: Request, parameters: Mapping[str, list[str]]) -> Term | None:
-    """The graph of a request, None for the default graph. parameters: those that may name it. Raises
-    MalformedRequestError."""
-    default, names = "default" in parameters, parameters.get("graph", [])
-    if "below" in request.scope and not parameters:
-        names = [request_iri(request)]
-    if default + len(names) != 1:
-        raise MalformedRequestError("name one graph: ?graph=<its IRI, percent-encoded>, or ?default")
+def graph_parameters(request: Request) -> Parameters:
+    return _READ if request.method in ("GET", "HEAD") else _WRITE
+
+
+def _names_graph(asked: UrlParameters) -> bool:
+    return asked.text("default") is not None or asked.text("graph") is not None
+
+
+def _named(request: Request, asked: UrlParameters) -> Term | None:
+    """The graph of a request, None for the default graph. Raises MalformedRequestError."""
+    default, name, below = asked.text("default"), asked.text("graph"), request.scope.get("below", "")
+    if below and not _names_graph(asked):
+        name = request_iri(request)
+    elif below:
+        raise MalformedRequestError("the path names a graph already; leave the parameters graph and default out")
     if default:
+        raise MalformedRequestError("default has no value; write ?default")
+    if (default is None) == (name is None):
+        raise MalformedRequestError("name one graph: ?graph=<its IRI, percent-encoded>, or ?default")
+    if name is None:
         return None
-    found = graph_names(names)
-    if found is None or not names[0]:
+    found = graph_names([name])
+    if found is None or not name:
         raise MalformedRequestError("graph parameter: it is empty; give an absolute IRI")
     return found[0]

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.engine.protocol import KeptMessage
 from lamplighter.gateway.gates.http.answers import json_answer
-from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.devices import OwnDataset, no_device
 from lamplighter.gateway.gates.http.mapping import MappingRequests
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
@@ -33,18 +33,18 @@ class MessageRequests:
 
     @property
     def place(self) -> Place:
-        return Place("/messages", self.of_device, Need.OPERATOR)
+        return Place("/messages", self.of_device, Need.OPERATOR, parameters=Parameters(("device",)))
 
     async def of_device(self, request: Request, caller: Caller) -> Response:
         """The last message of each topic and resource of a device. Raises QueueFullError."""
-        asked = fields(request.scope["query_string"])
-        if set(asked) != {"device"} or len(asked["device"]) != 1:
-            raise MalformedRequestError("send the parameter device, the identity of a device, once and alone")
+        device = parameters(request).text("device")
+        if device is None:
+            raise MalformedRequestError("send the parameter device, the identity of a device")
         if self._busy >= AT_ONCE_MAX:
             raise QueueFullError(f"{AT_ONCE_MAX} requests for messages are answered already; try again later")
         self._busy += 1
         try:
-            return await self._of_device(asked["device"][0], request, caller)
+            return await self._of_device(device, request, caller)
         finally:
             self._busy -= 1
 

@@ -25,6 +25,19 @@ ALSO: Mapping[str, tuple[str, ...]] = {
     "application/n-triples": ("text/plain",),
 }
 """Other names of a media type; SEPA's clients ask for application/json (SEPA protocol 1.3)."""
+FORMAT_PARAMETERS = ("format", "output", "results")
+"""Each names the format of the answer to a query, in place of Accept. SPARQLWrapper sends all three."""
+_NAMED: Mapping[str, tuple[str, ...]] = {
+    "json": ("application/sparql-results+json", "application/ld+json"),
+    "json-ld": ("application/ld+json",),
+    "xml": ("application/sparql-results+xml", "application/rdf+xml"),
+    "rdf": ("application/rdf+xml",),
+    "rdf+xml": ("application/rdf+xml",),
+    "turtle": ("text/turtle",),
+    "n3": ("text/turtle",),
+    "csv": ("text/csv",),
+    "tsv": ("text/tab-separated-values",),
+}
 
 
 class NotAcceptableError(RequestError):
@@ -42,9 +55,23 @@ class AnswerFormat:
     media_type: str
 
 
-def for_query(request: Request, query: QueryOutline) -> AnswerFormat:
-    """The format for the answer to a query. Raises NotAcceptableError."""
-    return accepted(request, SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS)
+def for_query(request: Request, query: QueryOutline, names: Collection[str] = ()) -> AnswerFormat:
+    """The format for the answer to a query. names: those of `FORMAT_PARAMETERS`. Raises NotAcceptableError,
+    MalformedRequestError."""
+    offered = SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS
+    if not names:
+        return accepted(request, offered)
+    chosen = dict.fromkeys(names)
+    if len(chosen) > 1:
+        raise MalformedRequestError(f"{', '.join(FORMAT_PARAMETERS)} name different formats; send one of them")
+    [name] = chosen
+    known = _NAMED.get(name, (name,))
+    if not {*known} & {*SOLUTION_FORMATS, *GRAPH_FORMATS}:
+        raise MalformedRequestError(f"unknown format {name[:100]!r}; use {', '.join(_NAMED)} or a media type")
+    found = next((one for one in known if one in offered), None)
+    if found is None:
+        raise NotAcceptableError(f"{query.form} has no answer in the format {name}; use one of {', '.join(offered)}")
+    return AnswerFormat(found, found)
 
 
 def accepted(request: Request, offered: Collection[str]) -> AnswerFormat:

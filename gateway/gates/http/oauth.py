@@ -12,9 +12,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import MalformedRequestError, UnauthorizedError
+from lamplighter.engine.errors import MalformedRequestError, RequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import JSON, json_answer
-from lamplighter.gateway.gates.http.calls import FORM, fields, small_body
+from lamplighter.gateway.gates.http.calls import FORM, small_body
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
+from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, fields
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.security.callers import Caller
 
@@ -25,6 +27,21 @@ BODY_BYTES_MAX = 128 * 1024
 """Of a registration: the caller is not authenticated yet, and some clients put certificates into it."""
 _GRANT = "client_credentials"
 _POST = frozenset({"POST"})
+
+
+class _InvalidScopeError(RequestError):
+    """A token has all permissions of its client (RFC 6749, 5.2)."""
+
+    code = "invalid_scope"
+    status = 400
+
+
+_TOKEN = Parameters(
+    ("grant_type", "client_id", "client_secret"),
+    unsupported={"scope": "a token has all permissions of its client; leave it out"},
+    error=_InvalidScopeError,
+)
+"""Of a token request that is a form."""
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749, 5.1
 
 
@@ -96,9 +113,13 @@ def _check_json(request: Request) -> None:
     """Raises UnauthorizedError unless both headers are there, once each, and name JSON."""
     if _media_type(request.headers.getlist("content-type")) != JSON:
         raise UnauthorizedError("content_type_error", f"there must be one Content-Type, {JSON}", 400)
-    accepted = request.headers.getlist("accept")
-    if len(accepted) != 1 or JSON not in [_media_type([one]) for one in accepted[0].split(",")]:
-        raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400)
+    ranges = request.headers.getlist("accept")
+    try:
+        if len(ranges) != 1:
+            raise NotAcceptableError
+        accepted(request, (JSON,))
+    except NotAcceptableError as error:
+        raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400) from error
 
 
 def _registration(body: bytes) -> tuple[str, str | None]:
@@ -148,21 +169,19 @@ def _basic(headers: list[str]) -> tuple[str, str]:
 async def _form_credentials(request: Request) -> tuple[str, str]:
     """Those of a standard request (RFC 6749, 2.3.1 and 4.4.2). Raises RequestError."""
     form = fields(await small_body(request, BODY_BYTES_MAX))
-
-    def one(name: str) -> str | None:
-        values = form.get(name, [])
-        if len(values) > 1:
-            raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
-        return values[0] if values else None
-
-    if one("grant_type") != _GRANT:
+    # Unknown ones are ignored, as RFC 6749, 3.2 asks for.
+    known = {name: one for name, one in form.items() if _TOKEN.takes(name) or name in _TOKEN.unsupported}
+    asked = UrlParameters(_TOKEN, known)
+    if asked.text("grant_type") != _GRANT:
         raise UnauthorizedError("unsupported_grant_type", f"grant_type must be {_GRANT}", 400)
     headers = request.headers.getlist("authorization")
+    named, told = asked.text("client_id"), asked.text("client_secret")
     if headers:
+        if told is not None:  # RFC 6749, 2.3
+            raise MalformedRequestError("client_secret and Authorization are two authentications; send one of them")
         client, secret = _basic(headers)
         # Both are form-encoded, so a colon in the id does no harm.
         return unquote_plus(client), unquote_plus(secret)
-    named, told = one("client_id"), one("client_secret")
     if named is None or told is None:
         raise UnauthorizedError("unauthorized_client", "client_id and client_secret are missing")
     return named, told

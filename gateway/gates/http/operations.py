@@ -15,7 +15,7 @@ from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import QueueFullError
 from lamplighter.gateway.gates.http.answers import is_known, json_answer, streamed
 from lamplighter.gateway.gates.http.calls import small_body
-from lamplighter.gateway.gates.http.parameters import UrlParameters
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.history.restoring import Restored, difference, received
 from lamplighter.gateway.loop.runner import Runner
@@ -24,6 +24,8 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.delayed import LISTED_MAX as DELAYED_LISTED_MAX
 from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 
+LISTED = Parameters(("limit", "characters"))
+"""Of lists: how many, and how much of each text."""
 ECHO_BYTES_MAX = 64 * 1024
 CHARACTERS_MAX = 9_999
 """Of the parameter `characters`."""
@@ -52,7 +54,7 @@ class Operations:
 
     async def delayed(self, request: Request, caller: Caller) -> Response:
         """The tag of the answer leaves out the time, so that a list that is polled is sent when it has changed."""
-        asked = UrlParameters(request, ("limit", "characters"))
+        asked = parameters(request)
         limit, characters = asked.number("limit", DELAYED_LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
         runner = self._runner
         tag = self._tag(caller.operator, caller.name, caller.numbered, limit, characters, *runner.delayed_changes)
@@ -97,7 +99,7 @@ class Operations:
         return Response(text, media_type=media_type, headers={"Vary": "Accept"})
 
     async def subscriptions(self, request: Request, caller: Caller) -> Response:
-        asked = UrlParameters(request, ("limit", "characters"))
+        asked = parameters(request)
         limit, characters = asked.number("limit", LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
         answer = json_answer(self._runner.figures.subscriptions(limit, characters), headers={})
         tag = self._tag(answer.body)

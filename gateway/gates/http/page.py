@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.gateway.gates.http.answers import JSON, Refusal, is_known, json_answer, streamed
-from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted, request_iri
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.places import Handler, Need, Place
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import Asset, Assets
@@ -27,8 +27,8 @@ VIEWS = ("now", "street", "devices", "query", "timers", "subscriptions", "log", 
 """Each has the address `/page/<view>`."""
 TEXTS_MAX = 16 * 1024 * 1024
 """Characters of the texts of a view's rows."""
-_NOSNIFF = {"X-Content-Type-Options": "nosniff"}
-_ROWS_HEADERS = {**_NOSNIFF, "Cache-Control": "no-store"}
+_QUERY = Parameters(("query",))
+_ROWS_HEADERS = {"Cache-Control": "no-store"}
 _YEAR = "public, max-age=31536000, immutable"
 _RESULTS, _CSV = "application/sparql-results+json", "text/csv"
 
@@ -69,14 +69,14 @@ class PageRequests:
     def places(self) -> Iterator[Place]:
         yield Place("/", self.root, Need.NOTHING)
         yield Place(PAGE.rstrip("/"), self.without_slash, Need.NOTHING)
-        yield Place(PAGE, self.file, Need.NOTHING)
+        yield Place(PAGE, self.file, Need.NOTHING, parameters=None)  # the page's script reads them
         yield Place(f"{PAGE}session.json", self.session, Need.NOTHING)
         yield Place(f"{PAGE}now.json", self.now_json, Need.CALLER)
         yield Place(f"{PAGE}now.csv", self.now_csv, Need.CALLER)
         yield Place(f"{PAGE}street.json", self.street_json, Need.CALLER)
         yield Place(f"{PAGE}street.csv", self.street_csv, Need.CALLER)
-        yield Place(f"{PAGE}query.json", self.query_json, Need.CALLER)
-        yield Place(f"{PAGE}query.csv", self.query_csv, Need.CALLER)
+        yield Place(f"{PAGE}query.json", self.query_json, Need.CALLER, parameters=_QUERY)
+        yield Place(f"{PAGE}query.csv", self.query_csv, Need.CALLER, parameters=_QUERY)
         yield from _both("timers", self._timers, Need.CALLER)
         yield from _both("subscriptions", self._subscriptions, Need.OPERATOR)
         yield from _both("health", self._health, Need.CALLER)
@@ -218,10 +218,10 @@ def _both(view: str, rows: _Rows, need: Need) -> Iterator[Place]:
 
 def _query(request: Request) -> str:
     """The parameter `query`. Raises MalformedRequestError."""
-    texts = fields(request.scope["query_string"]).get("query", [])
-    if len(texts) != 1:
-        raise MalformedRequestError(f"{len(texts)} parameters are called query; there must be one")
-    return texts[0]
+    text = parameters(request).text("query")
+    if text is None:
+        raise MalformedRequestError("the parameter query is missing")
+    return text
 
 
 def _check_form(form: str) -> None:
@@ -234,7 +234,7 @@ def _file(request: Request, asset: Asset, caching: str, headers: Mapping[str, st
     """The file, as gzip where the client takes it."""
     packed = _takes_gzip(request)
     tag = f'"{asset.tag}{"-gzip" if packed else ""}"'
-    more = {**_NOSNIFF, "ETag": tag, "Cache-Control": caching, "Vary": "Accept-Encoding", **(headers or {})}
+    more = {"ETag": tag, "Cache-Control": caching, "Vary": "Accept-Encoding", **(headers or {})}
     if is_known(request, tag):
         return Response(status_code=304, headers=more)
     if packed:

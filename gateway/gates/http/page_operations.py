@@ -12,12 +12,13 @@ from starlette.responses import Response
 
 from lamplighter.gateway.gates.http.answers import json_answer
 from lamplighter.gateway.gates.http.devices import DeviceRequests
-from lamplighter.gateway.gates.http.past import PastRequests
+from lamplighter.gateway.gates.http.parameters import NONE
+from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
 from lamplighter.gateway.gates.http.places import Handler, Need, Place
 from lamplighter.gateway.page.rows import Row, csv_text, device_rows, link_rows, log_rows, outcome_rows
 from lamplighter.gateway.security.callers import Caller
 
-_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_HEADERS = {"Cache-Control": "no-store"}
 
 _Rows = Callable[[Mapping[str, Any]], Sequence[Row]]
 
@@ -30,13 +31,14 @@ class PageOperations:
         self._devices = devices
 
     def places(self) -> Iterator[Place]:
-        for view, operation, rows in (
-            ("log", self._past.log, log_rows),
-            ("devices", self._devices.all, device_rows),
-            ("explain", self._explain, _explain_rows),
+        for view, operation, rows, taken in (
+            ("log", self._past.log, log_rows, LOG),
+            ("devices", self._devices.all, device_rows, NONE),
+            ("explain", self._explain, _explain_rows, EXPLAIN),
         ):
             for suffix in ("json", "csv"):
-                yield Place(f"/page/{view}.{suffix}", _answering(operation, rows, suffix), Need.OPERATOR)
+                handler = _answering(operation, rows, suffix)
+                yield Place(f"/page/{view}.{suffix}", handler, Need.OPERATOR, parameters=taken)
 
     async def _explain(self, request: Request, caller: Caller) -> Response:
         """The newest outcomes, if the request has no parameter."""

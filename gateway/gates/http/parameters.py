@@ -1,33 +1,101 @@
-"""Parameters of URLs."""
+"""Parameters of URLs and forms. Each place declares its own; no other can be read, and none is ignored."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qs, unquote_to_bytes
 
 from starlette.requests import Request
 
-from lamplighter.engine.errors import MalformedRequestError
-from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.engine.errors import MalformedRequestError, RequestError
 from lamplighter.gateway.log.snapshots import Place
 
+FIELDS_MAX = 1000
+"""Fields of a form or a URL."""
+LARGE_BYTES = 256 * 1024
+"""A larger form is decoded beside the loop."""
+_PIECE_BYTES = 64 * 1024
 _RECORD = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
 _NUMBER = re.compile(r"[0-9]{1,4}")
 _SECONDS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6})?")
+_READ: Final = "lamplighter.parameters"
+"""Key of a request's scope: its parameters."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a place takes.
+
+    names: each may occur once; repeated: may occur several times; prefix: of further names, each once.
+    unsupported: those of its standard that it does not have, with the reason; error: the refusal of these.
+    """
+
+    names: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
+    prefix: str = ""
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    error: type[RequestError] = MalformedRequestError
+
+    def takes(self, name: str) -> bool:
+        return name in self.names or name in self.repeated or bool(self.prefix and name.startswith(self.prefix))
+
+    def check(self, found: Mapping[str, list[str]]) -> None:
+        """Raises MalformedRequestError for an unknown parameter, and where one occurs twice; `error`."""
+        for name, values in found.items():
+            if not self.takes(name):
+                if name in self.unsupported:
+                    raise self.error(f"{name} is not supported: {self.unsupported[name]}")
+                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; {self._allowed()}")
+            if len(values) > 1 and name not in self.repeated:
+                raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
+
+    def _allowed(self) -> str:
+        known = [*self.names, *self.repeated, *([f"{self.prefix}NAME"] if self.prefix else [])]
+        return f"use {', '.join(known)}" if known else "there are none here"
+
+
+NONE: Final = Parameters()
 
 
 class UrlParameters:
-    """The parameters of a URL. Raises MalformedRequestError for unknown ones, and where one occurs twice."""
+    """The parameters of a request, by the table of its place. Only what the table has can be read."""
 
-    def __init__(self, request: Request, names: tuple[str, ...]) -> None:
-        self._found = fields(request.scope["query_string"])
-        for name, values in self._found.items():
-            if name not in names:
-                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; use {', '.join(names)}")
-            if len(values) > 1:
-                raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
+    def __init__(self, table: Parameters, found: Mapping[str, list[str]]) -> None:
+        """Raises as `Parameters.check`."""
+        table.check(found)
+        self._table = table
+        self._found = found
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def values(self, name: str) -> list[str] | None:
+        """All values of one that may be repeated."""
+        assert name in self._table.repeated, name
+        return self._found.get(name)
+
+    def prefixed(self) -> dict[str, str]:
+        """Those whose names have the prefix, without it."""
+        prefix = self._table.prefix
+        assert prefix
+        return {name.removeprefix(prefix): one[0] for name, one in self._found.items() if name.startswith(prefix)}
+
+    def texts(self) -> dict[str, str]:
+        """All that occur once."""
+        return {name: values[0] for name, values in self._found.items() if name not in self._table.repeated}
 
     def text(self, name: str) -> str | None:
+        assert name in self._table.names, name
         return self._found[name][0] if name in self._found else None
+
+    def flag(self, name: str) -> bool:
+        text = self.text(name)
+        if text not in (None, "true", "false"):
+            raise MalformedRequestError(f"{name}: write true or false")
+        return text == "true"
 
     def record(self, name: str) -> Place | str | None:
         """A place, or a sequence without an epoch."""
@@ -54,3 +122,51 @@ class UrlParameters:
         if not _SECONDS.fullmatch(text) or float(text) > most:
             raise MalformedRequestError(f"{name}: write seconds from 0 to {most:g}")
         return float(text)
+
+
+def read_parameters(request: Request, table: Parameters) -> None:
+    """Reads those of a URL. Raises as `Parameters.check`."""
+    request.scope[_READ] = UrlParameters(table, fields(request.scope["query_string"]))
+
+
+def parameters(request: Request) -> UrlParameters:
+    """Those of the URL, which were read before its handler was called."""
+    found: UrlParameters = request.scope[_READ]
+    return found
+
+
+def fields(text: bytes) -> dict[str, list[str]]:
+    """The fields of a URL's query or of a form. Raises MalformedRequestError."""
+    if not text:
+        return {}
+    try:
+        if len(text) > LARGE_BYTES:
+            return _large_fields(text)
+        return parse_qs(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except UnicodeDecodeError as error:
+        raise MalformedRequestError(f"a parameter is not UTF-8: {error.reason}") from error
+    except ValueError as error:
+        raise MalformedRequestError(f"there are more than {FIELDS_MAX} parameters") from error
+
+
+def _large_fields(text: bytes) -> dict[str, list[str]]:
+    """As `parse_qs`, which blocks all other threads for a second with 16 MiB."""
+    if text.count(b"&") >= FIELDS_MAX:
+        raise ValueError
+    found: dict[str, list[str]] = {}
+    for part in filter(None, text.split(b"&")):
+        name, _, value = part.partition(b"=")
+        found.setdefault(_unquoted(name), []).append(_unquoted(value))
+    return found
+
+
+def _unquoted(text: bytes) -> str:
+    """Raises UnicodeDecodeError."""
+    parts, start = [], 0
+    while start < len(text):
+        end = start + _PIECE_BYTES
+        if (cut := text.find(b"%", end - 2, end)) >= 0:  # what it stands for is not torn apart
+            end = cut
+        parts.append(unquote_to_bytes(text[start:end].replace(b"+", b" ")))
+        start = end
+    return b"".join(parts).decode()

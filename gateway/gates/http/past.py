@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.gates.http.answers import JSON
-from lamplighter.gateway.gates.http.parameters import UrlParameters
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.waiting import WaitingRequests, next_record
 from lamplighter.gateway.history.log_page import QUADS_DEFAULT, QUADS_MAX, RECORDS_MAX, LogRange
 from lamplighter.gateway.log.snapshots import Place
@@ -15,6 +15,8 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.delayed import at_moment
 
+LOG = Parameters(("after", "from", "to", "last", "quads", "wait"))
+EXPLAIN = Parameters(("actuation", "at", "last"))
 LAST_DEFAULT = 100
 WAIT_S_MAX = 30.0
 OUTCOMES_MAX = 100
@@ -29,7 +31,7 @@ class PastRequests:
 
     async def log(self, request: Request, caller: Caller) -> Response:
         """A page of the change log. With `wait`, the answer comes when there is a record behind `after`."""
-        asked = UrlParameters(request, ("after", "from", "to", "last", "quads", "wait"))
+        asked = parameters(request)
         after, begin, to = (self._place(asked.record(name)) for name in ("after", "from", "to"))
         last, wait = asked.number("last", RECORDS_MAX), asked.seconds("wait", WAIT_S_MAX)
         ranged = any(one is not None for one in (begin, to, last))
@@ -49,7 +51,7 @@ class PastRequests:
     async def explain(self, request: Request, caller: Caller, *, newest: bool = False) -> Response:
         """Why an actuator was switched, or the newest outcomes of all actuators. newest: a request without parameters
         asks for those."""
-        asked = UrlParameters(request, ("actuation", "at", "last"))
+        asked = parameters(request)
         actuation, at, last = asked.text("actuation"), asked.text("at"), asked.number("last", OUTCOMES_MAX)
         if newest and actuation is None and last is None:
             last = OUTCOMES_MAX

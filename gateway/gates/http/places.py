@@ -17,10 +17,12 @@ from lamplighter.engine.errors import (
     ConfigurationError,
     GatewayError,
     LimitExceededError,
+    RequestError,
     bare,
 )
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.gates.http.parameters import NONE, Parameters, read_parameters
 from lamplighter.gateway.gates.http.reports import refusal
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
@@ -34,6 +36,13 @@ WAITED = "lamplighter.waited"
 """Key of a request's scope: seconds that its handler only waited."""
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
+
+
+class UnsupportedMediaTypeError(RequestError):
+    """A body in an unsupported format or coding."""
+
+    code = "unsupported_media_type"
+    status = 415
 
 
 _NOTHING = Graphs(frozenset())
@@ -52,12 +61,26 @@ class Need(Enum):
 @dataclass(frozen=True)
 class Place:
     """A path and its handler. A path that ends with a slash serves the paths below it; `request.scope["below"]` is the
-    rest. methods: None leaves the check to the handler."""
+    rest.
+
+    methods: None leaves the check to the handler. parameters: those of its URL, by request where they differ; None
+    leaves them to the handler. problem: the answer to an error, where a standard has a form of its own.
+    """
 
     path: str
     handler: Handler
     need: Need
     methods: frozenset[str] | None = frozenset({"GET", "HEAD"})
+    parameters: Parameters | Callable[[Request], Parameters | None] | None = NONE
+    problem: Callable[[GatewayError], Refusal] | None = None
+
+    def read_parameters(self, request: Request) -> None:
+        """Raises MalformedRequestError, and further errors of `Parameters.error`."""
+        table = self.parameters
+        if table is not None and not isinstance(table, Parameters):
+            table = table(request)
+        if table is not None:
+            read_parameters(request, table)
 
 
 def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dict[str, Place]]:
@@ -153,6 +176,8 @@ class HttpApplication:
         try:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")
+            _check_coding(request)
+            place.read_parameters(request)
             answer = await place.handler(request, caller)
             if WAITED in request.scope and place.need is not Need.NOTHING:  # it may have lost its rights meanwhile
                 caller = self._gatekeeper.http_caller(request)
@@ -161,7 +186,13 @@ class HttpApplication:
             return answer
         except AccessDeniedError as error:
             self._gatekeeper.denied(caller, place.path.strip("/"), error)
-            raise
+            if place.problem is None:
+                raise
+            return place.problem(error)
+        except GatewayError as error:
+            if place.problem is None:
+                raise
+            return place.problem(bare(error))
 
     def _place(self, request: Request) -> Place | None:
         path = request.scope["path"]
@@ -175,3 +206,11 @@ class HttpApplication:
         if place is None or not path.startswith(place.path) or request.method not in (place.methods or ()):
             return None
         return place
+
+
+def _check_coding(request: Request) -> None:
+    """Raises UnsupportedMediaTypeError for a body with a Content-Encoding."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() != b"identity":
+            coding = value.decode("latin-1")[:100]
+            raise UnsupportedMediaTypeError(f"Content-Encoding is {coding!r}; send the body as it is, without a coding")

@@ -22,7 +22,7 @@ _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 TARGET_BYTES_MAX = 8_192
 """Of an IRI that is looked up; RFC 9110, 4.1 asks for 8000."""
-_HEADERS = {"Vary": "Accept", "X-Content-Type-Options": "nosniff"}
+_HEADERS = {"Vary": "Accept"}
 
 
 class Resources:
@@ -35,7 +35,7 @@ class Resources:
     @property
     def place(self) -> Place | None:
         path = resources_path(self._base_iri)
-        return None if path is None else Place(path, self.answer, Need.CALLER)
+        return None if path is None else Place(path, self.answer, Need.CALLER, parameters=None)  # of the IRI
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         iris = tuple(requested_iris(self._base_iri, request.scope["raw_path"], request.scope["query_string"]))

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.change_log import Cause
-from lamplighter.engine.errors import RequestSyntaxError
+from lamplighter.engine.errors import MalformedRequestError, RequestSyntaxError
 from lamplighter.engine.protocol import dataset, delta_member, graph_names
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.gateway.gates.http.answers import json_answer, streamed
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies, Call
 from lamplighter.gateway.gates.http.description import Description, wanted
-from lamplighter.gateway.gates.http.negotiation import for_query, request_iri
+from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS, for_query, request_iri
 from lamplighter.gateway.history.records import check_named
 from lamplighter.gateway.loop.past import PastQuery
 from lamplighter.gateway.loop.runner import Runner
@@ -66,16 +66,19 @@ class Sparql:
         return await (self._query if call.operation == "query" else self._update)(request, caller, call)
 
     async def _query(self, request: Request, caller: Caller, call: Call) -> Response:
-        graphs = dataset(call.parameters.get("default-graph-uri"), call.parameters.get("named-graph-uri"))
-
-        at, priority = call.one("at"), caller.priority(call.one("priority"))
+        asked = call.parameters
+        graphs = dataset(asked.values("default-graph-uri"), asked.values("named-graph-uri"))
+        at, priority = asked.text("at"), caller.priority(asked.text("priority"))
+        names = [one for one in map(asked.text, FORMAT_PARAMETERS) if one is not None]
         if at is not None:
             caller.require_operator("query the past")
             check_named(at)
+            if asked.text("priority") is not None:
+                raise MalformedRequestError("priority has no effect on a query of the past; leave it out")
 
         async def answer(sparql: str) -> Response:
             query = self._runner.outline(sparql)
-            accepted = for_query(request, query)
+            accepted = for_query(request, query, names)
             if at is not None:
                 headers = {"Vary": "Accept"}
                 asked = PastQuery(query, at, accepted.format, *graphs)
@@ -89,13 +92,14 @@ class Sparql:
         return await _resolved(request, call.sparql, answer)
 
     async def _update(self, request: Request, caller: Caller, call: Call) -> Response:
+        asked = call.parameters
         using = UsingGraphs(
-            graph_names(call.parameters.get("using-graph-uri")) or (),
-            graph_names(call.parameters.get("using-named-graph-uri")) or (),
+            graph_names(asked.values("using-graph-uri")) or (),
+            graph_names(asked.values("using-named-graph-uri")) or (),
         )
-        request_id, delay, at = call.one("request_id"), call.one("delay"), call.one("at")
-        missed, came_from = missed_policy(call.one("missed")), cause(request, caller)
-        tells_delta, priority = _prefers_representation(request), caller.priority(call.one("priority"))
+        request_id, delay, at = asked.text("request_id"), asked.text("delay"), asked.text("at")
+        missed, came_from = missed_policy(asked.text("missed")), cause(request, caller)
+        tells_delta, priority = _prefers_representation(request), caller.priority(asked.text("priority"))
 
         async def outcome(sparql: str) -> Accepted:
             return await self._runner.update(

@@ -169,7 +169,7 @@ class LinkedDataNotifications(DeliveryDoor):
         caller.access.read.check([self._inbox.graph], "read")
         found = accepted(request, _FORMATS)
         content = await self._inbox.content(iri, found.format, _inbox_url(request))
-        return Response(content, 200, {"Vary": "Accept", "X-Content-Type-Options": "nosniff"}, found.media_type)
+        return Response(content, 200, {"Vary": "Accept"}, found.media_type)
 
     async def _constraints(self, request: Request, caller: Caller) -> Response:
         found = accepted(request, _FORMATS)

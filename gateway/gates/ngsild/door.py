@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes, urlencode
@@ -21,7 +22,7 @@ from lamplighter.engine.errors import (
     UnknownResourceError,
 )
 from lamplighter.engine.terms import Term, iri, lexical
-from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
@@ -30,7 +31,14 @@ from lamplighter.gateway.gates.ngsild.graphs import RDF_TYPE, EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL, Attribute, attributes, fragment, is_null, types
 from lamplighter.gateway.gates.ngsild.messages import JSON, NgsiMessage
 from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications
-from lamplighter.gateway.gates.ngsild.parameters import attribute_terms, checked, entity_query, form
+from lamplighter.gateway.gates.ngsild.parameters import (
+    attribute_terms,
+    entity_query,
+    flag,
+    form,
+    parameters_of,
+    type_terms,
+)
 from lamplighter.gateway.gates.ngsild.problems import (
     AlreadyExistsError,
     NoTenantsError,
@@ -77,7 +85,7 @@ class NgsiLd:
         self._locks = [asyncio.Lock() for _ in range(_LOCKS)]
 
     def places(self) -> Iterator[Place]:
-        yield Place(f"{ROOT}/", self.answer, Need.CALLER, methods=None)
+        yield Place(f"{ROOT}/", self._bounded, Need.CALLER, None, _parameters, problem)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield f"{ROOT}/entities", "NGSI-LD entities: ?type, ?q, ?attrs; /ngsi-ld/v1/entities/<id>, /ngsi-ld/v1/types"
@@ -88,14 +96,6 @@ class NgsiLd:
         if self._subscribed:
             await self._notifications.deliveries.run()
         await asyncio.get_running_loop().create_future()
-
-    async def answer(self, request: Request, caller: Caller) -> Response:
-        try:
-            return await self._bounded(request, caller)
-        except AccessDeniedError:
-            raise  # its caller is told, and it is counted, as at all gates
-        except GatewayError as error:
-            return problem(error)
 
     async def _in_turn(self, request: Request, caller: Caller) -> Response:
         match _segments(request):
@@ -125,7 +125,14 @@ class _NgsiRequest:
         self._caller = caller
         self._message = NgsiMessage(request, contexts)
         self._reading = NgsiReading(runner, graphs, caller)
-        self._asked = fields(request.scope["query_string"])
+
+    @cached_property
+    def _asked(self) -> dict[str, str]:
+        """The parameters. Raises MalformedRequestError."""
+        found = parameters(self._request).texts()
+        for name in ("local", "deleteAll"):
+            flag(found, name)
+        return found
 
     async def answer(self) -> Response:
         _check_tenant(self._request)
@@ -184,15 +191,15 @@ class _NgsiRequest:
             headers["NGSILD-Results-Count"] = lexical(row["count"])
         links = []
         if more:
-            target = [(name, value[0]) for name, value in self._asked.items() if name not in ("offset", "limit")]
+            target = [(name, value) for name, value in self._asked.items() if name not in ("offset", "limit")]
             target += [("limit", str(asked.limit)), ("offset", str(asked.offset + asked.limit))]
             links.append(f'<{ROOT}/entities?{urlencode(target, quote_via=quote)}>; rel="next"')
         return self._message.told(listed, names, headers, links)
 
     async def _retrieve(self, entity: Term) -> Response:
         names = self._message.names()
-        found = checked(self._asked, ("attrs", "options", "format", "local"))
-        wanted, shape = attribute_terms(found, names), form(found)
+        wanted, shape = attribute_terms(self._asked, names), form(self._asked)
+        await self._check_type(entity, names)
         read = (await self._reading.entities([entity])).get(entity)
         if read is None:
             raise _no_entity(entity)
@@ -202,9 +209,6 @@ class _NgsiRequest:
 
     async def _types(self) -> Response:
         names = self._message.names()
-        if "details" in self._asked:
-            raise OperationNotSupportedError("details is not supported; leave it out")
-        checked(self._asked, ("local",))
         found = await self._reading.rows(self._graphs.types())
         if len(found) > TYPES_MAX:
             raise TooManyResultsError(f"entities have more than {TYPES_MAX} types")
@@ -215,7 +219,6 @@ class _NgsiRequest:
     # --- changes ---
 
     async def _create(self) -> Response:
-        checked(self._asked, ("local",))
         entity, kinds, kept = _whole(*await self._message.body())
         identifier = lexical(entity)
         async with self._changing(entity):
@@ -228,7 +231,7 @@ class _NgsiRequest:
 
     async def _upsert(self) -> Response:
         """Batch Entity Create or Update (5.6.8): each entity in a commit of its own."""
-        asked = checked(self._asked, ("options", "local"))
+        asked = self._asked
         if asked.get("options", "replace") not in ("replace", "update"):
             raise MalformedRequestError("options: write replace or update")
         created: list[str] = []
@@ -267,24 +270,23 @@ class _NgsiRequest:
         return True
 
     async def _delete(self, entity: Term) -> Response:
-        checked(self._asked, ("local", "type"))
         async with self._changing(entity):
-            await self._known(entity)
+            await self._known(entity, self._message.names())
             await self._update(EntityUpdates(self._graphs, entity).delete())
         return Response(status_code=204)
 
     async def _change(self, entity: Term, *, append: bool) -> Response:
         """Update Attributes (5.6.2) and Append Attributes (5.6.3)."""
-        asked = checked(self._asked, ("local", "options", "type"))
-        if asked.get("options", "") not in (("", "noOverwrite") if append else ("",)):
-            raise MalformedRequestError("options: noOverwrite is the only one, of POST")
+        asked = self._asked
+        if asked.get("options", "") not in ("", "noOverwrite"):
+            raise MalformedRequestError("options: noOverwrite is the only one")
         members, names = await self._message.body()
         found = attributes(members, names)
         more = types(members, names) if "type" in members or "@type" in members else []
         if append and None in found.values():
             raise MalformedRequestError(f"{NULL} deletes an attribute; write it in a PATCH")
         async with self._changing(entity):
-            known = await self._known(entity)
+            known = await self._known(entity, names)
             refused = {}
             for name in list(found):
                 if (not append and iri(name) not in known) or (asked.get("options") and iri(name) in known):
@@ -300,14 +302,13 @@ class _NgsiRequest:
 
     async def _merge(self, entity: Term, name: str) -> Response:
         """Partial Attribute Update (5.6.4)."""
-        checked(self._asked, ("local", "type"))
         members, names = await self._message.body()
         term = iri(names.expand(name, "the path"))
         if is_null(members):
             raise MalformedRequestError(f"{name[:100]}: to delete an attribute send DELETE")
         wanted = fragment(members, name[:100])
         async with self._changing(entity):
-            known = await self._known(entity)
+            known = await self._known(entity, names)
             kind = self._attribute(known, term, name)
             if wanted.kind not in (None, kind):
                 raise MalformedRequestError(
@@ -321,12 +322,10 @@ class _NgsiRequest:
         return Response(status_code=204)
 
     async def _remove(self, entity: Term, name: str) -> Response:
-        asked = checked(self._asked, ("local", "type", "deleteAll", "datasetId"))
-        if "datasetId" in asked:
-            raise OperationNotSupportedError("datasetId: an attribute has one value here; leave it out")
-        term = iri(self._message.names().expand(name, "the path"))
+        names = self._message.names()
+        term = iri(names.expand(name, "the path"))
         async with self._changing(entity):
-            self._attribute(await self._known(entity), term, name)
+            self._attribute(await self._known(entity, names), term, name)
             await self._update(EntityUpdates(self._graphs, entity).put({lexical(term): None}))
         return Response(status_code=204)
 
@@ -335,14 +334,26 @@ class _NgsiRequest:
             raise UnknownResourceError(f"the entity has no attribute {name[:200]!r}; POST at /attrs adds one")
         return known[term]
 
-    async def _known(self, entity: Term) -> Mapping[Term, object]:
+    async def _known(self, entity: Term, names: ContextNames) -> Mapping[Term, object]:
         """The attributes of a kept entity. Raises UnknownResourceError, OperationNotSupportedError."""
         known, stream = await self._reading.known(entity)
         if stream:
             raise _read_only(entity)
         if not known:
             raise _no_entity(entity)
+        await self._check_type(entity, names)
         return known
+
+    async def _check_type(self, entity: Term, names: ContextNames) -> None:
+        """Raises UnknownResourceError for an entity that has none of the types of the parameter."""
+        kinds = type_terms(self._asked, names)
+        if not kinds:
+            return
+        pattern = self._graphs.entities(kinds)
+        if not await self._reading.rows(f"SELECT ?e {{ {pattern} FILTER(?e = {entity}) }} LIMIT 1"):
+            raise UnknownResourceError(
+                f"there is no entity {lexical(entity)[:200]!r} of the type {self._asked['type'][:200]}"
+            )
 
     @asynccontextmanager
     async def _changing(self, entity: Term) -> AsyncIterator[None]:
@@ -357,6 +368,10 @@ class _NgsiRequest:
         call = UpdateCall(sparql, cause(self._request, self._caller), caller=self._caller, tells_delta=True)
         delta = (await self._runner.update(call)).delta
         return delta is None or bool(len(delta.added) + len(delta.removed))
+
+
+def _parameters(request: Request) -> Parameters | None:
+    return parameters_of("GET" if request.method == "HEAD" else request.method, _segments(request))
 
 
 def _check_tenant(request: Request) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import Term, iri, literal
+from lamplighter.gateway.gates.http.parameters import Parameters
 from lamplighter.gateway.gates.ngsild.conditions import Condition, condition, expression
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
@@ -33,8 +34,45 @@ _REFUSED: Final = {
     **dict.fromkeys(("scopeQ", "datasetId", "lang"), "that is not kept here"),
     **dict.fromkeys(("csf", "containedBy", "join", "joinLevel", "jsonKeys"), "there are no other sources"),
     **dict.fromkeys(("pick", "omit"), "name the attributes with attrs"),
+    "details": "there are the names of types only",
+    "sysAttrs": "createdAt and modifiedAt are not kept",
     **dict.fromkeys(("orderBy", "collapse", "expandValues", "entityMap"), "entities are in the order of their ids"),
 }
+
+
+def _taken(*names: str) -> Parameters:
+    """local is true of all answers, as there are no other sources; so it changes nothing, whatever it is."""
+    unsupported = {name: reason for name, reason in _REFUSED.items() if name not in names}
+    return Parameters((*names, "local"), unsupported=unsupported, error=OperationNotSupportedError)
+
+
+_QUERY: Final = _taken("type", "id", "idPattern", "attrs", "q", "limit", "offset", "count", "options", "format")
+_LOCAL: Final = _taken()
+_TYPED: Final = _taken("type")
+
+
+def parameters_of(method: str, segments: Sequence[str]) -> Parameters | None:
+    """Those of an operation (6.4 to 6.11); None where there is no operation."""
+    match method, segments:
+        case "GET", ["entities"]:
+            return _QUERY
+        case "GET", ["entities", _]:
+            return _taken("type", "attrs", "options", "format")
+        case "POST", ["entities", _, "attrs"]:
+            return _taken("type", "options")
+        case ("DELETE", ["entities", _]) | ("PATCH", ["entities", _, "attrs"]) | ("PATCH", ["entities", _, "attrs", _]):
+            return _TYPED
+        case "DELETE", ["entities", _, "attrs", _]:
+            return _taken("type", "deleteAll")
+        case "POST", ["entityOperations", "upsert"]:
+            return _taken("options")
+        case "GET", ["types"]:
+            return _LOCAL
+        case "GET", ["subscriptions"]:
+            return _taken("limit", "offset", "count")
+        case ("POST", ["entities" | "subscriptions"]) | ("GET" | "PATCH" | "DELETE", ["subscriptions", _]):
+            return _LOCAL
+    return None
 
 
 @dataclass(frozen=True)
@@ -77,12 +115,8 @@ def _parenthesized(text: str) -> str:
     return text if text.startswith("(") else f"({text})"
 
 
-def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQuery:
+def entity_query(found: Mapping[str, str], names: ContextNames) -> EntityQuery:
     """Raises MalformedRequestError, OperationNotSupportedError, TooManyResultsError, LimitExceededError."""
-    found = checked(
-        asked,
-        ("type", "id", "idPattern", "attrs", "q", "limit", "offset", "count", "options", "format", "local"),
-    )
     if not any(found.get(name) for name in ("type", "attrs", "q")) and found.get("local") != "true":
         raise MalformedRequestError("write type, attrs or q, or local=true for all entities")
     limit, offset, count = page(found)
@@ -90,7 +124,7 @@ def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQ
     if not all(map(is_absolute, ids)):
         raise MalformedRequestError("id: write URIs, with commas between them")
     return EntityQuery(
-        tuple(iri(names.expand(one, "type")) for one in _types(found)),
+        type_terms(found, names),
         tuple(map(iri, ids)),
         checked_pattern(found.get("idPattern", ""), "idPattern"),
         attribute_terms(found, names),
@@ -104,7 +138,7 @@ def entity_query(asked: Mapping[str, list[str]], names: ContextNames) -> EntityQ
 
 def page(found: Mapping[str, str]) -> tuple[int, int, bool]:
     """limit, offset and count (6.3.10, 6.3.13). Raises MalformedRequestError, TooManyResultsError."""
-    count = _flag(found, "count")
+    count = flag(found, "count")
     limit = _number(found, "limit", LIMIT)
     if limit > LIMIT_MAX:
         raise TooManyResultsError(f"limit: {LIMIT_MAX} entities are the most of one answer; go on with offset")
@@ -116,16 +150,10 @@ def page(found: Mapping[str, str]) -> tuple[int, int, bool]:
     return limit, offset, count
 
 
-def checked(asked: Mapping[str, list[str]], known: Collection[str]) -> dict[str, str]:
-    """The parameters, each once. Raises MalformedRequestError, OperationNotSupportedError."""
-    for name, values in asked.items():
-        if name in _REFUSED and name not in known:
-            raise OperationNotSupportedError(f"{name} is not supported: {_REFUSED[name]}")
-        if name not in known:
-            raise MalformedRequestError(f"unknown parameter {name[:100]!r}; there are {', '.join(known)}")
-        if len(values) > 1:
-            raise MalformedRequestError(f"{name} occurs {len(values)} times; write it once")
-    return {name: values[0] for name, values in asked.items()}
+def type_terms(found: Mapping[str, str], names: ContextNames) -> tuple[Term, ...]:
+    """Those of the parameter type: an entity has one of them. Raises MalformedRequestError,
+    OperationNotSupportedError."""
+    return tuple(iri(names.expand(one, "type")) for one in _types(found))
 
 
 def attribute_terms(found: Mapping[str, str], names: ContextNames) -> tuple[Term, ...]:
@@ -164,7 +192,7 @@ def _listed(found: Mapping[str, str], name: str) -> list[str]:
     return values
 
 
-def _flag(found: Mapping[str, str], name: str) -> bool:
+def flag(found: Mapping[str, str], name: str) -> bool:
     if found.get(name, "false") not in ("true", "false"):
         raise MalformedRequestError(f"{name}: write true or false")
     return found.get(name) == "true"

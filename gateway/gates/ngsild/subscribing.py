@@ -18,7 +18,7 @@ from lamplighter.gateway.gates.deliveries.deliveries import DeliveryExistsError,
 from lamplighter.gateway.gates.deliveries.dispatch import Dispatch
 from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED
 from lamplighter.gateway.gates.deliveries.targets import checked_url
-from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.gateway.gates.http.parameters import parameters
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, KnownContexts, is_absolute
@@ -26,7 +26,7 @@ from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL
 from lamplighter.gateway.gates.ngsild.messages import NgsiMessage
 from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications, written
-from lamplighter.gateway.gates.ngsild.parameters import checked, page
+from lamplighter.gateway.gates.ngsild.parameters import page
 from lamplighter.gateway.gates.ngsild.problems import AlreadyExistsError, OperationNotSupportedError, not_allowed
 from lamplighter.gateway.gates.ngsild.subscriptions import (
     EntitySubscription,
@@ -83,13 +83,10 @@ class NgsiSubscriptions:
         dispatch = self._one(below[0], caller)
         if method == "PATCH":
             return await self._update(dispatch, message, request, caller)
-        asked = checked(fields(request.scope["query_string"]), ("options", "local"))
         if method == "DELETE":
             async with self._changing:
                 await deliveries.end(dispatch, UNSUBSCRIBED)
             return Response(status_code=204)
-        if asked.get("options"):
-            raise OperationNotSupportedError("options: createdAt and modifiedAt are not kept; leave it out")
         names = message.names()
         return message.told(self._shown(dispatch, names), names)
 
@@ -101,7 +98,6 @@ class NgsiSubscriptions:
             raise UnknownResourceError(f"this client has no subscription {identifier[:200]!r}") from error
 
     async def _create(self, message: NgsiMessage, request: Request, caller: Caller) -> Response:
-        checked(fields(request.scope["query_string"]), ("local",))
         members, names = await message.body()
         _check_type(members, needed=True)
         identifier = members.get("id", members.get("@id", f"urn:ngsi-ld:Subscription:{uuid.uuid4()}"))
@@ -123,7 +119,6 @@ class NgsiSubscriptions:
 
     async def _update(self, dispatch: Dispatch, message: NgsiMessage, request: Request, caller: Caller) -> Response:
         """Members of the body replace those of the subscription; NULL removes one (5.8.2)."""
-        checked(fields(request.scope["query_string"]), ("local",))
         changed, names = await message.body()
         _check_type(changed, needed=False)
         if changed.get("id", dispatch.id) != dispatch.id:
@@ -167,8 +162,7 @@ class NgsiSubscriptions:
         return Receiver(self._notifications.kind, identifier, url, wanted.expires_at, None, document)
 
     def _list(self, message: NgsiMessage, request: Request, caller: Caller) -> Response:
-        asked = fields(request.scope["query_string"])
-        limit, offset, count = page(checked(asked, ("limit", "offset", "count", "local")))
+        limit, offset, count = page(parameters(request).texts())
         names = message.names()
         found = sorted(self._notifications.deliveries.of(caller), key=lambda one: one.id)
         headers = {"NGSILD-Results-Count": str(len(found))} if count else {}

@@ -13,14 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import (
-    AccessDeniedError,
     GatewayError,
-    MalformedRequestError,
     bare,
 )
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer, json_answer
-from lamplighter.gateway.gates.http.calls import fields
 from lamplighter.gateway.gates.http.negotiation import request_iri
+from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
@@ -28,7 +26,7 @@ from lamplighter.gateway.gates.sensorthings.addresses import Address, address
 from lamplighter.gateway.gates.sensorthings.creation import BODY_BYTES_MAX, Creation
 from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, ENTITY_SETS, OBSERVATIONS
 from lamplighter.gateway.gates.sensorthings.ids import id_of
-from lamplighter.gateway.gates.sensorthings.options import options
+from lamplighter.gateway.gates.sensorthings.options import MANY, ONE, options
 from lamplighter.gateway.gates.sensorthings.reading import EntityReading
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -66,8 +64,8 @@ class SensorThings:
             self._notices = Notices(runner, settings, data, address.rstrip("/") + self._root)
 
     def places(self) -> Iterator[Place]:
-        yield Place(self._root, self.answer, Need.CALLER, methods=None)
-        yield Place(f"{self._root}/", self.answer, Need.CALLER, methods=None)
+        for path in (self._root, f"{self._root}/"):
+            yield Place(path, self._bounded, Need.CALLER, None, self._parameters, _refusal)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield self._root, "OGC SensorThings API 1.1"
@@ -75,13 +73,13 @@ class SensorThings:
     async def run(self) -> None:
         await (asyncio.get_running_loop().create_future() if self._notices is None else self._notices.run())
 
-    async def answer(self, request: Request, caller: Caller) -> Response:
-        try:
-            return await self._bounded(request, caller)
-        except AccessDeniedError:
-            raise
-        except GatewayError as error:
-            return _refusal(error)
+    def _parameters(self, request: Request) -> Parameters:
+        """The root and single properties have none, and neither has what is created (9.3)."""
+        below = request.scope.get("below", "")
+        if request.method not in ("GET", "HEAD") or not below:
+            return NONE
+        where = address(below, self._base_iri)
+        return NONE if where.member else ONE if not where.many else MANY
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
         below = request.scope.get("below", "")
@@ -90,24 +88,17 @@ class SensorThings:
             return await self._created(request, caller, below, root)
         if request.method not in ("GET", "HEAD"):
             return _not_allowed(request.method, below)
-        asked = fields(request.scope["query_string"])
         if not below:
-            if asked:
-                raise MalformedRequestError("the service root has no query options; name an entity set")
             return json_answer(_service(root))
         where = address(below, self._base_iri)
         reading = EntityReading(self._runner, self._base_iri, root, caller)
         if where.member:
-            if asked:
-                raise MalformedRequestError("a property has no query options; leave them out")
             return _property(where, await reading.member(where))
-        found = options(asked, where.kind, many=where.many)
+        found = options(parameters(request).texts(), where.kind, many=where.many)
         return json_answer(await (reading.collection if where.many else reading.entity)(where, found))
 
     async def _created(self, request: Request, caller: Caller, below: str, root: str) -> Response:
         """Answers POST: the creation of Observations (10.2, 12.3)."""
-        if request.scope["query_string"]:
-            raise MalformedRequestError("POST has no query options; leave them out")
         creation = Creation(self._runner, self._settings, caller, cause(request, caller))
         reading = EntityReading(self._runner, self._base_iri, root, caller)
         if below == "CreateObservations":

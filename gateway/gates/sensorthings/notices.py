@@ -306,6 +306,6 @@ class Notices:
 def _selection(text: str) -> QueryOptions:
     """Raises ConfigurationError."""
     try:
-        return options({"$select": [text]}, OBSERVATIONS, many=True)
+        return options({"$select": text}, OBSERVATIONS, many=True)
     except GatewayError as error:
         raise ConfigurationError(f"sensorthings.mqtt_select: {error}") from error

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from lamplighter.gateway.gates.http.parameters import Parameters
 from lamplighter.gateway.gates.sensorthings.entities import ENTITY_SETS, EntityType
 from lamplighter.gateway.gates.sensorthings.expressions import Expression, SortKey, filter_expression, order_keys
 from lamplighter.gateway.gates.sensorthings.patterns import single
@@ -21,6 +22,18 @@ EXPANSIONS_MAX: Final = 20
 SKIP_MAX: Final = 2**31 - 1
 
 NAMES = ("$filter", "$orderby", "$top", "$skip", "$count", "$select", "$expand", "$resultFormat")
+_OF_MANY = ("$filter", "$orderby", "$top", "$skip", "$count", "$resultFormat")
+_UNSUPPORTED = {
+    **{name.removeprefix("$"): f"write {name}" for name in NAMES},
+    **dict.fromkeys(("$search", "$apply", "$compute", "$format", "$skiptoken"), f"use {', '.join(NAMES)}"),
+}
+MANY: Final = Parameters(NAMES, unsupported=_UNSUPPORTED)
+"""Of a collection."""
+ONE: Final = Parameters(
+    ("$select", "$expand"),
+    unsupported={**_UNSUPPORTED, **dict.fromkeys(_OF_MANY, "it is for collections, and this is one entity")},
+)
+"""Of an entity."""
 IDENTITY = {"id": "@iot.id", "@iot.id": "@iot.id", "selfLink": "@iot.selfLink", "@iot.selfLink": "@iot.selfLink"}
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
@@ -50,19 +63,11 @@ class QueryOptions:
         return {**self.texts, "$skip": str(self.skip + self.top)}
 
 
-def options(found: Mapping[str, list[str]], kind: EntityType, *, many: bool) -> QueryOptions:
+def options(texts: Mapping[str, str], kind: EntityType, *, many: bool) -> QueryOptions:
     """The options of a URL. kind: of the entities asked for; many: whether it is a collection.
 
     Raises ExpressionError, which names option and position.
     """
-    texts = {}
-    for name, values in found.items():
-        if name not in NAMES:
-            cure = f"write ${name}" if f"${name}" in NAMES else f"use {', '.join(NAMES)}"
-            raise ExpressionError(name[:50], 0, f"there is no such query option; {cure}")
-        if len(values) > 1:
-            raise ExpressionError(name, 0, f"it occurs {len(values)} times; write it once")
-        texts[name] = values[0]
     parser = _OptionsParser()
     return parser.read({name: (text, 0) for name, text in texts.items()}, kind, many, 0)
 
@@ -77,7 +82,7 @@ class _OptionsParser:
         """texts: each option's text, and its offset in the option of the URL that it is part of."""
         found = QueryOptions(texts={name: text for name, (text, _) in texts.items()})
         for name, (text, offset) in texts.items():
-            if not many and name in ("$filter", "$orderby", "$top", "$skip", "$count", "$resultFormat"):
+            if not many and name in _OF_MANY:
                 raise ExpressionError(name, offset, "it is for collections, and this is one entity; leave it out")
             if len(text) > EXPRESSION_CHARS_MAX:
                 raise ExpressionError(name, offset, f"it is longer than {EXPRESSION_CHARS_MAX} characters")

@@ -13,7 +13,7 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import dataset
 from lamplighter.gateway.gates.event_streams import EventStream, EventStreams, asked_resume
 from lamplighter.gateway.gates.http.answers import Refusal
-from lamplighter.gateway.gates.http.calls import fields
+from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.outbox import Unsent
 from lamplighter.gateway.gates.sse.sink import EventSink
@@ -25,40 +25,9 @@ from lamplighter.gateway.state.applications import Application
 PATH: Final = "/subscribe"
 _GRAPHS = ("default-graph-uri", "named-graph-uri")
 _NAMES = ("alias", "keep", "class", "commit", "priority", "last-event-id")
-_FORCED = "$"
-"""Before the name of a forced binding, as a parameter."""
-
-
-class _Asked:
-    """The parameters of a request. Raises MalformedRequestError for unknown ones, and where one occurs twice."""
-
-    def __init__(self, request: Request, *, named: bool) -> None:
-        """named: the path names the query of an application."""
-        self._found = fields(request.scope["query_string"])
-        known = _NAMES if named else ("query", *_GRAPHS, *_NAMES)
-        for name, values in self._found.items():
-            if name in _GRAPHS and not named:
-                continue
-            if name not in known and not (named and name.startswith(_FORCED)):
-                more = f", and {_FORCED}NAME for forced bindings" if named else ""
-                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; use {', '.join(known)}{more}")
-            if len(values) > 1:
-                raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
-
-    def text(self, name: str) -> str | None:
-        return self._found[name][0] if name in self._found else None
-
-    def flag(self, name: str) -> bool:
-        text = self.text(name)
-        if text not in (None, "true", "false"):
-            raise MalformedRequestError(f"{name}: write true or false")
-        return text == "true"
-
-    def graphs(self, name: str) -> list[str] | None:
-        return self._found.get(name)
-
-    def forced(self) -> dict[str, str]:
-        return {name[1:]: values[0] for name, values in self._found.items() if name.startswith(_FORCED)}
+_BY_TEXT = Parameters(("query", *_NAMES), _GRAPHS)
+_BY_NAME = Parameters(_NAMES, prefix="$")
+"""The query of an application. Behind the prefix is the name of a forced binding."""
 
 
 class ServerSentEvents:
@@ -70,8 +39,8 @@ class ServerSentEvents:
         self._streams = EventStreams(runner, settings, unsent)
 
     def places(self) -> Iterator[Place]:
-        yield Place(PATH, self._by_text, Need.CALLER, frozenset({"GET"}))
-        yield Place(f"{PATH}/", self._by_name, Need.CALLER, frozenset({"GET"}))
+        yield Place(PATH, self._by_text, Need.CALLER, frozenset({"GET"}), _BY_TEXT)
+        yield Place(f"{PATH}/", self._by_name, Need.CALLER, frozenset({"GET"}), _BY_NAME)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield PATH, "subscription by Server-Sent Events: ?query=<SPARQL>, or /subscribe/<application>/<query>"
@@ -83,25 +52,25 @@ class ServerSentEvents:
             self._streams.close()
 
     async def _by_text(self, request: Request, caller: Caller) -> Response:
-        asked = _Asked(request, named=False)
+        asked = parameters(request)
         sparql = asked.text("query")
         if sparql is None:
             raise MalformedRequestError("there must be a parameter query: the SPARQL query to subscribe to")
-        return await self._stream(request, caller, asked, sparql, *map(asked.graphs, _GRAPHS))
+        return await self._stream(request, caller, asked, sparql, *map(asked.values, _GRAPHS))
 
     async def _by_name(self, request: Request, caller: Caller) -> Response:
         application, _, name = request.scope["below"].partition("/")
         found = self._applications.get(application)
         if found is None or name not in found.profile.queries:
             return Refusal("not_found", 404, f"no application has the query {request.scope['below'][:200]!r}")
-        asked = _Asked(request, named=True)
-        return await self._stream(request, caller, asked, found.query_text(name, {}, asked.forced()), None, None)
+        asked = parameters(request)
+        return await self._stream(request, caller, asked, found.query_text(name, {}, asked.prefixed()), None, None)
 
     async def _stream(
         self,
         request: Request,
         caller: Caller,
-        asked: _Asked,
+        asked: UrlParameters,
         sparql: str,
         default_graphs: list[str] | None,
         named_graphs: list[str] | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlencode, urlsplit
 
@@ -14,18 +14,19 @@ from starlette.responses import Response
 
 from lamplighter.adapters.devices.desired import desired_update, status_update
 from lamplighter.engine.errors import (
-    AccessDeniedError,
     GatewayError,
     LimitExceededError,
     MalformedRequestError,
+    RequestError,
     UnknownResourceError,
 )
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
 from lamplighter.gateway.gates.http.answers import is_known, json_answer, streamed
-from lamplighter.gateway.gates.http.calls import content_type, fields
+from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
+from lamplighter.gateway.gates.http.parameters import NONE, Parameters, UrlParameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
@@ -75,10 +76,21 @@ ROWS_BYTES_MAX = 64 * 1024 * 1024
 AT_ONCE_MAX, WAITING_MAX = 2, 100
 """Requests for things that are answered at the same time, and that wait for it: clients read all properties of a thing
 at once, and few processes may evaluate queries."""
+
+
+class _UnsupportedOrderError(RequestError):
+    """An order of the list, which a directory need not support (WoT Discovery, 7.3.2.1.5)."""
+
+    code = "unsupported"
+    status = 501
+
+
+_UNSORTED = dict.fromkeys(("sort_by", "sort_order"), "the list is sorted by id")
+_LIST = Parameters(("offset", "limit", "format"), unsupported=_UNSORTED, error=_UnsupportedOrderError)
+_SEARCH = Parameters(("query",))
+_OBSERVE = Parameters(("keep", "last-event-id"))
 _RESULTS = "application/sparql-results+json"
 _NO_STORE = {"Cache-Control": "no-store"}
-
-_Answer = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class _CallersDataset:
@@ -110,11 +122,12 @@ class WebOfThings:
 
     def places(self) -> Iterator[Place]:
         read = frozenset({"GET", "HEAD"})
-        yield Place(WELL_KNOWN, self._told(self._directory), Need.NOTHING, read)
-        yield Place(THINGS, self._told(self._turns.of(self._things, BYTES_MAX)), Need.CALLER, read | {"POST"})
         changes = frozenset({"PUT", "POST", "DELETE"})
-        yield Place(f"{THINGS}/", self._told(self._turns.of(self._below, BYTES_MAX)), Need.CALLER, read | changes)
-        yield Place(SEARCH, self._told(self._turns.of(self._search, BYTES_MAX)), Need.CALLER, read)
+        things, below, search = (self._turns.of(one, BYTES_MAX) for one in (self._things, self._below, self._search))
+        yield Place(WELL_KNOWN, self._directory, Need.NOTHING, read, problem=_problem)
+        yield Place(THINGS, things, Need.CALLER, read | {"POST"}, _list_parameters, _problem)
+        yield Place(f"{THINGS}/", below, Need.CALLER, read | changes, _thing_parameters, _problem)
+        yield Place(SEARCH, search, Need.CALLER, read, _SEARCH, _problem)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield WELL_KNOWN, "Thing Description of the gateway (W3C Web of Things)"
@@ -128,21 +141,6 @@ class WebOfThings:
             self._streams.close()
 
     # --- what all handlers have in common ---
-
-    def _told(self, answer: _Answer) -> _Answer:
-        """Errors as Problem Details."""
-
-        async def told(request: Request, caller: Caller) -> Response:
-            try:
-                return await answer(request, caller)
-            except InvalidDescriptionError as error:
-                return ProblemDetails(error.code, error.status, str(error), faults=error.faults)
-            except GatewayError as error:
-                if isinstance(error, AccessDeniedError):
-                    self._gatekeeper.denied(caller, "things", error)
-                return problem(error)
-
-        return told
 
     def _access(self, request: Request) -> Reach:
         parts = urlsplit(request_iri(request))
@@ -164,15 +162,10 @@ class WebOfThings:
         """The list (WoT Discovery, 7.3.2.1.5), or a description that is submitted."""
         if request.method == "POST":
             return await self._registrations.create(request, caller)
-        asked = fields(request.scope["query_string"])
-        for name in asked:
-            if name in ("sort_by", "sort_order"):
-                return ProblemDetails("unsupported", 501, f"{name} is not supported; the list is sorted by id")
-            if name not in ("offset", "limit", "format"):
-                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; use offset, limit, format")
+        asked = parameters(request)
         offset, limit = _count(asked, "offset", 0, 0), min(_count(asked, "limit", PAGE, 1), PAGE_MAX)
-        form = asked.get("format", ["array"])
-        if form not in (["array"], ["collection"]):
+        form = asked.text("format") or "array"
+        if form not in ("array", "collection"):
             raise MalformedRequestError("format: write array or collection")
         dataset, access = _CallersDataset(self._runner, caller), self._access(request)
         nodes = await thing_nodes(dataset, self._settings.gateway.base_iri)
@@ -180,7 +173,7 @@ class WebOfThings:
         found = await read_things(dataset, page, self._settings.gateway.base_iri)
         tag = hashlib.sha256("\n".join(nodes).encode(errors="surrogatepass")).hexdigest()[:32]
         links = [f'<{THINGS}>; rel="canonical"; etag="{tag}"']
-        more = [("format", "collection")] if form == ["collection"] else []
+        more = [("format", "collection")] if form == "collection" else []
         following = None
         if offset + limit < len(nodes):
             following = f"{THINGS}?{urlencode([('offset', offset + limit), ('limit', limit), *more])}"
@@ -198,11 +191,10 @@ class WebOfThings:
         return Response(body, 200, {"Link": ", ".join(links), **_NO_STORE}, TD_LIST)
 
     async def _search(self, request: Request, caller: Caller) -> Response:
-        asked = fields(request.scope["query_string"])
-        texts = asked.pop("query", [])
-        if len(texts) != 1 or asked:
-            raise MalformedRequestError("write one parameter query, the SPARQL query, and no other")
-        query = self._runner.outline(texts[0])
+        text = parameters(request).text("query")
+        if text is None:
+            raise MalformedRequestError("write the parameter query, the SPARQL query")
+        query = self._runner.outline(text)
         form = for_query(request, query) if "accept" in request.headers else _usual(query)
         dataset, access = _CallersDataset(self._runner, caller), self._access(request)
         nodes = await thing_nodes(dataset, self._settings.gateway.base_iri)
@@ -280,12 +272,8 @@ class WebOfThings:
             return ProblemDetails(
                 "method_not_allowed", 405, f"{request.method} is not allowed here; use GET", {"Allow": "GET"}
             )
-        asked = fields(request.scope["query_string"])
-        for name, values in asked.items():
-            if name not in ("keep", "last-event-id") or len(values) > 1:
-                raise MalformedRequestError(f"parameter {name[:100]!r}: use keep and last-event-id, each once")
-        keep, last = (asked.get(name, [None])[0] for name in ("keep", "last-event-id"))
-        resume = asked_resume(request, keep, last)
+        asked = parameters(request)
+        resume = asked_resume(request, asked.text("keep"), asked.text("last-event-id"))
         caller.access.subscribe.check([None], "subscribe to")  # it would be told nothing, and not why
         return await self._streams.subscribe(request, caller, one.query, ValueSink, resume=resume)
 
@@ -308,6 +296,23 @@ class WebOfThings:
         return Response(status_code=204)
 
 
+def _problem(error: GatewayError) -> ProblemDetails:
+    if isinstance(error, InvalidDescriptionError):
+        return ProblemDetails(error.code, error.status, str(error), faults=error.faults)
+    return problem(error)
+
+
+def _list_parameters(request: Request) -> Parameters:
+    return NONE if request.method == "POST" else _LIST
+
+
+def _thing_parameters(request: Request) -> Parameters:
+    match _segments(request):
+        case [_, "properties", _, "observe"]:
+            return _OBSERVE
+    return NONE
+
+
 def _segments(request: Request) -> list[str]:
     """The segments of the path below ``/things``; a slash in one is percent-encoded.
 
@@ -327,14 +332,16 @@ def _usual(query: QueryOutline) -> AnswerFormat:
     return AnswerFormat(TD_LIST, TD_LIST)
 
 
-def _count(asked: dict[str, list[str]], name: str, default: int, least: int) -> int:
+def _count(asked: UrlParameters, name: str, default: int, least: int) -> int:
     """Raises MalformedRequestError."""
-    texts = asked.get(name, [str(default)])
-    if len(texts) != 1 or not texts[0].isascii() or not texts[0].isdecimal() or len(texts[0]) > 9:
+    text = asked.text(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise MalformedRequestError(f"{name}: write a number")
-    if int(texts[0]) < least:
+    if int(text) < least:
         raise MalformedRequestError(f"{name}: write at least {least}")
-    return int(texts[0])
+    return int(text)
 
 
 def _list_body(things: Sequence[Thing], access: Reach, collection: Description | None) -> bytes:

@@ -6,7 +6,7 @@ import { allowed, top, watchSession } from "./gateway.js";
 import { cut, isBoolean, isNumber, linkOf, localName, ntriples, shortIri, text } from "./terms.js";
 
 export function Failure({ error }) {
-    return error ? html`<p class="failure" role="alert">${cut(error.message)}</p>` : null;
+    return error ? html`<p class="failure" role="alert"><bdi>${cut(error.message)}</bdi></p>` : null;
 }
 
 // A sentence of the gateway, in which `backticks` mark commands and settings.
@@ -25,16 +25,16 @@ export function Iri({ iri, label }) {
 export function Term({ term }) {
     if (!term) return html`<span class="unbound">unbound</span>`;
     if (term.type === "uri") return html`<${Iri} iri=${term.value} />`;
-    if (term.type !== "literal") return html`<code>${cut(text(term))}</code>`;
+    if (term.type !== "literal") return html`<code><bdi>${cut(text(term))}</bdi></code>`;
     const kind = term["xml:lang"] ? `@${term["xml:lang"]}`
         : term.datatype && !isNumber(term) && !isBoolean(term) ? localName(term.datatype) : "";
-    return html`<bdi class="literal">${cut(term.value)}</bdi>${kind ? html` <small>${cut(kind, 80)}</small>` : null}`;
+    return html`<bdi class="literal">${cut(term.value)}</bdi>${kind ? html` <small><bdi>${cut(kind, 80)}</bdi></small>` : null}`;
 }
 
 // A term in N-Triples syntax.
 export function Written({ term }) {
     const known = ntriples(term);
-    return known ? html`<${Term} term=${known} />` : html`<code>${cut(term)}</code>`;
+    return known ? html`<${Term} term=${known} />` : html`<code><bdi>${cut(term)}</bdi></code>`;
 }
 
 // Links to the rows of a view for programs.

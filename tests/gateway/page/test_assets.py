@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import lamplighter.gateway.page
 from lamplighter.gateway.page.assets import BUILT, built_assets
 from tests.support.components import missing, require_command, require_page
 from tests.support.places import ROOT
@@ -82,3 +83,14 @@ def test_the_lock_has_hashes_and_no_addresses(name: str) -> None:
     assert "resolved" not in text and "registry" not in text
     if name == "package-lock.json":
         assert text.count('"integrity"') == text.count('"node_modules/')
+
+
+def test_texts_of_others_are_isolated_from_the_text_around_them() -> None:
+    """A text whose direction differs (`<bdi>`), or that leaves an embedding open, would reorder its neighbours. What is
+    cut comes from devices and clients; a `<pre>` is a paragraph of its own."""
+    sources = Path(lamplighter.gateway.page.__file__).parent / "source"
+    texts = {path.name: path.read_text() for path in sources.rglob("*.js")}
+    before = re.compile(r"(<[a-z][^<>`]*>)[^<>$`]*\$\{(?:cut|begun|stateText)\(")
+    found = [(name, one[1]) for name, text in texts.items() for one in before.finditer(text)]
+    assert len(found) > 30
+    assert [one for one in found if not one[1].startswith(("<bdi", "<pre"))] == []

@@ -140,6 +140,9 @@ REGISTER = {"register": {"client_identity": "x", "grant_types": ["client_credent
         ({"Content-Type": "application/json"}, {}, REGISTER, (400, "accept_error")),
         (JSON, {"accept": "application/json"}, REGISTER, (400, "accept_error")),
         ({**JSON, "Accept": "text/html"}, {}, REGISTER, (400, "accept_error")),
+        ({**JSON, "Accept": "*/*"}, {}, REGISTER, (401, "not_authorized_identity")),
+        ({**JSON, "Accept": "text/html, application/*;q=0.1"}, {}, REGISTER, (401, "not_authorized_identity")),
+        ({**JSON, "Accept": "*/*;q=0"}, {}, REGISTER, (400, "accept_error")),
         ({**JSON, "Content-Type": "application/json; charset=utf-8"}, {}, REGISTER, (401, "not_authorized_identity")),
         (JSON, {}, {}, (400, "invalid_request")),
         (JSON, {}, [], (400, "invalid_request")),
@@ -230,6 +233,9 @@ def test_the_standard_request_is_answered_as_libraries_expect(gateway: SecureGat
         "POST", "/oauth/token", "grant_type=client_credentials", form | basic("form%3Aclient", secret)
     )
     assert (answer.status, answer.json["token_type"]) == (200, "bearer")
+    assert gateway.https("POST", "/oauth/token", f"{body}&colour=red", form).status == 200, "RFC 6749, 3.2"
+    assert failed(gateway.https("POST", "/oauth/token", f"{body}&scope=read", form)) == (400, "invalid_scope")
+    assert gateway.https("POST", "/oauth/token", body, form | basic("form%3Aclient", secret)).status == 400
     assert failed(gateway.https("POST", "/oauth/token", body.replace("_credentials", "_x", 1), form)) == (
         400,
         "unsupported_grant_type",

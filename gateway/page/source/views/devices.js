@@ -57,7 +57,7 @@ async function adopt(device, { name, area }) {
 
 // What is asked before each decision. said(text, warnings): what came of it.
 function questions(device, said) {
-    const name = cut(device.name, 80);
+    const name = html`<bdi>${cut(device.name, 80)}</bdi>`;
     const fields = [{ name: "name", label: "Name", value: device.name }, { name: "area", label: "Area", value: device.area }];
     const sent = async (body, text) => {
         await postJson(path(device), body);
@@ -65,21 +65,21 @@ function questions(device, said) {
     };
     return {
         adopt: {
-            title: `Adopt ${name}?`, text: "Its readings are stored, and its actuators get rules.", action: "Adopt", fields,
-            done: async (values) => said(`${name} was adopted.`, (await adopt(device, values)).warnings),
+            title: html`Adopt ${name}?`, text: "Its readings are stored, and its actuators get rules.", action: "Adopt", fields,
+            done: async (values) => said(html`${name} was adopted.`, (await adopt(device, values)).warnings),
         },
         ignore: {
-            title: `Ignore ${name}?`, text: "It is not proposed again. It can be adopted later.", action: "Ignore",
-            done: () => sent({ action: "ignore" }, `${name} is ignored.`),
+            title: html`Ignore ${name}?`, text: "It is not proposed again. It can be adopted later.", action: "Ignore",
+            done: () => sent({ action: "ignore" }, html`${name} is ignored.`),
         },
         rename: {
-            title: `Rename ${name}`, text: "An empty field gives back what the device announced.", action: "Rename", fields,
-            done: (values) => sent({ action: "rename", ...values }, `${name} was renamed.`),
+            title: html`Rename ${name}`, text: "An empty field gives back what the device announced.", action: "Rename", fields,
+            done: (values) => sent({ action: "rename", ...values }, html`${name} was renamed.`),
         },
         remove: {
-            title: `Remove ${name}?`, action: "Remove", danger: true,
+            title: html`Remove ${name}?`, action: "Remove", danger: true,
             text: "Its description, its rules and its live readings are removed. This cannot be undone. If it announces itself again, it is proposed again.",
-            done: () => sent({ action: "remove" }, `${name} was removed.`),
+            done: () => sent({ action: "remove" }, html`${name} was removed.`),
         },
     };
 }
@@ -134,7 +134,7 @@ function Triples({ triples, label }) {
     return html`<div class="scroll short facts" role="region" aria-label=${label} tabindex="0"><table class="triples" role="table"><caption class="hidden">${label}</caption>
         <thead role="rowgroup"><tr role="row">${["subject", "predicate", "object"].map((name) => html`<th scope="col" role="columnheader">${name}</th>`)}</tr></thead>
         <tbody role="rowgroup">${rows.map((parts, index) => html`<tr role="row" class=${parts[0] === rows[index - 1]?.[0] ? "same" : ""}>
-            ${parts.length === 3 ? parts.map((term) => html`<td role="cell"><${Written} term=${term} /></td>`) : html`<td role="cell" colspan="3">${cut(parts[0])}</td>`}</tr>`)}</tbody></table></div>`;
+            ${parts.length === 3 ? parts.map((term) => html`<td role="cell"><${Written} term=${term} /></td>`) : html`<td role="cell" colspan="3"><bdi>${cut(parts[0])}</bdi></td>`}</tr>`)}</tbody></table></div>`;
 }
 
 // A payload as text, or its bytes where it is none.
@@ -205,9 +205,9 @@ function Device({ device, ask, now }) {
                 ? html`<button onClick=${() => ask(device, "rename")} aria-label=${`Rename ${cut(device.name, 80)}`}>Rename…</button><button onClick=${() => ask(device, "remove")} aria-label=${`Remove… ${cut(device.name, 80)}`}>Remove…</button>`
                 : html`<button class="main" onClick=${() => ask(device, "adopt")} aria-label=${`Adopt… ${cut(device.name, 80)}`}>Adopt…</button>${device.state === "proposed" ? html`<button onClick=${() => ask(device, "ignore")} aria-label=${`Ignore… ${cut(device.name, 80)}`}>Ignore…</button>` : null}`}</span>
         </div>
-        <p class="note">${[model, device.source, device.broker && `broker ${device.broker}`].filter(Boolean).map((text) => cut(text, 80)).join(" · ")}${device.last_seen && device.online !== false ? html` · last contact <time datetime=${device.last_seen}>${new Date(seen).toLocaleString("en-GB")}</time>` : null}</p>
+        <p class="note">${[model, device.source, device.broker && `broker ${device.broker}`].filter(Boolean).map((text, index) => html`${index ? " · " : ""}<bdi>${cut(text, 80)}</bdi>`)}${device.last_seen && device.online !== false ? html` · last contact <time datetime=${device.last_seen}>${new Date(seen).toLocaleString("en-GB")}</time>` : null}</p>
         ${device.unreachable ? html`<p class="why"><bdi>${cut(device.unreachable, 300)}</bdi></p>` : null}
-        <details open=${open} onToggle=${toggled}><summary>${[parts[0] && `Sensors: ${cut(parts[0], 160)}`, parts[1] && `Actuators: ${cut(parts[1], 160)}`].filter(Boolean).join(" · ") || "Details"}</summary>
+        <details open=${open} onToggle=${toggled}><summary>${parts[0] ? html`Sensors: <bdi>${cut(parts[0], 160)}</bdi>` : null}${parts[0] && parts[1] ? " · " : ""}${parts[1] ? html`Actuators: <bdi>${cut(parts[1], 160)}</bdi>` : null}${parts[0] || parts[1] ? "" : "Details"}</summary>
             ${open ? html`<${Details} device=${device} />` : null}</details>
     </li>`;
 }
@@ -235,7 +235,7 @@ function Tried({ answer, polite = true }) {
             <p><strong>${rule.rule.startsWith("<") ? html`<${Written} term=${rule.rule} />` : html`<bdi>${cut(rule.rule, 200)}</bdi>`}</strong> <small><bdi>${cut(rule.about, 200)}</bdi></small></p>
             ${rule.made.map((one) => html`<${Made} one=${one} />`)}
             ${rule.made.length ? null : html`<p class="note">It made nothing of the message.</p>`}
-            ${rule.missing?.length ? html`<p class="note">The message lacks ${cut(rule.missing.join(", "), 300)}.</p>` : null}
+            ${rule.missing?.length ? html`<p class="note">The message lacks <bdi>${cut(rule.missing.join(", "), 300)}</bdi>.</p>` : null}
             ${rule.more ? html`<p class="note">${rule.more} more values are not shown.</p>` : null}
         </section>`)}
         ${answer.not_tested.length ? html`<p class="failure">Not tested: <bdi>${cut(answer.not_tested.join("; "), 1000)}</bdi></p>` : null}

@@ -42,7 +42,7 @@ function Problems({ health }) {
             ${well.length ? html`<h2 class="hidden">In order</h2><ul class="well">${well.map((one) => html`<li class="tag ok" key=${one.name}><span aria-hidden="true">✓ </span><bdi>${cut(one.name, 120)}</bdi><span class="hidden"> ok</span></li>`)}</ul>` : null}`;
     }
     if (!health.problems?.length) return null;
-    return html`<ul class="components">${health.problems.map((text) => html`<li class=${`component ${stateClass(health.status)}`}><p>${cut(text)}</p></li>`)}</ul>`;
+    return html`<ul class="components">${health.problems.map((text) => html`<li class=${`component ${stateClass(health.status)}`}><p><bdi>${cut(text)}</bdi></p></li>`)}</ul>`;
 }
 
 function Figures({ title, rows }) {

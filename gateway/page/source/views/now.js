@@ -18,7 +18,7 @@ function Value({ value, unit }) {
         const on = value.value === "true";
         return html`<span class=${`value dot ${on ? "on" : ""}`}>${on ? "yes" : "no"}</span>`;
     }
-    if (isNumber(value)) return html`<span class="value number">${numberText(value.value)}${unit ? html`<small> ${unit}</small>` : null}</span>`;
+    if (isNumber(value)) return html`<span class="value number">${numberText(value.value)}${unit ? html`<small> <bdi>${cut(unit, 30)}</bdi></small>` : null}</span>`;
     return html`<span class="value text"><bdi>${cut(text(value), 200)}</bdi></span>`;
 }
 
@@ -63,7 +63,7 @@ function Actuator({ one, now }) {
         <span class="name">${one.desired ? html`<${Why} iri=${one.iri} label=${one.label} />` : html`<bdi title=${cut(one.iri)}>${cut(one.label, 80)}</bdi>`}</span>
         <span class="states">${one.refused ? html`<span class="tag bad" title=${cut(one.refused)}>refused</span>`
             : one.offline ? html`<span class="tag warn">offline</span>`
-            : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} ${stateText(state)}</span>`
+            : one.differs ? html`<span class="tag warn">${one.reported ? "reports" : "confirmed"} <bdi>${stateText(state)}</bdi></span>`
             : one.reported ? html`<span class="note">reported</span>`
             : one.acknowledged ? html`<span class="note">confirmed</span>`
             : html`<span class="note">not confirmed</span>`}</span>
@@ -97,7 +97,7 @@ class Feature extends Component {
 function Card({ card, now }) {
     const names = card.streams.map((stream) => stream.property);
     return html`<section class=${card.trouble ? "card trouble" : "card"} aria-label=${cut(card.title, 120)}>
-        <h2>${card.iri ? html`<${Iri} iri=${card.iri} label=${cut(card.title, 120)} />` : card.title}${card.area ? html` <small><bdi>${cut(card.area, 60)}</bdi></small>` : null}</h2>
+        <h2>${card.iri ? html`<${Iri} iri=${card.iri} label=${cut(card.title, 120)} />` : html`<bdi>${cut(card.title, 120)}</bdi>`}${card.area ? html` <small><bdi>${cut(card.area, 60)}</bdi></small>` : null}</h2>
         <ul>
             ${card.streams.map((stream) => html`<${Stream} key=${stream.about} stream=${stream} now=${now}
                 alike=${names.filter((name) => name === stream.property).length > 1} />`)}

@@ -33,7 +33,7 @@ function Item({ one }) {
             <span class="note">${one.since ? html`since <time datetime=${one.since}>${clockTime(new Date(one.since))}</time>` : null}${one.subscribers > 1 ? ` · shared by ${one.subscribers}` : null}</span>
             <span class="price note">${price(one.price)}</span>
         </div>
-        ${one.reason ? html`<p class="note">${cut(one.reason, 300)}</p>` : null}
+        ${one.reason ? html`<p class="note"><bdi>${cut(one.reason, 300)}</bdi></p>` : null}
         <details><summary><code>${brief(one.text)}</code></summary>
             <pre class="clip">${begun(one.text, one.text_characters)}</pre>${one.text_characters === undefined ? html`<button onClick=${open}>Open in Query</button>` : null}</details>
     </li>`;

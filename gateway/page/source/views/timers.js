@@ -56,7 +56,7 @@ function Timer({ timer, loaded, choose }) {
     return html`<li class="item">
         <div class="line">
             <strong class="left">${state}</strong>
-            <span class="note">due <time datetime=${timer.due}>${clockTime(new Date(timer.due))}</time>${timer.cause ? html` · set by ${cut(causeText(timer.cause), 80)}` : null}${timer.client ? html` · client ${cut(timer.client, 80)}` : null}</span>
+            <span class="note">due <time datetime=${timer.due}>${clockTime(new Date(timer.due))}</time>${timer.cause ? html` · set by <bdi>${cut(causeText(timer.cause), 80)}</bdi>` : null}${timer.client ? html` · client <bdi>${cut(timer.client, 80)}</bdi>` : null}</span>
             <button onClick=${() => choose(timer)} aria-label=${`Cancel the timer that is due at ${clockTime(new Date(timer.due))}`}>Cancel…</button>
         </div>
         <progress max="1" value=${share} aria-hidden="true"></progress>

@@ -16,7 +16,7 @@ from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.settings import HttpSettings, QuotaSettings
 from lamplighter.gateway.state.quotas import Held, Usage
-from tests.support.running_gateway import until
+from tests.support.running_gateway import TIMEOUT_S, until
 
 IDLE_S = 20
 BODY = b"x" * 1000
@@ -28,7 +28,7 @@ class Wire(asyncio.Transport):
     def __init__(self, connected: socket.socket) -> None:
         super().__init__({"socket": connected})
         self.written: list[bytes] = []
-        self.closed = False
+        self.closed = self.paused = False
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self.written.append(bytes(data))
@@ -40,10 +40,10 @@ class Wire(asyncio.Transport):
         self.closed = True
 
     def pause_reading(self) -> None:
-        pass
+        self.paused = True
 
     def resume_reading(self) -> None:
-        pass
+        self.paused = False
 
     async def has(self, count: int) -> list[bytes]:
         """What was written, once there are so many writes."""
@@ -115,6 +115,24 @@ async def test_pipelined_requests_are_answered_in_order(connect: Connect) -> Non
     written = await wire.has(4)
     assert [path in part for path, part in zip((b"/1", b"/2", BODY, b"/3"), written, strict=True)] == [True] * 4
     assert [BODY in part for part in written] == [False, True, True, False]
+
+
+async def test_nothing_is_read_while_a_request_waits_and_few_wait(connect: Connect) -> None:
+    connection, wire = connect()
+    parts = [number % 3 + 1 for number in range(3000)]
+    posts = [request("POST", f"/{count}", "Content-Length: 3") + b"abc" for count in (1, 2, 3)]
+    connection.data_received(b"".join(posts[count - 1] for count in parts))
+    waiting = 0
+    async with asyncio.timeout(TIMEOUT_S):
+        while len(wire.written) < sum(parts):
+            waiting = max(waiting, len(connection.pipeline))
+            assert wire.paused or not connection.pipeline
+            await asyncio.sleep(0)
+    heads = [answer for answer in wire.written if answer.startswith(b"HTTP/1.1 200 ")]
+    assert [f"x-path: /{count}\r".encode() in head for count, head in zip(parts, heads, strict=True)] == [True] * 3000
+    assert waiting < 100 and not connection.pipeline and not wire.closed and not wire.paused
+    connection.data_received(request("GET", "/"))
+    await wire.has(sum(parts) + 1)
 
 
 async def test_the_interim_answer_is_not_held_back(connect: Connect) -> None:

@@ -44,5 +44,7 @@ async def test_the_time_that_a_handler_only_waits_does_not_count() -> None:
 
     took = Timing()
     application = HttpApplication([Place("/a", waits, Need.NOTHING)], OpenGatekeeper(), "", HttpCounters(), took)
-    await application({"type": "http", "method": "GET", "path": "/a", "headers": []}, receive, send)
+    await application(
+        {"type": "http", "method": "GET", "path": "/a", "query_string": b"", "headers": []}, receive, send
+    )
     assert took.total < 0

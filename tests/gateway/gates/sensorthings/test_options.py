@@ -27,7 +27,7 @@ BASE = "http://gateway.example/"
 
 def test_a_page_has_a_largest_size() -> None:
     for asked, given in (("0", 0), ("7", 7), (str(PAGE_MAX), PAGE_MAX), (str(PAGE_MAX + 1), PAGE_MAX)):
-        assert options({"$top": [asked]}, THINGS, many=True).top == given
+        assert options({"$top": asked}, THINGS, many=True).top == given
 
 
 def paths(count: int) -> str:
@@ -37,12 +37,12 @@ def paths(count: int) -> str:
 
 def test_expansions_are_bounded_in_number_and_depth() -> None:
     several = ",".join(["Datastreams", "Locations"] * (EXPANSIONS_MAX // 2))
-    options({"$expand": [several]}, THINGS, many=True)
+    options({"$expand": several}, THINGS, many=True)
     with pytest.raises(ExpressionError, match=f"more than {EXPANSIONS_MAX} expansions"):
-        options({"$expand": [f"{several},Datastreams"]}, THINGS, many=True)
-    options({"$expand": [paths(EXPANSION_DEPTH_MAX)]}, THINGS, many=True)
+        options({"$expand": f"{several},Datastreams"}, THINGS, many=True)
+    options({"$expand": paths(EXPANSION_DEPTH_MAX)}, THINGS, many=True)
     with pytest.raises(ExpressionError, match="nested more than"):
-        options({"$expand": [paths(EXPANSION_DEPTH_MAX + 1)]}, THINGS, many=True)
+        options({"$expand": paths(EXPANSION_DEPTH_MAX + 1)}, THINGS, many=True)
 
 
 @each_row(
@@ -54,9 +54,9 @@ def test_expansions_are_bounded_in_number_and_depth() -> None:
     ],
 )
 def test_expansions_of_one_navigation_are_one(text: str) -> None:
-    found = options({"$expand": [text]}, THINGS, many=True).expand["Datastreams"]
+    found = options({"$expand": text}, THINGS, many=True).expand["Datastreams"]
     assert (found.top, found.select, set(found.expand)) == (1, ("name",), {"Observations", "Sensor"})
-    following = {name: [text] for name, text in found.further().items()}
+    following = found.further()
     assert set(options(following, DATASTREAMS, many=True).expand) == {"Observations", "Sensor"}, "on each page"
 
 
@@ -108,7 +108,7 @@ def test_paths_are_bounded() -> None:
     ],
 )
 def test_numbers_have_a_datatype_that_the_store_computes_with(number: str, datatype: str | None) -> None:
-    found = options({"$filter": [f"result lt {number}"]}, OBSERVATIONS, many=True)
+    found = options({"$filter": f"result lt {number}"}, OBSERVATIONS, many=True)
     if datatype is None:
         with pytest.raises(ExpressionError, match="at most 40 characters"):
             path_queries(address("Observations", BASE).steps, found, BASE, many=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 import resource
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -147,7 +150,6 @@ async def test_what_is_no_request_or_has_no_end_is_refused(tmp_path: Path) -> No
         for begin, more in (
             (endless, b"X-Trailer: y\r\n" * 1000),
             (head("POST", "/echo", "Transfer-Encoding: chunked") + b"1;", b"x" * 60_000),
-            (b"", head("GET", "/backup") * 100),
         ):
             async with connected(at) as (reader, writer):
                 writer.write(begin)
@@ -262,6 +264,138 @@ async def test_a_client_that_does_not_read_costs_no_memory_and_is_dropped(tmp_pa
                 await reader.readexactly(40_000_000)
         answer = await query(at, product)
         assert len(answer.json["results"]["bindings"]) == 160_000
+
+
+async def test_a_client_that_sends_requests_without_end_and_reads_nothing_is_dropped(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, http={"port": 0, "idle_s": 1}) as at:
+        await update(at, f"INSERT DATA {{ {MANY} }}")
+        many = head("GET", f"/query?query={quote('SELECT * { ?s ?p ?o }')}") * 1000  # 40 kB each answer
+        await query(at, "ASK {}")
+        before, most = resident_bytes(), 0
+
+        async def flood() -> None:
+            nonlocal most
+            async with connected(at, limit=1000) as (_, writer):
+                while True:
+                    writer.write(many)
+                    await writer.drain()
+                    most = max(most, resident_bytes() - before)
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(flood(), TIMEOUT_S)
+        assert most < 8_000_000
+        assert (await http(at.health)).status == 200
+
+
+PIPELINED = [16, 17, 18, 100, 1000]
+"""Requests at once."""
+
+
+def pipelined_updates(count: int) -> bytes:
+    texts = [f"INSERT DATA {{ <http://x> <http://p> {number} }}".encode() for number in range(count)]
+    lines = ("Content-Type: application/sparql-update", "Content-Length: ")
+    return b"".join(head("POST", "/update", lines[0], lines[1] + str(len(text))) + text for text in texts)
+
+
+def pipelined_queries(count: int) -> bytes:
+    return b"".join(head("GET", f"/query?query={quote(f'SELECT ({number} AS ?n) {{}}')}") for number in range(count))
+
+
+async def answers_to(at: Addresses, requests: bytes, *, whole: bool, ending: bool, count: int) -> list[bytes]:
+    """The bodies of the answers to pipelined requests. whole: sent at once; ending: the client ends its side behind
+    them."""
+    async with connected(at) as (reader, writer), asyncio.timeout(TIMEOUT_S):
+        if not whole:
+            writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        async def send() -> None:
+            for piece in [requests] if whole else [requests[place : place + 1] for place in range(len(requests))]:
+                writer.write(piece)
+                await writer.drain()
+                if not whole:
+                    await asyncio.sleep(0)
+            if ending:
+                writer.write_eof()
+
+        async def received() -> list[bytes]:
+            bodies = []
+            for _ in range(count):
+                lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+                assert lines[0].startswith("http/1.1 200"), lines
+                length = next((line for line in lines if line.startswith("content-length: ")), None)
+                if length is not None:
+                    bodies.append(await reader.readexactly(int(length.split(" ")[1])))
+                else:
+                    bodies.append(b"")
+                    while size := int(await reader.readline(), 16):
+                        bodies[-1] += await reader.readexactly(size)
+                        await reader.readline()
+                    await reader.readline()
+            if ending:
+                assert await reader.read() == b""
+            return bodies
+
+        _, bodies = await asyncio.gather(send(), received())
+        return bodies
+
+
+@pytest.mark.parametrize("ending", [False, True])
+@pytest.mark.parametrize("count", PIPELINED)
+async def test_each_pipelined_request_is_answered_in_order(gateway: Addresses, count: int, ending: bool) -> None:
+    for whole in (True, False) if count <= 100 else (True,):
+        sequence = (await update(gateway, "INSERT DATA {}")).json["sequence"]
+        answers = await answers_to(gateway, pipelined_updates(count), whole=whole, ending=ending, count=count)
+        sequences = [json.loads(answer)["sequence"] for answer in answers]
+        assert sequences == sorted(sequences) and sequences[-1] - sequence <= count
+        numbers = {
+            int(row["o"]["value"])
+            for row in (await query(gateway, "SELECT ?o { <http://x> <http://p> ?o }")).json["results"]["bindings"]
+        }
+        assert numbers == set(range(count)), "each update has run"
+        await update(gateway, "CLEAR ALL")
+        answers = await answers_to(gateway, pipelined_queries(count), whole=whole, ending=ending, count=count)
+        values = [int(json.loads(answer)["results"]["bindings"][0]["n"]["value"]) for answer in answers]
+        assert values == list(range(count))
+
+
+async def test_requests_behind_the_last_one_cost_no_answer(gateway: Addresses) -> None:
+    """Behind one that closes the connection, and behind a body that is invalid."""
+    closing = head("GET", "/ready", "Connection: close")
+    unreadable = head("POST", "/update", "Content-Type: application/sparql-update", "Transfer-Encoding: chunked")
+    for end, last in ((closing, b" 200 "), (unreadable + b"no size\r\n", b" 400 ")):
+        async with connected(gateway) as (reader, writer), asyncio.timeout(TIMEOUT_S):
+            writer.write(head("GET", "/ready") * 30 + end + head("GET", "/ready") * 20_000)
+            answers = await reader.read(-1)
+        assert answers.count(b"HTTP/1.1 ") == 31
+        assert answers.split(b"HTTP/1.1")[-1].startswith(last)
+
+
+async def test_a_request_to_change_the_protocol_costs_no_answer(gateway: Addresses) -> None:
+    """As curl sends it for HTTP/2 without TLS. With a body, the request is refused."""
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c")
+    types = ("Content-Type: application/sparql-update", f"Content-Length: {len(INSERT)}")
+    update = head("POST", "/update", *types, *upgrade) + INSERT.encode()
+    for first, answers in ((head("GET", "/ready", *upgrade), [b"200"] * 5), (update, [b"501"])):
+        async with connected(gateway) as (reader, writer), asyncio.timeout(TIMEOUT_S):
+            writer.write(first + head("GET", "/ready") * 3 + head("GET", "/ready", "Connection: close"))
+            assert re.findall(rb"HTTP/1.1 ([0-9]+)", await reader.read(-1)) == answers
+
+
+async def test_queries_that_wait_for_their_turn_end_when_their_client_goes_away(tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, query={"concurrent_max": 1}) as at:
+        await update(at, f"INSERT DATA {{ {MANY} }}")
+        async with connected(at) as (_, writer):
+            writer.write(head("GET", f"/query?query={quote(PRODUCT)}") * 1000)
+
+            async def full() -> bool:
+                return (await query(at, FORKED)).status == 429
+
+            await until(full)
+
+        async def free() -> bool:
+            return (await query(at, FORKED)).status == 200
+
+        await until(free)
 
 
 async def test_a_query_ends_when_its_client_goes_away(tmp_path: Path) -> None:
