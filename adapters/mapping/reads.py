@@ -99,14 +99,17 @@ class Read:
         base_iri: str,
         place: str,
         item: bool,
+        condition: str = "",
         origin: ReadOrigin = OVER_MQTT,
     ) -> None:
-        """item: it is one of several values of its messages. Raises ConfigurationError, which names key and cure."""
+        """item: it is one of several values of its messages; condition: of its streams. Raises ConfigurationError,
+        which names key and cure."""
         self.place = place
         self.pattern = pattern
         self._origin = origin
         self._base_iri = base_iri
         self._item = item
+        self._condition = condition
 
         checked, refused = _checks(place)
         self.payload = table.payload or usual_payload(table)
@@ -331,6 +334,7 @@ class Read:
             rule=self.place,
             result=iri(f"{base_iri}result/{tail}") if self._quantity else None,
             keep=self._keep,
+            condition=self._condition,
         )
 
     def template(self, key: str) -> str | None:

@@ -206,7 +206,8 @@ class Entity(NamedTuple):
         state = self.words.get(payload.decode(errors="replace"))
         if state is None:
             return None
-        return (status_update if self.status else desired_update)(self.thing, state)
+        update, name = (status_update, HAS_STATUS) if self.status else (desired_update, DESIRED_STATE)
+        return update(self.thing, state, f"{self.thing} <{name}> ?any . ")
 
 
 class Things:

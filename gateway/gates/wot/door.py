@@ -287,7 +287,7 @@ class WebOfThings:
         keep, last = (asked.get(name, [None])[0] for name in ("keep", "last-event-id"))
         resume = asked_resume(request, keep, last)
         caller.access.subscribe.check([None], "subscribe to")  # it would be told nothing, and not why
-        return await self._streams.subscribe(request, caller, one.query, ValueSink, resume=resume)
+        return await self._streams.subscribe(request, caller, one.observed_query, ValueSink, resume=resume)
 
     async def _set(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         """Sets the desired state of an actuator. 204: it is durable; the adapter sends it to the device."""
@@ -303,7 +303,7 @@ class WebOfThings:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedRequestError(f"the body is not JSON: {error}") from error
         update = status_update if one.status else desired_update
-        text = update(one.actuator, state_term(value, one.written))
+        text = update(one.actuator, state_term(value, one.written), one.condition)
         await self._runner.update(UpdateCall(text, cause(request, caller), caller=caller))
         return Response(status_code=204)
 
