@@ -75,11 +75,12 @@ class ReadContext(NamedTuple):
 
 class ReadOrigin(NamedTuple):
     """Where messages come from. kind: of the adapter; address: None: the topic; untyped: a value without a kind is what
-    its format says: a text, a number or a boolean."""
+    its format says: a text, a number or a boolean; condition: as for `Stream`."""
 
     kind: Kind = "mqtt"
     address: str | None = None
     untyped: bool = False
+    condition: str = ""
 
 
 OVER_MQTT = ReadOrigin()
@@ -99,17 +100,14 @@ class Read:
         base_iri: str,
         place: str,
         item: bool,
-        condition: str = "",
         origin: ReadOrigin = OVER_MQTT,
     ) -> None:
-        """item: it is one of several values of its messages; condition: of its streams. Raises ConfigurationError,
-        which names key and cure."""
+        """item: it is one of several values of its messages. Raises ConfigurationError, which names key and cure."""
         self.place = place
         self.pattern = pattern
         self._origin = origin
         self._base_iri = base_iri
         self._item = item
-        self._condition = condition
 
         checked, refused = _checks(place)
         self.payload = table.payload or usual_payload(table)
@@ -334,7 +332,7 @@ class Read:
             rule=self.place,
             result=iri(f"{base_iri}result/{tail}") if self._quantity else None,
             keep=self._keep,
-            condition=self._condition,
+            condition=self._origin.condition,
         )
 
     def template(self, key: str) -> str | None:

@@ -154,8 +154,7 @@ class ResourceRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            condition=condition,
-            origin=ReadOrigin(self.kind, self.resource),
+            origin=ReadOrigin(self.kind, self.resource, condition=condition),
         )
         if registers is None:
             self.accepted = accepted(self.reads, table.accept, place)
@@ -187,7 +186,6 @@ class PathRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            condition=condition,
-            origin=ReadOrigin("coap"),
+            origin=ReadOrigin("coap", condition=condition),
         )
         self.accepted = accepted(self.reads, None, place)

@@ -63,13 +63,12 @@ class ReadingRule:
         prefixes: abc.Mapping[str, str],
         base_iri: str,
         place: str,
-        condition: str,
         origin: ReadOrigin,
     ) -> None:
         """prefixes: see `PREFIXES`. Raises ConfigurationError, which names rule, key and cure."""
         self.place = place
         self.pattern = pattern
-        self.condition = condition
+        self.condition = origin.condition
         self._made_of = base_iri, table, dict(prefixes)
         if len(table.read) > READS_MAX:
             raise ConfigurationError(f"{place}: read: write at most {READS_MAX} items")
@@ -83,7 +82,6 @@ class ReadingRule:
                 base_iri=base_iri,
                 place=name,
                 item=several,
-                condition=condition,
                 origin=origin,
             )
             for item, name in items or [(table, place)]
@@ -124,8 +122,7 @@ class StreamRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            condition=condition,
-            origin=OVER_MQTT,
+            origin=OVER_MQTT._replace(condition=condition),
         )
 
 
