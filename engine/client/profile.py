@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 from lamplighter.engine.client.addresses import trusting
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import Jsap, profile
 from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, member_lines, merged, normal, overridden
@@ -85,8 +87,7 @@ class Loader:
         if scheme == "file":
             path = Path(unquote(urlsplit(address).path))
             try:
-                with path.open("rb") as file:
-                    document = file.read(DOCUMENT_BYTES_MAX + 1)
+                document = read_file(path, DOCUMENT_BYTES_MAX)
             except OSError as error:
                 raise JsapError(f"{path}{where} cannot be read: {error.strerror}") from error
         elif scheme in ("http", "https") and self._network:
@@ -122,7 +123,11 @@ class Loader:
 def _address(place: str | Path) -> str:
     if isinstance(place, str) and urlsplit(place).scheme in ("http", "https", "file"):
         return place
-    return Path(place).resolve().as_uri()
+    path = Path(place).absolute()
+    with suppress(OSError, RuntimeError):  # a loop of links
+        if path.is_file():  # else the error is to name the file as it was given
+            path = path.resolve()
+    return path.as_uri()
 
 
 def _where(place: str, lines: dict[str, dict[str, int]]) -> str:

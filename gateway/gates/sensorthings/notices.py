@@ -30,6 +30,7 @@ from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.credentials import read_credentials
 from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -345,7 +346,8 @@ class Notices:
     def _kept_places(self) -> list[_AcknowledgedPlace | None]:
         """Those of an earlier run; None for none, and for a file that a power cut has spoiled."""
         with suppress(OSError, msgspec.DecodeError):
-            found = msgspec.json.decode((self._data / PLACE_FILE).read_bytes(), type=list[_AcknowledgedPlace | None])
+            content = read_file(self._data / PLACE_FILE, follow=False)
+            found = msgspec.json.decode(content, type=list[_AcknowledgedPlace | None])
             if len(found) == len(QUERIES):
                 return found
         return [None] * len(QUERIES)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.terms import Term
 
 Topics = Mapping[Term, Sequence[str]]
@@ -30,7 +31,7 @@ class RetainedTopics:
         """Reads the file, if there is one, and writes it again with a line for each stream. `note` continues it."""
         self._file = file
         with suppress(FileNotFoundError):
-            for line in file.read_bytes().splitlines():
+            for line in read_file(file, 256 * 1024 * 1024, follow=False).splitlines():
                 with suppress(msgspec.DecodeError):  # a power cut may have spoiled it
                     self._take(dict([msgspec.json.decode(line, type=tuple[str, list[str]])]))
         written = file.with_suffix(".new")
