@@ -66,7 +66,7 @@ def test_depth_number_and_size_of_documents_are_limited(tmp_path: Path, monkeypa
     with pytest.raises(JsapError, match="more than 64 documents"):
         load_profile(tmp_path / "wide.jsap")
     monkeypatch.setattr(profile_module, "DOCUMENT_BYTES_MAX", 1000)
-    with pytest.raises(JsapError, match=r"large\.jsap has more than 1000 bytes"):
+    with pytest.raises(JsapError, match=r"large\.jsap cannot be read: more than 1,000 bytes"):
         load_profile(tmp_path / "large.jsap")
 
 
