@@ -75,7 +75,7 @@ class Loader:
         except JsapError as error:
             raise JsapError(f"{_shown(address)}: {error}") from error
         for reference in included(tree):
-            other = urljoin(address, reference)
+            other = _included(address, reference)
             if urlsplit(address).scheme != "file" and urlsplit(other).scheme == "file":
                 raise JsapError(f"{address}: include: a document from the network includes no files: {reference!r}")
             tree = merged(tree, self._tree(other, (*chain, address)))
@@ -118,6 +118,15 @@ class Loader:
         except httpx.HTTPError as error:
             raise JsapError(f"{address}{where} cannot be read: {error or type(error).__name__}") from error
         return document
+
+
+def _included(address: str, reference: str) -> str:
+    """The address of an included document. ``file:///NAME`` is a file beside the document if the root has none."""
+    other, document = urlsplit(urljoin(address, reference)), urlsplit(address)
+    at_root = other.scheme == document.scheme == "file" and other.path.count("/") == 1
+    if at_root and not Path(unquote(other.path)).exists():
+        return urljoin(address, f".{other.path}")
+    return other.geturl()
 
 
 def _address(place: str | Path) -> str:
