@@ -26,6 +26,7 @@ NESTING_MAX = 100
 """Of brackets in each other in TOML, and parts of a dotted key."""
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Non-blocking, because opening a pipe for reading would wait for a writer."""
+_GROWTH_BYTES = 64 * 1024
 _TOML_TOKEN = re.compile(
     r'"""(?:[^\\"]++|\\.|"(?!""))*+"""|'
     + r"'''.*?'''"
@@ -39,8 +40,11 @@ _TOML_TOKEN = re.compile(
 def read_file(path: Path | str, bytes_max: int = FILE_BYTES_MAX, *, follow: bool = True) -> bytes:
     """The content of a regular file. Raises OSError, as `open_file`, and for more than bytes_max bytes."""
     with open_file(path, follow=follow) as file:
-        content = file.read(bytes_max + 1)
-    if len(content) > bytes_max:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1) if size <= bytes_max else b""  # it allocates as much as it is asked for
+        while size < len(content) <= bytes_max and (more := file.read(_GROWTH_BYTES)):
+            content += more  # the file has grown meanwhile, or the kernel makes it while it is read
+    if max(size, len(content)) > bytes_max:
         raise _refused(errno.EFBIG, f"more than {bytes_max:,} bytes; make it smaller", path)
     return content
 
