@@ -20,6 +20,7 @@ from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings, clock_trusted, storage_options
 from lamplighter.cloud_sync.shipper import Shipper, alone, gateway_identity
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
+from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import counted
 
@@ -200,7 +201,7 @@ def light_context(options: argparse.Namespace) -> Context:
     if config is None and Path("lamplighter.toml").exists():
         config = Path("lamplighter.toml")
     try:
-        document = msgspec.convert({} if config is None else tomllib.loads(config.read_text()), _Document)
+        document = msgspec.convert({} if config is None else toml_document(read_text(config)), _Document)
     except OSError as error:
         raise ConfigurationError(f"{config}: {error.strerror}; set --config to another file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -30,6 +30,7 @@ from lamplighter.cloud_sync.orders import (
     verified,
 )
 from lamplighter.cloud_sync.pace import PaceClock
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ChangeLogError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
 
@@ -95,7 +96,7 @@ def read_order_state(data: Path) -> OrderState:
     """
     path = data / STATE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=OrderState)
+        return json_document(read_file(path), OrderState)
     except FileNotFoundError:
         return OrderState()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

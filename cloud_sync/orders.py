@@ -22,6 +22,7 @@ import msgspec
 
 from lamplighter.cloud_sync.answers import ORDERS
 from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.engine.client.files import read_file, read_text
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UpstreamError
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def trusted_keys(path: Path) -> list[Ed25519PublicKey]:
     try:
         if path.stat().st_mode & 0o022:
             raise ConfigurationError(f"{path}: other users can change whose orders are executed; chmod go-w {path}")
-        found = _PEM.findall(path.read_text("ascii"))
+        found = _PEM.findall(read_text(path, encoding="ascii"))
         keys = [load_pem_public_key(text.encode()) for text in found[:_KEYS_MAX]]
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; correct sync.orders.key_file") from error
@@ -167,7 +168,7 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     try:
         if path.stat().st_mode & 0o077:
             raise ConfigurationError(f"{path}: others can read this key; chmod 600 {path}")
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(read_file(path), password=None)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; name the file of the fleet's key") from error
     except (ValueError, TypeError) as error:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.errors import ConfigurationError
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -110,7 +111,7 @@ def storage_options(file: str, folder: Path) -> dict[str, Any]:
     try:
         if path.stat().st_mode & 0o007:
             raise ConfigurationError(f"{path}: the file has secrets and is world-readable; chmod 600 {path}")
-        return tomllib.loads(path.read_text())
+        return toml_document(read_text(path))
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; correct sync.options_file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -38,6 +38,7 @@ from lamplighter.cloud_sync.status import (
     write_status,
 )
 from lamplighter.engine.change_log import SUFFIX, VERSION, Seal, SegmentName, decode, segment_name
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -355,7 +356,7 @@ class Shipper:
 def gateway_identity(data: Path) -> str:
     """The name of a data folder's gateway. Raises ConfigurationError."""
     try:
-        return (data / "identity").read_text().strip()
+        return read_text(data / "identity", follow=False).strip()
     except OSError as error:
         raise ConfigurationError(
             f"{data / 'identity'}: {error.strerror}; start the gateway once, or set --data to its data folder"

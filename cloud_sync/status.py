@@ -14,6 +14,7 @@ import msgspec
 
 from lamplighter.cloud_sync.files import open_plain, write_whole
 from lamplighter.engine.change_log import Seal, SegmentName, seal_name, segment_name
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import UpstreamError
 
 Place = tuple[int, int]
@@ -78,10 +79,10 @@ def read_status(data: Path) -> Status:
     """The content of `sync.json`, or defaults if it cannot be read. `confirmed` comes from `shipped.json`."""
     status = Status()
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        status = msgspec.json.decode((data / STATUS).read_bytes(), type=Status)
+        status = json_document(read_file(data / STATUS, follow=False), Status)
     confirmed = (0, 0)
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        shipped = msgspec.json.decode((data / SHIPPED).read_bytes(), type=_Shipped)
+        shipped = json_document(read_file(data / SHIPPED, follow=False), _Shipped)
         confirmed = shipped.epoch, shipped.last
     return msgspec.structs.replace(status, confirmed=confirmed, sent=max(status.sent, confirmed))
 

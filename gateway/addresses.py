@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lamplighter.engine.client.addresses import UNIX
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import UpstreamError
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ def ports_here(settings: Settings, data: Path) -> Ports:
         return ports
     path = data / _PORTS
     try:
-        chosen = {name: int(port) for name, port in (line.split() for line in path.read_text().splitlines())}
+        chosen = {
+            name: int(port) for name, port in (line.split() for line in read_text(path, follow=False).splitlines())
+        }
         return Ports(ports.http or chosen["http"], ports.websocket or chosen["websocket"])
     except (OSError, ValueError, KeyError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is damaged"

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from lamplighter.engine.client.files import json_document
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -237,7 +238,9 @@ class Contexts:
             address = key.address
             self._add_key(folder, key)
         except (ConfigurationError, OSError) as error:
-            reason = str(error) if isinstance(error, ConfigurationError) else f"{folder}: {error.strerror}"
+            reason = (
+                str(error) if isinstance(error, ConfigurationError) else f"{error.filename or folder}: {error.strerror}"
+            )
             self.problems[name] = reason  # first, because requests look at the others
             if address:
                 self._unusable[address] = name
@@ -479,8 +482,8 @@ def _read(path: Path, kind: type[SomeFile]) -> SomeFile:
     finally:
         os.close(file)
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return json_document(text, kind)
+    except msgspec.DecodeError as error:
         raise ConfigurationError(f"{path}: damaged ({error}); {_renewal(path.parent)}") from error
 
 

@@ -157,7 +157,8 @@ class Delivery(Generic[Rule]):
             return
         rule, target = attempt.rule, self._sender.target(attempt.rule)
         sending = Sending(acknowledged.sent, attempt.cause, acknowledged.answer, rule.place, target, followed)
-        await self._writer.record(actuation_update(actuator.iri, attempt.state, acknowledged.at, sending), target)
+        text = actuation_update(actuator.iri, attempt.state, acknowledged.at, sending, rule.condition)
+        await self._writer.record(text, target)
 
     async def _fail(
         self, actuator: DrivenActuator[Rule], rule: Rule, attempt: Attempt[Rule], error: UpstreamError
@@ -184,4 +185,4 @@ class Delivery(Generic[Rule]):
         logger.warning(f"{self._kind} state refused", actuator=actuator.iri, reason=reason)
         target = self._sender.target(rule)
         self._note(target, reason)
-        await self._writer.record(refusal_update(actuator.iri, reason), target)
+        await self._writer.record(refusal_update(actuator.iri, reason, rule.condition), target)

@@ -66,21 +66,24 @@ def desired_pattern(variable: str) -> str:
     return f"{{ ?actuator <{DESIRED_STATE}> ?{variable} }} UNION {{ ?actuator <{HAS_STATUS}> ?{variable} }}"
 
 
-def desired_update(actuator: Term, state: Term) -> str:
-    """SPARQL text that makes ``state`` the desired state of the actuator."""
-    return _state_update(actuator, DESIRED_STATE, state)
+def desired_update(actuator: Term, state: Term, condition: str = "") -> str:
+    """SPARQL text that makes ``state`` the desired state of the actuator. condition: a pattern without which it has no
+    effect, here and below."""
+    return _state_update(actuator, DESIRED_STATE, state, condition)
 
 
-def status_update(lamp: Term, state: Term) -> str:
+def status_update(lamp: Term, state: Term, condition: str = "") -> str:
     """SPARQL text that makes ``state`` the lighting:hasStatus of a lamp. One that is BROKEN stays so."""
     return (
         f"DELETE {{ {lamp} <{HAS_STATUS}> ?before }} INSERT {{ {lamp} <{HAS_STATUS}> {state} }} "
-        f"WHERE {{ OPTIONAL {{ {lamp} <{HAS_STATUS}> ?before }} "
+        f"WHERE {{ {condition}OPTIONAL {{ {lamp} <{HAS_STATUS}> ?before }} "
         f"FILTER NOT EXISTS {{ {lamp} <{HAS_STATUS}> 'BROKEN' }} }}"
     )
 
 
-def actuation_update(actuator: Term, state: Term, at: datetime, sending: Sending | None = None) -> str:
+def actuation_update(
+    actuator: Term, state: Term, at: datetime, sending: Sending | None = None, condition: str = ""
+) -> str:
     """SPARQL text that makes ``state`` the result of the actuator's one live sosa:Actuation.
 
     at: time of the acknowledgement, with a time zone. sending: None for an adapter that does not record it. The update
@@ -94,7 +97,7 @@ def actuation_update(actuator: Term, state: Term, at: datetime, sending: Sending
         f"{iri(MADE_BY_ACTUATOR)} {actuator} ; "
         f"{iri(HAS_SIMPLE_RESULT)} {state} ; "
         f"{iri(RESULT_TIME)} {datetime_term(at)}{'' if sending is None else _sending_triples(sending)} }} "
-        f"WHERE {{ OPTIONAL {{ {actuation} ?property ?value }} }}"
+        f"WHERE {{ {condition}OPTIONAL {{ {actuation} ?property ?value }} }}"
     )
 
 
@@ -111,26 +114,26 @@ def _sending_triples(sending: Sending) -> str:
     return "".join(f" ; {iri(name)} {value}" for name, value in found.items())
 
 
-def refusal_update(actuator: Term, reason: str) -> str:
+def refusal_update(actuator: Term, reason: str, condition: str = "") -> str:
     """SPARQL text that records in the actuator's actuation why nothing is sent. The last acknowledgement stays."""
     actuation = iri(lexical(actuator) + "/actuation")
     return (
         f"DELETE {{ {actuation} {iri(REFUSED)} ?reason }} "
         f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
         f"{iri(MADE_BY_ACTUATOR)} {actuator} ; {iri(REFUSED)} {literal(reason)} }} "
-        f"WHERE {{ OPTIONAL {{ {actuation} {iri(REFUSED)} ?reason }} }}"
+        f"WHERE {{ {condition}OPTIONAL {{ {actuation} {iri(REFUSED)} ?reason }} }}"
     )
 
 
-def reported_update(actuator: Term, state: Term) -> str:
+def reported_update(actuator: Term, state: Term, condition: str = "") -> str:
     """SPARQL text that makes ``state`` what the device reports of the actuator."""
-    return _state_update(actuator, REPORTED_STATE, state)
+    return _state_update(actuator, REPORTED_STATE, state, condition)
 
 
-def _state_update(actuator: Term, name: str, state: Term) -> str:
+def _state_update(actuator: Term, name: str, state: Term, condition: str) -> str:
     return (
         f"DELETE {{ {actuator} <{name}> ?before }} INSERT {{ {actuator} <{name}> {state} }} "
-        f"WHERE {{ OPTIONAL {{ {actuator} <{name}> ?before }} }}"
+        f"WHERE {{ {condition}OPTIONAL {{ {actuator} <{name}> ?before }} }}"
     )
 
 

@@ -266,19 +266,20 @@ class Output(Generic[Rule]):
 
     async def take(self, reports: Iterable[ReportedState[Rule]]) -> None:
         """Takes what devices report, oldest first; returns when the dataset has it."""
-        changed: dict[Term, Term] = {}
+        changed: dict[Term, tuple[Term, str]] = {}
         for report in reports:
             for actuator in self._by_place.get((report.rule.place, self._sender.target(report.rule)), ()):
                 if actuator.rule != report.rule:
                     continue
                 if report.state is not None and actuator.known_report != report.state:
-                    changed[actuator.iri] = report.state
+                    changed[actuator.iri] = report.state, report.rule.condition
                 actuator.reported = report.state
                 if not report.retained:
                     self._compare(actuator, report.state)
                 self._settle(actuator)
         if changed:
-            await self._writer.store([reported_update(one, state) for one, state in changed.items()], "reported states")
+            texts = [reported_update(one, state, condition) for one, (state, condition) in changed.items()]
+            await self._writer.store(texts, "reported states")
             self.counters.reported += len(changed)
 
     def _compare(self, actuator: DrivenActuator[Rule], state: Term | None) -> None:

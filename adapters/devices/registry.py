@@ -37,10 +37,12 @@ from lamplighter.ontology.vocabulary import (
     GATEWAY,
     GIVEN_AREA,
     GIVEN_NAME,
+    HAS_RESULT,
     HOSTS,
     IN_AREA,
     LAST_SEEN,
     LIVE_OBSERVATION,
+    MADE_BY_ACTUATOR,
     MADE_BY_SENSOR,
     MANUFACTURER,
     MAPPING,
@@ -73,6 +75,7 @@ _STREAM_KEYS = ("topic", "broker", "resource", "accept", "poll_s", "feature", "p
 """Of a sensor's table: those that all values of a message share. Registers that are read in two ways are two
 resources."""
 
+_LIVE = f"?thing <{LIVE_OBSERVATION}> ?made"
 _Triple = tuple[Term, str, Term]
 
 
@@ -110,6 +113,7 @@ class Registry:
     def __init__(self, base_iri: str) -> None:
         self.base_iri = base_iri
         self.graph = iri(f"{base_iri}graph/proposed")
+        self.problems = iri(f"{base_iri}graph/problems")
 
     @property
     def query(self) -> str:
@@ -172,8 +176,8 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         return self._change(entry, replace(entry, adoption="adopted", given_area=given))
 
     def ignoring(self, entry: Entry) -> str:
-        """Ignores a device: it is not proposed again, and has no rules and no description."""
-        return self._change(entry, replace(entry, adoption="ignored"))
+        """Ignores a device: it is not proposed again, and has no rules, no description and no observations."""
+        return self._clearing(entry) + self._change(entry, replace(entry, adoption="ignored"))
 
     def naming(self, entry: Entry, *, name: str | None = None, area: str | None = None) -> str:
         """Gives a name and an area; an empty text gives back the announced one. IRIs stay."""
@@ -185,21 +189,11 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         return self._change(entry, changed)
 
     def removal(self, entry: Entry) -> str:
-        """Removes all of a device: entry, description, rules, streams and their live observations.
+        """Removes all of a device: entry, description, rules, streams, observations, actuations, states and problems.
 
         What a sensor observed stays in the change log. A device that is still announced is proposed again.
         """
-        sensors = " ".join(self.sensor_iri(sensor) for sensor in entry.device.sensors)
-        observed = f"""\
-DELETE {{ ?thing ?property ?value }} WHERE {{
-  GRAPH {self.graph} {{ {self._guard(entry)} }}
-  VALUES ?sensor {{ {sensors} }}
-  ?observation <{MADE_BY_SENSOR}> ?sensor .
-  {{ ?observation ?property ?value . BIND(?observation AS ?thing) }}
-  UNION {{ ?thing <{LIVE_OBSERVATION}> ?observation ; ?property ?value }}
-}} ;
-"""
-        return (observed if sensors else "") + self._change(entry, None)
+        return self._clearing(entry) + self._change(entry, None)
 
     # Triples
 
@@ -266,6 +260,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         triples = {
             (subject, RDF_TYPE, iri(DEVICE)),
             (subject, RDF_TYPE, iri(PLATFORM)),
+            (subject, RDF_TYPE, iri(FEATURE_OF_INTEREST)),
             (subject, RDFS_LABEL, literal(entry.name)),
             (subject, ADOPTION, literal(entry.adoption)),
         }
@@ -316,7 +311,7 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         """What devices have in common: areas and properties. It is written, and never deleted."""
         if entry.adoption != "adopted":
             return set()
-        triples: set[_Triple] = {(self.device_iri(entry.device), RDF_TYPE, iri(FEATURE_OF_INTEREST))}
+        triples: set[_Triple] = set()
         if entry.area:
             area = self._area(entry.area)
             triples |= {(area, RDF_TYPE, iri(AREA)), (area, RDFS_LABEL, literal(entry.area))}
@@ -333,6 +328,33 @@ DELETE {{ ?thing ?property ?value }} WHERE {{
         return self._below(f"area/{segment(name)}")
 
     # Updates
+
+    def _clearing(self, entry: Entry) -> str:
+        """The operations that delete what others have written of a device, of its parts and of its rules: adapters,
+        applications and people. They come before one that deletes its entry, or changes it."""
+        device, guard = entry.device, f"GRAPH {self.graph} {{ {self._guard(entry)} }}"
+        sensors = [self.sensor_iri(one) for one in device.sensors]
+        actuators = [self.actuator_iri(one) for one in device.actuators]
+        nodes = [self.device_iri(device), *sensors, *actuators, *map(self._below, self.rules(device))]
+        made = [f"?thing <{MADE_BY_ACTUATOR}> ?part", f"?thing <{MADE_BY_SENSOR}> ?part"]
+        made += [f"?made <{MADE_BY_SENSOR}> ?part . {one}" for one in (_LIVE, f"?made <{HAS_RESULT}> ?thing")]
+        found = [f"VALUES ?thing {{ {' '.join(nodes)} }}"]
+        found += [f"VALUES ?part {{ {' '.join((*sensors, *actuators))} }} {one} ." for one in made]
+        things = " UNION ".join(f"{{ {one} ?thing ?property ?value }}" for one in found)
+        return f"""\
+DELETE {{ ?thing ?property ?value }} WHERE {{ {guard} {things} }} ;
+DELETE {{ GRAPH ?event {{ ?s ?p ?o }} }} WHERE {{
+  {guard}
+  VALUES ?part {{ {" ".join(sensors)} }}
+  GRAPH ?event {{ ?made <{MADE_BY_SENSOR}> ?part . {_LIVE} }}
+  FILTER(STRSTARTS(STR(?event), CONCAT(STR(?thing), "/")))
+  GRAPH ?event {{ ?s ?p ?o }}
+}} ;
+DELETE {{ GRAPH {self.problems} {{ ?problem ?property ?value }} }} WHERE {{
+  {guard}
+  GRAPH {self.problems} {{ ?problem <{OF_DEVICE}> {self.device_iri(device)} ; ?property ?value }}
+}} ;
+"""
 
     def _insertion(self, new: Entry) -> str:
         subject = self.device_iri(new.device)

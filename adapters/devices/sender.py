@@ -14,7 +14,8 @@ from lamplighter.engine.terms import Term
 
 class DrivenRule(Protocol):
     """What all command rules have. place: file, line and number, or the IRI of its `gateway:Mapping`; actuator: full
-    IRI, None for a rule that actuators point to."""
+    IRI, None for a rule that actuators point to; condition: a SPARQL pattern without which nothing that is written by
+    the rule has an effect, empty for rules of files."""
 
     @property
     def place(self) -> str: ...
@@ -22,6 +23,8 @@ class DrivenRule(Protocol):
     def actuator(self) -> str | None: ...
     @property
     def table(self) -> CommandBase: ...
+    @property
+    def condition(self) -> str: ...
 
 
 Rule = TypeVar("Rule", bound=DrivenRule)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lamplighter.adapters.http.settings import HttpDeviceSettings, HttpDevicesSettings, origin
 from lamplighter.adapters.mapping import uris
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 
 SECRET_CHARS_MAX = 4_096
@@ -38,7 +39,7 @@ def read_credentials(settings: HttpDevicesSettings, folder: Path) -> HttpCredent
             faults.append((f"http_devices.devices.{name}.secret_file cannot be used: {error}", error))
     if settings.ca_file:
         try:
-            authorities = (folder / settings.ca_file).read_text(encoding="ascii")
+            authorities = read_text(folder / settings.ca_file, encoding="ascii")
             ssl.create_default_context(cadata=authorities)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             faults.append((f"http_devices.ca_file = {settings.ca_file!r} cannot be used: {error}", error))
@@ -49,7 +50,7 @@ def read_credentials(settings: HttpDevicesSettings, folder: Path) -> HttpCredent
 
 def _authorization(one: HttpDeviceSettings, folder: Path) -> str:
     """Raises OSError and ValueError."""
-    secret = (folder / one.secret_file).read_text(encoding="utf-8").partition("\n")[0].strip("\r")
+    secret = read_text(folder / one.secret_file).partition("\n")[0].strip("\r")
     if not secret or len(secret) > SECRET_CHARS_MAX:
         raise ValueError(f"its first line has no secret of 1 to {SECRET_CHARS_MAX:,} characters")
     if one.username:

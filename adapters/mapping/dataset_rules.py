@@ -6,7 +6,7 @@ A rule is a node of the default graph::
 
 Its JSON is an object with one member: ``stream``, ``command`` or ``publish``, the table of mapping/*.toml with the same
 keys. A node may have several rules. A faulty rule is not applied, and the node gets the reason as `gateway:problem`,
-until the fault is gone.
+until the fault is gone. What an adapter writes by a rule has an effect only while its node has a rule.
 
 Each adapter applies the rules of its kind, and writes the problems of these. JSON that is no rule is a problem of MQTT.
 
@@ -30,6 +30,7 @@ from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mapping.kinds import TABLES, AnyRule, ResourceRules, kind_of, rule_type
 from lamplighter.adapters.mapping.rules import ReadingRule
 from lamplighter.adapters.mapping.tables import Kind
+from lamplighter.adapters.model.readings import rule_condition
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Term, is_iri, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_TYPE, RULE
@@ -155,7 +156,7 @@ class DatasetRules:
         if problem:
             return problem if self.kind == "mqtt" else None
         try:
-            return _rule(lexical(text), self._base_iri, f"<{lexical(mapping)}>", self._publish, self.kind)
+            return _rule(lexical(text), self._base_iri, mapping, self._publish, self.kind)
         except ConfigurationError as error:
             return str(error)
 
@@ -170,8 +171,9 @@ def _order(item: tuple[_Row, Any]) -> _Row:
     return item[0]
 
 
-def _rule(text: str, base_iri: str, place: str, publish: Sequence[str], kind: Kind) -> AnyRule | None:
+def _rule(text: str, base_iri: str, mapping: Term, publish: Sequence[str], kind: Kind) -> AnyRule | None:
     """None: it is for others than the adapter. Raises ConfigurationError."""
+    place = f"<{lexical(mapping)}>"
     cure = 'write {"stream": {...}}, {"command": {...}} or {"publish": {...}} with the keys of mapping/*.toml'
     try:
         document = msgspec.json.decode(text)
@@ -191,6 +193,8 @@ def _rule(text: str, base_iri: str, place: str, publish: Sequence[str], kind: Ki
     context: dict[str, Any] = {"prefixes": PREFIXES, "base_iri": base_iri, "place": place}
     if name == "publish":
         context["permitted"] = publish
+    elif is_iri(mapping):  # no text can name a blank node
+        context["condition"] = rule_condition(mapping)
     try:
         return make(msgspec.json.decode(text, type=dict[str, type_])[name], **context)  # type: ignore[valid-type]
     except msgspec.ValidationError as error:

@@ -19,6 +19,7 @@ from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule
 from lamplighter.adapters.mapping.rules import CommandRule, StreamRule
 from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.mapping.templates import ABSOLUTE
+from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology.vocabulary import PREFIXES
 
@@ -111,7 +112,7 @@ def check_base_iri(base_iri: str) -> None:
 def _file_rules(path: Path, base_iri: str) -> Iterator[AnyRule | FileFault]:
     """The rules of a file, and faults in the places of faulty ones."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         yield FileFault(None, ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it"))
         return
@@ -121,7 +122,7 @@ def _file_rules(path: Path, base_iri: str) -> Iterator[AnyRule | FileFault]:
 def _text_rules(text: str, path: str, base_iri: str) -> Iterator[AnyRule | FileFault]:
     """path: begins the places of rules."""
     try:
-        table = msgspec.convert(tomllib.loads(text, parse_float=Decimal), _FileTable)
+        table = msgspec.convert(toml_document(text, parse_float=Decimal), _FileTable)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         yield FileFault(None, ConfigurationError(f"{path}: cannot be read: {error}; correct the file, or remove it"))
         return

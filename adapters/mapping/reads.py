@@ -75,11 +75,12 @@ class ReadContext(NamedTuple):
 
 class ReadOrigin(NamedTuple):
     """Where messages come from. kind: of the adapter; address: None: the topic; untyped: a value without a kind is what
-    its format says: a text, a number or a boolean."""
+    its format says: a text, a number or a boolean; condition: as for `Stream`."""
 
     kind: Kind = "mqtt"
     address: str | None = None
     untyped: bool = False
+    condition: str = ""
 
 
 OVER_MQTT = ReadOrigin()
@@ -331,6 +332,7 @@ class Read:
             rule=self.place,
             result=iri(f"{base_iri}result/{tail}") if self._quantity else None,
             keep=self._keep,
+            condition=self._origin.condition,
         )
 
     def template(self, key: str) -> str | None:

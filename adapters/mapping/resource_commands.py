@@ -148,7 +148,8 @@ class ResourceCommandRule:
     actuator: full IRI; None: the rows of the query have it, or the actuator points to the rule. prefixes: of its file.
     select: the query with declarations of the prefixes. state_variable: of the query. content_format: number, or None
     for a request without one; form: its name, "text" if it has none. payload: template. names: variables of the
-    templates. state: None: it is never read. registers: how a state is written to a Modbus device.
+    templates. state: None: it is never read. registers: how a state is written to a Modbus device. condition: as for
+    `CommandRule`.
     """
 
     table: ResourceCommandTable
@@ -166,6 +167,7 @@ class ResourceCommandRule:
     names: frozenset[str]
     state: StateRule | None = field(compare=False)
     registers: RegisterWriting | None = field(default=None, compare=False)
+    condition: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -212,6 +214,7 @@ def resource_command(
     prefixes: Mapping[str, str],
     base_iri: str,
     place: str,
+    condition: str = "",
     state_variable: str = "state",
 ) -> ResourceCommandRule:
     """state_variable: of the query. Raises ConfigurationError, which names rule, key and cure."""
@@ -261,6 +264,7 @@ def resource_command(
         frozenset(names),
         state,
         registers,
+        condition,
     )
 
 

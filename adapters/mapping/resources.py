@@ -130,7 +130,9 @@ class ResourceRule(ReadingRule):
     readings are found by, and what default IRIs have; accepted: the content formats that it reads.
     """
 
-    def __init__(self, table: ResourceTable, *, prefixes: Mapping[str, str], base_iri: str, place: str) -> None:
+    def __init__(
+        self, table: ResourceTable, *, prefixes: Mapping[str, str], base_iri: str, place: str, condition: str = ""
+    ) -> None:
         """Raises ConfigurationError, as `ReadingRule` does."""
         self.table = table
         self.resource = resource_uri(table.resource, "resource", place)
@@ -152,7 +154,7 @@ class ResourceRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            origin=ReadOrigin(self.kind, self.resource),
+            origin=ReadOrigin(self.kind, self.resource, condition=condition),
         )
         if registers is None:
             self.accepted = accepted(self.reads, table.accept, place)
@@ -167,7 +169,9 @@ class PathRule(ReadingRule):
 
     kind: Kind = "coap"
 
-    def __init__(self, table: PathTable, *, prefixes: Mapping[str, str], base_iri: str, place: str) -> None:
+    def __init__(
+        self, table: PathTable, *, prefixes: Mapping[str, str], base_iri: str, place: str, condition: str = ""
+    ) -> None:
         """Raises ConfigurationError, as `ReadingRule` does."""
         self.table = table
         if not table.methods:
@@ -176,5 +180,12 @@ class PathRule(ReadingRule):
             pattern = PathPattern(table.path)
         except ValueError as error:
             raise ConfigurationError(f"{place}: path = {table.path!r}: {error}") from error
-        super().__init__(table, pattern, prefixes=prefixes, base_iri=base_iri, place=place, origin=ReadOrigin("coap"))
+        super().__init__(
+            table,
+            pattern,
+            prefixes=prefixes,
+            base_iri=base_iri,
+            place=place,
+            origin=ReadOrigin("coap", condition=condition),
+        )
         self.accepted = accepted(self.reads, None, place)

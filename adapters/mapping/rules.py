@@ -52,6 +52,7 @@ class ReadingRule:
     """A checked `[[stream]]` table: what it covers, and what it reads from its messages.
 
     place: file, line and number, or the IRI of its `gateway:Mapping`; pattern: of the topics or paths that it covers.
+    condition: as for `Stream`, of all of its streams.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class ReadingRule:
         """prefixes: see `PREFIXES`. Raises ConfigurationError, which names rule, key and cure."""
         self.place = place
         self.pattern = pattern
+        self.condition = origin.condition
         self._made_of = base_iri, table, dict(prefixes)
         if len(table.read) > READS_MAX:
             raise ConfigurationError(f"{place}: read: write at most {READS_MAX} items")
@@ -103,7 +105,9 @@ class ReadingRule:
 class StreamRule(ReadingRule):
     """A rule for MQTT. table: what it was made of; broker: None: every; filter: of its topics."""
 
-    def __init__(self, table: StreamTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> None:
+    def __init__(
+        self, table: StreamTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str, condition: str = ""
+    ) -> None:
         """Raises ConfigurationError, as `ReadingRule` does."""
         self.table = table
         self.broker = table.broker
@@ -112,7 +116,14 @@ class StreamRule(ReadingRule):
         except ValueError as error:
             raise ConfigurationError(f"{place}: topic = {table.topic!r}: {error}") from error
         self.filter = pattern.filter
-        super().__init__(table, pattern, prefixes=prefixes, base_iri=base_iri, place=place, origin=OVER_MQTT)
+        super().__init__(
+            table,
+            pattern,
+            prefixes=prefixes,
+            base_iri=base_iri,
+            place=place,
+            origin=OVER_MQTT._replace(condition=condition),
+        )
 
 
 def inherited(table: ReadTable, item: ReadTable) -> ReadTable:
@@ -127,13 +138,14 @@ def inherited(table: ReadTable, item: ReadTable) -> ReadTable:
 
 class CommandRule(NamedTuple):
     """A `[[command]]` table whose topic is checked. actuator: full IRI, or None; prefixes: of its file; state: the rule
-    for what the device reports."""
+    for what the device reports; condition: of what is written by it, as for `Stream`."""
 
     table: CommandTable
     place: str
     actuator: str | None
     prefixes: abc.Mapping[str, str]
     state: StreamRule | None = None
+    condition: str = ""
 
 
 def actuator_iri(table: CommandBase, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> str | None:
@@ -146,7 +158,9 @@ def actuator_iri(table: CommandBase, prefixes: abc.Mapping[str, str], base_iri: 
         raise ConfigurationError(f"{place}: actuator = {table.actuator!r}: {error}") from error
 
 
-def command_rule(table: CommandTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str) -> CommandRule:
+def command_rule(
+    table: CommandTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str, condition: str = ""
+) -> CommandRule:
     """Raises ConfigurationError, which names rule, key and cure."""
     topic = table.topic
     if not 0 < len(topic.encode()) <= TOPIC_BYTES_MAX or topic.startswith("$") or set(topic) & set("+#\0"):
@@ -158,7 +172,7 @@ def command_rule(table: CommandTable, *, prefixes: abc.Mapping[str, str], base_i
     if table.state is not None:
         state_table = _state_table(table, table.state, place)
         state = StreamRule(state_table, prefixes=prefixes, base_iri=base_iri, place=f"{place} state of {topic}")
-    return CommandRule(table, place, actuator, prefixes, state)
+    return CommandRule(table, place, actuator, prefixes, state, condition)
 
 
 def _state_table(table: CommandTable, state: StreamTable, place: str) -> StreamTable:
@@ -210,10 +224,15 @@ class _Cache(dict[Key, Value]):
 
 
 def changed_reads(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> set[str]:
-    """The places of the read items whose rules are gone or changed: their streams may be described in another way now,
-    or belong to another rule."""
+    """The places of the read items whose rules are gone, changed, or removed and written again: their streams may be
+    described in another way now or not at all, or belong to another rule."""
     kept = {rule.place: rule for rule in after}
-    return {read.place for rule in before if kept.get(rule.place) != rule for read in rule.reads}
+
+    def stays(rule: SomeRule) -> bool:
+        found = kept.get(rule.place)
+        return found is rule or (found == rule and not rule.condition)  # a rule of the dataset is made once
+
+    return {read.place for rule in before if not stays(rule) for read in rule.reads}
 
 
 class ReadingRules(Generic[SomeRule]):

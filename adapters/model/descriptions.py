@@ -29,7 +29,7 @@ from lamplighter.ontology.vocabulary import (
 
 
 def description_update(stream: Stream, *, live: bool = True) -> str:
-    """The update that describes a stream, its sensor, platform, property, feature and unit.
+    """The update that describes a stream, its sensor, platform, property, feature and unit, under its condition.
 
     Unit and label of a former description are replaced. Repeated, it changes nothing.
 
@@ -67,7 +67,7 @@ def description_update(stream: Stream, *, live: bool = True) -> str:
     if live and stream.result is not None:
         former += [(stream.result, HAS_UNIT, "?former"), (stream.result, UNKNOWN_UNIT, "?formerCode")]
     optional = "".join(f"  OPTIONAL {{ {s} <{p}> {o} }}\n" for s, p, o in former)
-    return f"DELETE {{\n{_lines(former)}}}\nINSERT {{\n{_lines(triples)}}}\nWHERE {{\n{optional}}}"
+    return f"DELETE {{\n{_lines(former)}}}\nINSERT {{\n{_lines(triples)}}}\nWHERE {{\n{stream.condition}{optional}}}"
 
 
 def _lines(triples: list[tuple[Term, str, Term]]) -> str:

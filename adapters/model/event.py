@@ -85,7 +85,8 @@ class EventModel:
 
 
 def insertion(reading: Reading, graph: Term, tail: str) -> str:
-    """INSERT of a reading's graph. A retained value that a live reading already has is not inserted."""
+    """INSERT of a reading's graph, under the condition of its stream. A retained value that a live reading already has
+    is not inserted."""
     stream = reading.stream
     observation = iri(f"{lexical(stream.observation)}/{tail}")
     triples = [
@@ -104,10 +105,13 @@ def insertion(reading: Reading, graph: Term, tail: str) -> str:
         result = iri(f"{lexical(stream.result)}/{tail}")
         triples += [*quantity(stream, observation, result), (result, NUMERIC_VALUE, reading.value)]
     body = " ".join(f"{s} <{p}> {o} ." for s, p, o in triples)
-    if not reading.retained:
+    if not reading.retained and not stream.condition:
         return f"INSERT DATA {{ GRAPH {graph} {{ {body} }} }}"
+    inserted = f"INSERT {{ GRAPH {graph} {{ {body} }} }}\nWHERE {{ {stream.condition}"
+    if not reading.retained:
+        return inserted + "}"
     return (
-        f"INSERT {{ GRAPH {graph} {{ {body} }} }}\nWHERE {{ FILTER NOT EXISTS {{ GRAPH ?g {{ "
+        f"{inserted}FILTER NOT EXISTS {{ GRAPH ?g {{ "
         f"{stream.iri} <{LIVE_OBSERVATION}> ?live . ?live <{HAS_SIMPLE_RESULT}> {reading.value} }} }} }}"
     )
 

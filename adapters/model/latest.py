@@ -82,7 +82,7 @@ def reading_update(reading: Reading, *, marks: bool = False, compares: bool = Fa
         insert += f" . {observation} <{RESULT_TIME}> {reading.time}"
     delete = f"{observation} <{HAS_SIMPLE_RESULT}> ?value . {observation} <{RESULT_TIME}> ?time"
     where = f"""
-  OPTIONAL {{ {observation} <{HAS_SIMPLE_RESULT}> ?value }}
+  {stream.condition}OPTIONAL {{ {observation} <{HAS_SIMPLE_RESULT}> ?value }}
   OPTIONAL {{ {observation} <{RESULT_TIME}> ?time }}"""
     if marks or reading.retained:
         delete += f" . {observation} <{TIME_PROBLEM}> ?problem"

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from lamplighter.engine.terms import Term
+from lamplighter.ontology.vocabulary import RULE
 
 OnRepeat = Literal["refresh", "ignore", "event"]
 
@@ -25,8 +26,9 @@ class Stream:
     """One sensor that observes one property of one feature of interest, and the source of its readings.
 
     All members but `topic`, `label`, `rule` and `keep` are IRIs as terms. unit: an IRI, or a literal if the code is
-    unknown. result: the qudt:QuantityValue beside the simple result, or None. keep: None drops nothing. If two streams
-    have the same `iri` and differ otherwise, they conflict.
+    unknown. result: the qudt:QuantityValue beside the simple result, or None. keep: None drops nothing. condition: a
+    SPARQL pattern without which no update of the stream has an effect, such as `rule_condition`; empty: there is none.
+    If two streams have the same `iri` and differ otherwise, they conflict.
     """
 
     iri: Term
@@ -41,12 +43,21 @@ class Stream:
     rule: str
     result: Term | None = None
     keep: Keep | None = None
+    condition: str = ""
 
     def chars(self) -> int:
         """Of all its members, a measure of the memory that it takes."""
         terms = self.iri, self.observation, self.sensor, self.property, self.feature, self.platform
         others = self.unit or "", self.topic, self.label or "", self.result or ""
         return sum(len(text) for text in (*terms, *others))
+
+
+def rule_condition(mapping: Term) -> str:
+    """The pattern that matches as long as a `gateway:Mapping` of the dataset has a rule.
+
+    It stands in the WHERE of what an adapter writes by the rule, so that an update that is under way when the rule is
+    removed has no effect."""
+    return f"{mapping} <{RULE}> ?rule . "
 
 
 class Reading(NamedTuple):

@@ -133,7 +133,8 @@ class Announcer:
     def _clean(self) -> None:
         """Removes announcements of earlier runs, once it is known what there is to announce."""
         if not self._missing and self._found:
-            self._send(self._found - self._wanted.keys())
+            gone = self._found - self._wanted.keys()
+            self._send([*(self._place.state_of(topic) for topic in gone), *gone])  # the announcement tells of the state
             self._found.clear()
 
     def _send(self, topics: Iterable[str]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
 from typing import NamedTuple
 
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 
 
@@ -41,7 +41,7 @@ def _password(settings: BrokerSettings, table: str) -> str:
     if not settings.password_file:
         return ""
     try:
-        return Path(settings.password_file).read_text(encoding="utf-8").partition("\n")[0].strip("\r")
+        return read_text(settings.password_file).partition("\n")[0].strip("\r")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{table}.password_file cannot be read: {error}") from error
 

@@ -174,6 +174,10 @@ class HomeTopics(NamedTuple):
         levels = topic.split("/", 5)
         return len(levels) == 5 and levels[0] == PREFIX and levels[2] == self.node and levels[4] == "config"
 
+    def state_of(self, announcement: str) -> str:
+        """The topic of the state of an entity. announcement: the topic of its configuration."""
+        return f"{self.topics}things/{announcement.split('/')[3]}/state"
+
     def commanded(self, topic: str) -> str | None:
         """The key of the entity that a topic commands."""
         before, _, rest = topic.partition(f"{self.topics}things/")
@@ -206,7 +210,8 @@ class Entity(NamedTuple):
         state = self.words.get(payload.decode(errors="replace"))
         if state is None:
             return None
-        return (status_update if self.status else desired_update)(self.thing, state)
+        update, name = (status_update, HAS_STATUS) if self.status else (desired_update, DESIRED_STATE)
+        return update(self.thing, state, f"{self.thing} <{name}> ?any . ")
 
 
 class Things:

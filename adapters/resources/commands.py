@@ -39,6 +39,10 @@ class BoundCommand:
     def table(self) -> ResourceCommandTable:
         return self.rule.table
 
+    @property
+    def condition(self) -> str:
+        return self.rule.condition
+
     @cached_property
     def device(self) -> str:
         """Host, or host and port."""

@@ -227,7 +227,8 @@ class Reachability:
             if state != written.state:
                 self._pauses.changed(node, now)
             gone = {one for one in written.hosts - hosts if not self._names.is_described(one)}
-            texts.append(_update(self._names, node, device, hosts, gone))
+            condition = f"{node} {iri(ADOPTION)} ?adoption . " if state[3] else ""
+            texts.append(_update(self._names, node, device, hosts, gone, condition))
             self._written[node] = _WrittenDevice(state, now, hosts)
         return texts
 
@@ -238,8 +239,11 @@ class Reachability:
         return found
 
 
-def _update(names: DeviceIris, node: Term, device: KnownDevice, hosts: Iterable[Term], gone: Iterable[Term]) -> str:
-    """The update that replaces what the dataset has of a device that answered, or should have."""
+def _update(
+    names: DeviceIris, node: Term, device: KnownDevice, hosts: Iterable[Term], gone: Iterable[Term], condition: str
+) -> str:
+    """The update that replaces what the dataset has of a device that answered, or should have. condition: a pattern
+    without which it has no effect."""
     found = [
         (RDF_TYPE, iri(PLATFORM)),
         (names.address, literal(device.authority)),
@@ -255,7 +259,7 @@ def _update(names: DeviceIris, node: Term, device: KnownDevice, hosts: Iterable[
     return (
         f"DELETE {{ {node} ?property ?value{removed} }} "
         f"INSERT {{ {' . '.join(f'{node} {iri(name)} {value}' for name, value in found)} }} "
-        f"WHERE {{ OPTIONAL {{ VALUES ?property {{ {own} }} {node} ?property ?value }} }}"
+        f"WHERE {{ {condition}OPTIONAL {{ VALUES ?property {{ {own} }} {node} ?property ?value }} }}"
     )
 
 

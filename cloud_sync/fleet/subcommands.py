@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 
 
@@ -40,11 +41,7 @@ def add_group(commands: Any, name: str, text: str) -> Any:
 def small_text(path: Path, most: int) -> str:
     """The text of a file of at most so many bytes. Raises ConfigurationError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise ConfigurationError(f"{path}: it has more than {most} bytes; use another file")
-        return data.decode()
+        return read_text(path, most)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; name a file that can be read") from error
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ import httpx
 import msgspec
 
 from lamplighter.engine.client.addresses import check_private, trusting
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.client.http import TIMEOUT_S, refused
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
@@ -55,11 +56,11 @@ class Credentials:
         try:
             if Path(path).stat().st_mode & 0o077:
                 raise ConfigurationError(f"{path}: others can read this secret; run chmod 600 {path}")
-            document = msgspec.json.decode(Path(path).read_bytes())
+            document = json_document(read_file(path))
             return cls(str(document["client_id"]), str(document["client_secret"]))
         except OSError as error:
             raise ConfigurationError(f"{path}: {error.strerror}; register to get such a file") from error
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{path}: not a JSON object with client_id and client_secret") from error
 
 

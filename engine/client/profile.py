@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 from lamplighter.engine.client.addresses import trusting
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import Jsap, profile
 from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, member_lines, merged, normal, overridden
@@ -73,7 +75,7 @@ class Loader:
         except JsapError as error:
             raise JsapError(f"{_shown(address)}: {error}") from error
         for reference in included(tree):
-            other = urljoin(address, reference)
+            other = _included(address, reference)
             if urlsplit(address).scheme != "file" and urlsplit(other).scheme == "file":
                 raise JsapError(f"{address}: include: a document from the network includes no files: {reference!r}")
             tree = merged(tree, self._tree(other, (*chain, address)))
@@ -85,8 +87,7 @@ class Loader:
         if scheme == "file":
             path = Path(unquote(urlsplit(address).path))
             try:
-                with path.open("rb") as file:
-                    document = file.read(DOCUMENT_BYTES_MAX + 1)
+                document = read_file(path, DOCUMENT_BYTES_MAX)
             except OSError as error:
                 raise JsapError(f"{path}{where} cannot be read: {error.strerror}") from error
         elif scheme in ("http", "https") and self._network:
@@ -119,10 +120,23 @@ class Loader:
         return document
 
 
+def _included(address: str, reference: str) -> str:
+    """The address of an included document. ``file:///NAME`` is a file beside the document if the root has none."""
+    other, document = urlsplit(urljoin(address, reference)), urlsplit(address)
+    at_root = other.scheme == document.scheme == "file" and other.path.count("/") == 1
+    if at_root and not Path(unquote(other.path)).exists():
+        return urljoin(address, f".{other.path}")
+    return other.geturl()
+
+
 def _address(place: str | Path) -> str:
     if isinstance(place, str) and urlsplit(place).scheme in ("http", "https", "file"):
         return place
-    return Path(place).resolve().as_uri()
+    path = Path(place).absolute()
+    with suppress(OSError, RuntimeError):  # a loop of links
+        if path.is_file():  # else the error is to name the file as it was given
+            path = path.resolve()
+    return path.as_uri()
 
 
 def _where(place: str, lines: dict[str, dict[str, int]]) -> str:

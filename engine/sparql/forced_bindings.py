@@ -17,7 +17,7 @@ import msgspec
 from lamplighter.engine.errors import ForcedBindingError, LimitExceededError
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.term_bounds import TERM_BYTES_MOST, check_term
-from lamplighter.engine.terms import XSD, Term, iri, is_blank, literal, term_from_json
+from lamplighter.engine.terms import XSD, Term, iri, is_blank, lexical, literal, term_from_json
 
 Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
 """A value for a variable: text or a number, interpreted by the declaration of its forced binding, or a member of a
@@ -58,7 +58,8 @@ class ForcedBinding(msgspec.Struct, frozen=True):
         not fit the declaration.
         """
         if isinstance(value, Mapping):
-            return _checked(term_from_json(value))
+            own = {"xml:lang": value["language"]} if "language" in value else {}  # SEPA's name for it
+            return _checked(term_from_json({**own, **value}))
         if self.type == "literal":
             return _checked(self._literal(value, expanded))
         if not isinstance(value, str):
@@ -131,10 +132,14 @@ def bound(sparql: str, values: Mapping[str, Term]) -> str:
             _checked(term)
         except ValueError as error:
             raise ForcedBindingError(f"?{name}: {error}") from error
-    parts, position = [], 0
+    parts, position, counts = [], 0, False
     for token in tokens(sparql):
         if token.kind == "variable" and token.text[1:] in values:
+            term = values[token.text[1:]]
+            if counts and term.endswith(f"^^<{XSD}integer>"):
+                term = lexical(term)  # LIMIT and OFFSET take no literal
             # With spaces around it, since `?a<?b` must not become `<a><<b>`.
-            parts += [sparql[position : token.start], " ", values[token.text[1:]], " "]
+            parts += [sparql[position : token.start], " ", term, " "]
             position = token.end
+        counts = token.is_word("LIMIT", "OFFSET")
     return "".join([*parts, sparql[position:]])

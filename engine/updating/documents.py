@@ -6,6 +6,7 @@ caller names.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import zlib
@@ -83,6 +84,8 @@ def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
             f"{name}: the name does not tell the format; end it with {_SUFFIXES}, or pass the format as media_type"
         )
     syntax = _syntax(media_type or suffix[1:], name)
+    if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for
+        raise OSError(errno.EINVAL, "not a regular file; replace it by one", name)
     with path.open("rb") as file:
         try:
             data = (gzip.GzipFile(fileobj=file) if compressed else file).read(bytes_max + 1)

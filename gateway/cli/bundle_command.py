@@ -25,6 +25,7 @@ import msgspec
 
 from lamplighter.adapters.coap.contexts import contexts_folder
 from lamplighter.cloud_sync.settings import storage_options
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.check_command import checked
@@ -241,7 +242,7 @@ def _credentials() -> list[Path]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(errors="replace")
+        return read_file(file).decode(errors="replace")
     except OSError:  # a folder, or not ours
         return ""
 

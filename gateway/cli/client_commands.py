@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
@@ -171,7 +172,7 @@ def _text(given: str) -> str:
         if given == "-":
             return sys.stdin.read()
         if "\n" not in given and "{" not in given and Path(given).is_file():
-            return Path(given).read_text()
+            return read_text(given)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{given}: {error}; name a file with SPARQL text") from error
     if _FILE_NAME.fullmatch(given):

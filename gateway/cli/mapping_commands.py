@@ -19,6 +19,7 @@ from lamplighter.adapters.mapping.dataset_rules import QUERY
 from lamplighter.adapters.mapping.files import FileRules, text_rules
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.client import EngineClient
+from lamplighter.engine.client.files import read_file, read_text
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
@@ -146,7 +147,7 @@ def _tried_there(options: argparse.Namespace, message: TriedMessage) -> TrialRes
 def _rules_text(file: Path) -> str:
     """Raises ConfigurationError."""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--rules: {file}: {error}") from error
 
@@ -327,7 +328,7 @@ def _payload(options: argparse.Namespace) -> bytes:
         if text == "-":
             data = sys.stdin.buffer.read()
         else:
-            data = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode("utf-8", "surrogateescape")
+            data = read_file(text[1:]) if text.startswith("@") else text.encode("utf-8", "surrogateescape")
         return bytes.fromhex(data.decode("ascii")) if options.hex else data
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the payload cannot be read: {error}") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lamplighter.engine.client.addresses import trusting
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.gates.local_call import ANSWER_S, Readable, call, exchange
@@ -112,7 +113,7 @@ def tokens(options: argparse.Namespace, addresses: EndpointAddresses) -> Tokens 
     file, client = file_option(options, "token"), file_option(options, "client")
     if file is not None:
         try:
-            return _OneToken(file.read_text().strip())
+            return _OneToken(read_text(file).strip())
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"--token: {file}: {error}") from error
     if client is None:

@@ -25,7 +25,7 @@ from lamplighter.adapters.mapping.tables import CommandTable
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
-from lamplighter.ontology.vocabulary import LAST_SEEN, ONLINE, UNREACHABLE
+from lamplighter.ontology.vocabulary import ACTUATOR, LAST_SEEN, ONLINE, UNREACHABLE
 
 CONTACTS = {ONLINE: "online", LAST_SEEN: "last_seen", UNREACHABLE: "unreachable"}
 STATES = ("proposed", "adopted", "retired", "ignored")
@@ -180,14 +180,15 @@ class Devices:
         if "topic" in found.command:
             check_permitted(found.command["topic"], self._commands)
         wanted = wanted_state(found, state)
-        return await self._set(f"{entry.name}, {word(found.kind)}", self.registry.actuator_iri(found), wanted)
+        target = self.registry.actuator_iri(found)
+        return await self._set(f"{entry.name}, {word(found.kind)}", target, wanted, f"{target} a <{ACTUATOR}> . ")
 
     async def set_by_rule(self, path: str, state: str) -> Wanted:
         """Sets the desired state of the actuator of a ``[[command]]`` rule. path: ``actuator/kitchen``."""
         return await self._set(path, iri(self.registry.base_iri + path), state_term(state))
 
-    async def _set(self, name: str, actuator: Term, state: Term) -> Wanted:
-        await self._dataset.update(desired_update(actuator, state))
+    async def _set(self, name: str, actuator: Term, state: Term, condition: str = "") -> Wanted:
+        await self._dataset.update(desired_update(actuator, state, condition))
         return Wanted(name, actuator, state)
 
     async def _decided(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from lamplighter.engine.change_log import VERSION, Gap, Record, Seal, decode, seal_name, segment_name
 from lamplighter.engine.change_log.frames import FrameReader
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings
 from lamplighter.gateway.history.records import History
-from lamplighter.gateway.log.reader import Segment, ends
+from lamplighter.gateway.log.reader import LOG_FILE_BYTES_MAX, Segment, ends
 from lamplighter.gateway.log.snapshots import Place, place_of, shown
 
 _TRIES = 100
@@ -65,11 +67,11 @@ class LogCheck:
 
     def _check_segment(self, segment: Segment) -> _Checked:
         """Checks a segment by itself, except the tail of an unsealed one."""
-        data = segment.path.read_bytes()
+        data = _content(segment.path)
         seal_text = self._seal_text(segment) if segment.sealed else None
         end = ends(self._history.segments()).get(segment.name.epoch)
         records, tail, offset = self._read(data, None if segment.sealed else end)
-        while tail and not segment.sealed and (again := segment.path.read_bytes()) != data:  # it is being written
+        while tail and not segment.sealed and (again := _content(segment.path)) != data:  # it is being written
             data = again
             records, tail, offset = self._read(data, end)
         self._findings.reading(segment.path)
@@ -128,7 +130,7 @@ class LogCheck:
     def _seal_text(segment: Segment) -> bytes | None:
         """None if there is none. Raises FileNotFoundError if segment and seal went together."""
         try:
-            return (segment.path.parent / seal_name(segment.name)).read_bytes()
+            return read_file(segment.path.parent / seal_name(segment.name), follow=False)
         except FileNotFoundError:
             if not segment.path.exists():
                 raise
@@ -179,7 +181,7 @@ class LogCheck:
                 )
             return True
         later = [segment for segment in self._history.segments() if segment.begin > this.segment.begin]
-        if any(_goes_on(before.last, *self._read(segment.path.read_bytes())[0][:1]) for segment in later):
+        if any(_goes_on(before.last, *self._read(_content(segment.path))[0][:1]) for segment in later):
             self._report.notes.append(f"{this.segment.path}: no longer part of the log; it can be removed")
             return False
         if self._still(before.segment):
@@ -227,3 +229,8 @@ def _gap_text(gap: Gap) -> str:
 
 def _behind(place: Place | None) -> str:
     return "before its first record" if place is None else f"behind record {shown(place)}"
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a segment. Raises OSError."""
+    return read_file(path, LOG_FILE_BYTES_MAX, follow=False)

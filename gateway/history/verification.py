@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from lamplighter.engine.change_log import Record
+from lamplighter.engine.client.files import json_document, read_file, read_text
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.tables import counted
@@ -81,8 +82,8 @@ class _Verification:
     def _check_identity(self) -> None:
         path = self._data / "identity"
         try:
-            self._report.gateway = path.read_text().removesuffix("\n")
-            if path.read_bytes() != f"{self._report.gateway}\n".encode():
+            self._report.gateway = read_text(path, follow=False).removesuffix("\n")
+            if read_file(path, follow=False) != f"{self._report.gateway}\n".encode():
                 self._findings.problem(path, "", "it is not one line", "write the `gw` of the records into it")
         except (OSError, UnicodeDecodeError) as error:
             self._findings.problem(path, "", f"cannot be read: {error}", "write the `gw` of the records into it")
@@ -226,7 +227,7 @@ class _Verification:
     def _check_cursor(self) -> None:
         path = self._data / "shipped.json"
         try:
-            cursor = msgspec.json.decode(path.read_bytes(), type=Shipped)
+            cursor = json_document(read_file(path, follow=False), Shipped)
         except FileNotFoundError:
             return
         except (OSError, msgspec.MsgspecError) as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 
@@ -43,7 +44,7 @@ def read_damage(data: Path) -> list[DamageReport]:
     """The reports that are not accepted, oldest first. A file that cannot be read is a report."""
     path = data / DAMAGE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[DamageReport])
+        return json_document(read_file(path, follow=False), list[DamageReport])
     except FileNotFoundError:
         return []
     except (OSError, msgspec.MsgspecError, RecursionError) as error:

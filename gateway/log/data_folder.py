@@ -16,6 +16,7 @@ import secrets
 import time
 from pathlib import Path
 
+from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import TEMPORARY, Disk
 
@@ -59,7 +60,7 @@ class DataFolder:
         try:
             if not path.exists():
                 self._disk.write_file(path, [f"gw-{secrets.token_hex(4)}\n".encode()])
-            return path.read_text().strip()
+            return read_text(path, follow=False).strip()
         except OSError as error:
             raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
 

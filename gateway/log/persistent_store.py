@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
@@ -66,7 +67,7 @@ class PersistentStore:
 
     def _trusted(self) -> bool:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            mark = msgspec.json.decode(self._mark.read_bytes(), type=_Mark)
+            mark = json_document(read_file(self._mark, follow=False), _Mark)
             return mark.gateway == self._log.gateway and (mark.closed or mark.boot == self._boot)
         return False
 

@@ -22,6 +22,7 @@ import msgspec
 
 from lamplighter.engine.change_log import Record, Seal, SegmentName, check, decode, place, seal_name, segment_name
 from lamplighter.engine.change_log.frames import FrameReader
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ChangeLogError
 
 
@@ -87,7 +88,7 @@ def segments(folder: Path) -> list[Segment]:
 def seal_of(segment: Segment) -> Seal | None:
     """The seal beside a segment, None if there is no readable one."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((segment.path.parent / seal_name(segment.name)).read_bytes(), type=Seal)
+        return json_document(read_file(segment.path.parent / seal_name(segment.name), follow=False), Seal)
     return None
 
 
@@ -99,10 +100,14 @@ def ends(found: Iterable[Segment]) -> dict[int, int]:
     return {gap.epoch: gap.first for gap in gaps if gap.last is None}
 
 
+LOG_FILE_BYTES_MAX = 2 * 1024**3
+"""Of a segment. It ends at `log.segment_bytes_max`, or with one record more."""
+
+
 def contents(path: Path) -> bytes:
     """The bytes of a file of the log. Raises ChangeLogError."""
     try:
-        return path.read_bytes()
+        return read_file(path, LOG_FILE_BYTES_MAX, follow=False)
     except OSError as error:
         raise ChangeLogError(str(error.strerror), path=path, hint="check the disk") from error
 

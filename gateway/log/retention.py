@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from lamplighter.engine.change_log import Gap, seal_name
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.gateway.log.reader import Segment, segments
 from lamplighter.gateway.log.snapshots import KEPT, snapshots
 
@@ -30,7 +31,7 @@ class Shipped(msgspec.Struct, frozen=True):
 def shipped(data: Path) -> tuple[int, int]:
     """(epoch, sequence) up to which everything was shipped."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        cursor = msgspec.json.decode((data / "shipped.json").read_bytes(), type=Shipped)
+        cursor = json_document(read_file(data / "shipped.json", follow=False), Shipped)
         return cursor.epoch, cursor.last
     return 0, 0
 

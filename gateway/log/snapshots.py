@@ -21,6 +21,7 @@ import zstandard
 
 from lamplighter.engine.change_log import GraphChanges, Record, SnapshotPart, decode, encode, segment_name
 from lamplighter.engine.change_log.frames import ByteSource, frame_lines
+from lamplighter.engine.client.files import open_file
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.state.delayed import checked_moment
@@ -163,7 +164,7 @@ def _snapshot_records(path: Path, place: Place | None, content: ByteSource | Non
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         yield from frame_lines(file, LINE_BYTES_MAX)
 
 

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock
@@ -162,7 +163,7 @@ def _users_key(path: Path) -> ec.EllipticCurvePrivateKey:
 def _content_of(setting: str, path: Path) -> bytes:
     """The content of a file that the settings name. Raises ConfigurationError."""
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise ConfigurationError(f"security.{setting}: {path}: {error.strerror}") from error
 
@@ -208,7 +209,7 @@ def _read(path: Path) -> _Pair | None:
     """The pair in a file of the gateway; None where there is no file. Raises ConfigurationError when it cannot be
     used."""
     try:
-        content = path.read_bytes()
+        content = read_file(path, follow=False)
     except FileNotFoundError:
         return None
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import Disk
@@ -213,7 +214,7 @@ class ClientRegistry:
 
     def _read(self) -> list[Client]:
         try:
-            clients = msgspec.json.decode(self._path.read_bytes(), type=_File).clients
+            clients = json_document(read_file(self._path, follow=False), _File).clients
             for client in clients:
                 _ = client.permissions.access
         except FileNotFoundError:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.lifetimes import Moment
@@ -36,7 +37,7 @@ class RevokedTokens:
         self._disk = disk
         self._writing = asyncio.Lock()
         try:
-            kept = msgspec.json.decode(self._path.read_bytes(), type=list[RevokedToken])
+            kept = json_document(read_file(self._path, follow=False), list[RevokedToken])
         except FileNotFoundError:
             kept = []
         except (OSError, msgspec.DecodeError) as error:

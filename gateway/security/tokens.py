@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.disk import Disk
@@ -208,7 +209,7 @@ class TokenIssuer:
 
     def _read(self) -> _KeptKeys | None:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_KeptKeys)
+            return json_document(read_file(self._path, follow=False), _KeptKeys)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:

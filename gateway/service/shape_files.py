@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BYTES_MAX = 16 * 1024 * 1024
 """Of a file with shapes, and of its triples as N-Triples."""
+REASON_CHARS_MAX = 500
+"""Of a reason, which may have a long term of the file."""
 PROFILE = Path(lamplighter.ontology.__file__).parent / "shapes.ttl"
 """The shapes of what the gateway itself writes."""
 
@@ -41,7 +43,7 @@ def shape_sources(settings: ShaclSettings, folder: Path) -> ShapeSources | None:
             quads = quads_of(opened(path, None, BYTES_MAX), None, path.absolute().as_uri(), TERM_BYTES_MAX, BYTES_MAX)
         except (RequestError, OSError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
-            raise ConfigurationError(f"shacl.shapes: {place}{error}") from error
+            raise ConfigurationError(f"shacl.shapes: {place}{str(error)[:REASON_CHARS_MAX]}") from error
         by_file[path] = [quad[:3] for quad in quads]
 
     def fault(triples: Iterable[Triple]) -> str:

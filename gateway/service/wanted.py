@@ -11,9 +11,10 @@ at each start.
 from __future__ import annotations
 
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
+
+from lamplighter.engine.client.files import read_text, toml_document
 
 NOT_WANTED = 3
 _QUESTIONS = {
@@ -30,7 +31,7 @@ def reason_against(name: str, config: Path) -> str:
     """Why the process is not enabled; empty if it is. config: `lamplighter.toml`."""
     key, default, reason = _QUESTIONS[name]
     try:
-        document: dict[str, Any] = tomllib.loads(config.read_text())
+        document: dict[str, Any] = toml_document(read_text(config))
         table = document.get(name.replace("-", "_"), {})
         wanted = table.get(key, default)
     except (OSError, ValueError, AttributeError):

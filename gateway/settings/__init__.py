@@ -22,6 +22,7 @@ from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.cloud_sync.settings import GatewayKeys, SyncSettings
 from lamplighter.engine.change_log import Missed
+from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.delta import DELTA_QUADS_MAX
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
@@ -276,8 +277,8 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     if path is None:
         return Settings()
     try:
-        text = path.read_text()
-        document = tomllib.loads(text)
+        text = read_text(path)
+        document = toml_document(text)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; name another file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tomllib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from lamplighter.cloud_sync.fleet.deletion.selection import Selection
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
+from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 
 _DEAD = ("subscriptions", "dead")
@@ -64,8 +64,8 @@ def _opened(sink: FilesSink) -> Iterator[Destination]:
     options: dict[str, Any] = {}
     if sink.options_file:
         try:
-            options = tomllib.loads(Path(sink.options_file).read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+            options = toml_document(read_text(sink.options_file))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigurationError(f"{sink.options_file}: {error}; run this where the sinks are delivered") from error
     with contextlib.closing(destination(sink.url, options)) as there:
         yield there

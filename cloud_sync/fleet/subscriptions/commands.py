@@ -26,6 +26,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import (
     WebhookSink,
 )
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
+from lamplighter.engine.client.files import toml_document
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted, text_table
 
@@ -144,7 +145,7 @@ def sink_of_file(path: Path) -> Sink:
     """
     text = small_text(path, SINK_FILE_BYTES_MAX)
     try:
-        members = tomllib.loads(text)
+        members = toml_document(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path}: not TOML: {error}; correct the file") from error
     folder = path.absolute().parent

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lamplighter.engine.access import Graphs
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.disk import Disk
@@ -140,7 +141,7 @@ class PositionsOf:
     def _key(self) -> bytes:
         path = self._data / KEY_FILE
         try:
-            key = path.read_bytes()
+            key = read_file(path, follow=False)
             if len(key) == _KEY_BYTES:
                 return key
             raise ConfigurationError(f"{path} is damaged; remove it, and the followers of changes begin anew")

@@ -9,6 +9,7 @@ import hmac
 import secrets
 from pathlib import Path
 
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.deliveries.folder import store
@@ -64,7 +65,7 @@ class SecretKeys:
         if self._key:
             return self._key
         try:
-            key = self._path.read_bytes() if self._path.exists() else self._made()
+            key = read_file(self._path, follow=False) if self._path.exists() else self._made()
         except OSError as error:
             raise ConfigurationError(f"{self._path}: {error.strerror}; the key of signatures is there") from error
         if len(key) != _KEY_BYTES:

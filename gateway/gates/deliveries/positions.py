@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.deliveries.folder import store
@@ -41,7 +42,7 @@ class Positions:
     def read(self) -> None:
         """A damaged file counts as none."""
         try:
-            self._positions = msgspec.json.decode(self._path.read_bytes(), type=_PositionFile).positions
+            self._positions = json_document(read_file(self._path, follow=False), _PositionFile).positions
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as error:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import pyoxigraph as ox
 
+from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.gates.ngsild.problems import UnknownContextError, shown
@@ -117,8 +118,8 @@ class KnownContexts:
         for url, name in files.items():
             path = folder / name
             try:
-                document = msgspec.json.decode(path.read_bytes())
-            except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                document = json_document(read_file(path))
+            except (OSError, msgspec.DecodeError) as error:
                 raise ConfigurationError(
                     f"[ngsild.contexts] {url!r}: {path}: {error}; save the context there"
                 ) from error

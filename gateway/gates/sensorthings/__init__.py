@@ -4,7 +4,8 @@
   resource paths; ids: IRIs <-> ids.
 - entities: the entity types as graph patterns, and the JSON of each; geometry: positions as GeoJSON.
 - patterns, compilation, queries: syntax trees -> SPARQL; reading: runs it with the caller's permissions (asking).
-- creation: new Observations as updates; notices: Observations published over MQTT.
+- creation: new Observations as updates; notices: Observations published over MQTT; retained: which of them the broker
+  keeps.
 - door: paths and errors.
 """
 

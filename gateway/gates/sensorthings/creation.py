@@ -203,6 +203,7 @@ SELECT ?sensor ?property ?feature ?platform ?live ?result ?unit ?time {{
             None,
             "",
             result if result is not None and is_iri(result) else None,
+            condition=f"{stream} a {iri(STREAM)} . ",
         )
         return _Target(about, live is not None, moment(lexical(row["time"]), UTC) if "time" in row else None)
 

@@ -9,13 +9,14 @@
 The messages of one Datastream come in the order of their commits. After a broken connection or a restart the door goes
 on behind the last acknowledged notification; what was sent without an acknowledgement is sent again, with the same
 @iot.id and resultTime. Where it cannot go on, and at the first start, it publishes the Observations that are there.
+The retained messages of a Datastream without an Observation are deleted, also of one that left while the door was away.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -29,15 +30,18 @@ from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.credentials import read_credentials
 from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag, Term, iri, is_iri, lexical, term_from_json
+from lamplighter.gateway.gates.sensorthings import asking
 from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, OBSERVATIONS, PHENOMENON_TIME
 from lamplighter.gateway.gates.sensorthings.ids import id_of
 from lamplighter.gateway.gates.sensorthings.options import QueryOptions, options
 from lamplighter.gateway.gates.sensorthings.reading import EntityReading, FoundEntity
+from lamplighter.gateway.gates.sensorthings.retained import RetainedTopics, Topics
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import ANYBODY
@@ -48,16 +52,17 @@ from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, LIVE_OBSERVATION,
 logger = EventLogger(__name__)
 
 PLACE_FILE: Final = "sensorthings-mqtt.json"
+RETAINED_FILE: Final = "sensorthings-mqtt-retained.jsonl"
 KEEP: Final = "P1D"
 """How long the subscription is kept while the broker is away; `resume.keep_s_max` may be less."""
 ROWS_MAX: Final = 5_000
 """Observations that wait here for the broker; further ones wait in the subscription."""
 _AT_ONCE = 20
+_CHECKED_AT_ONCE = 500
 _RETRY_MIN_S, _RETRY_MAX_S = 1.0, 30.0
 _PARTS = (("time", RESULT_TIME), ("phenomenon", PHENOMENON_TIME), ("problem", TIME_PROBLEM))
-_PATTERN = f"?stream {iri(LIVE_OBSERVATION)} ?e . ?e {iri(HAS_SIMPLE_RESULT)} ?raw " + " ".join(
-    f"OPTIONAL {{ ?e {iri(predicate)} ?{name} }}" for name, predicate in _PARTS
-)
+_LIVE = f"?stream {iri(LIVE_OBSERVATION)} ?e . ?e {iri(HAS_SIMPLE_RESULT)} ?raw "
+_PATTERN = _LIVE + " ".join(f"OPTIONAL {{ ?e {iri(predicate)} ?{name} }}" for name, predicate in _PARTS)
 _SELECT = "SELECT ?stream ?e ?raw ?time ?phenomenon ?problem"
 QUERIES: Final = (f"{_SELECT} {{ {_PATTERN} }}", f"{_SELECT} {{ GRAPH ?g {{ {_PATTERN} }} }}")
 """Of Observations in the default graph and in named graphs: a plan follows each, and none follows their union."""
@@ -74,11 +79,15 @@ class _AcknowledgedPlace(msgspec.Struct, frozen=True):
 
 class _Missed(msgspec.Struct):
     added: dict[str, Any] = msgspec.field(name="addedResults")
+    removed: dict[str, Any] = msgspec.field(name="removedResults")
 
 
 class _Notice(NamedTuple):
+    """rows: Observations that came; left: streams that have lost one, and have no new one."""
+
     sequence: int
     rows: Sequence[_Row]
+    left: frozenset[Term] = frozenset()
 
 
 class _NoticeSink:
@@ -100,16 +109,19 @@ class _NoticeSink:
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         if reset is not None:
             logger.warning("observations may be published again", reason=reset)
-        self._put(0, _rows(subscription.first))
+        self._put(0, _solutions(subscription.first))
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         for missed in attached.missed:
-            found = msgspec.json.decode(b"{%b}" % missed.members, type=_Missed).added["results"]["bindings"]
-            rows = [{name: term_from_json(term) for name, term in row.items()} for row in found]
-            self._put(missed.sequence, rows)
+            found = msgspec.json.decode(b"{%b}" % missed.members, type=_Missed)
+            added, removed = (
+                [{name: term_from_json(term) for name, term in row.items()} for row in bag["results"]["bindings"]]
+                for bag in (found.added, found.removed)
+            )
+            self._put(missed.sequence, added, removed)
 
     def notify(self, notification: Notification, results: Results) -> None:
-        self._put(notification.sequence, _rows(notification.added))
+        self._put(notification.sequence, _solutions(notification.added), _solutions(notification.removed))
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.ended_by = str(error)
@@ -127,16 +139,17 @@ class _NoticeSink:
         self._waiting -= len(notice.rows)
         return notice
 
-    def _put(self, sequence: int, rows: Sequence[_Row]) -> None:
+    def _put(self, sequence: int, rows: Sequence[_Row], removed: Sequence[_Row] = ()) -> None:
         if self.behind or (self.notices and self._waiting + len(rows) > ROWS_MAX):
             self.behind = True
         else:
-            self.notices.append(_Notice(sequence, rows))
+            left = {row["stream"] for row in removed} - {row["stream"] for row in rows}
+            self.notices.append(_Notice(sequence, rows, frozenset(left)))
             self._waiting += len(rows)
         self.work.set()
 
 
-def _rows(bag: Bag) -> list[_Row]:
+def _solutions(bag: Bag) -> list[_Row]:
     return [{name: term for name, term in zip(bag.variables, row, strict=True) if term is not None} for row in bag.rows]
 
 
@@ -170,11 +183,14 @@ class Notices:
         self._credentials = read_credentials(broker, "mqtt")
         self._runner = runner
         self._base_iri = settings.gateway.base_iri
-        self._file = data / PLACE_FILE if data else None
+        self._data = data
         self._root = root
         self._topic = own.path.strip("/")
         self._selections = {f"?$select={text}": _selection(text) for text in own.mqtt_select}
         self._places: list[_AcknowledgedPlace | None] = [None] * len(QUERIES)
+        self._retained = RetainedTopics()
+        self._publishing = asyncio.Lock()
+        """Both queries may have Observations of one stream."""
         self._connections = 0
 
     async def run(self) -> None:
@@ -192,6 +208,7 @@ class Notices:
 
     async def _connected(self) -> None:
         """One connection. Raises UpstreamError, OSError or ValueError when it is over."""
+        await asyncio.to_thread(self._retained.load, self._data / RETAINED_FILE)
         listener = _Listener()
         connection = BrokerConnection(
             self._broker,
@@ -239,6 +256,7 @@ class Notices:
             except GatewayError as error:
                 raise UpstreamError(f"the gateway refuses the subscription: {error}") from error
             try:
+                await self._clear(connection, self._retained.topics)
                 await self._follow(connection, sink, spuid, number)
             finally:
                 if sink.ended_by is None:
@@ -253,6 +271,7 @@ class Notices:
             while sink.notices:
                 notice = sink.taken()
                 await self._publish(connection, notice.rows)
+                await self._clear(connection, notice.left)
                 self._places[number] = _AcknowledgedPlace(spuid, notice.sequence)
                 if not sink.notices:
                     self._keep_places()
@@ -263,11 +282,52 @@ class Notices:
                 return
 
     async def _publish(self, connection: BrokerConnection, rows: Sequence[_Row]) -> None:
-        """Returns when the broker has acknowledged all. Raises UpstreamError."""
-        for start in range(0, len(rows), _AT_ONCE):
-            messages = [one for row in rows[start : start + _AT_ONCE] for one in self._messages(row)]
-            sent = [connection.publish(topic, payload, 1, retain=retain) for topic, payload, retain in messages]
-            await asyncio.gather(*sent)
+        """Returns when the broker has acknowledged all. Raises UpstreamError, OSError."""
+        async with self._publishing:
+            await self._note({row["stream"]: self._topics(row["stream"]) for row in rows if is_iri(row["stream"])})
+            for start in range(0, len(rows), _AT_ONCE):
+                messages = [one for row in rows[start : start + _AT_ONCE] for one in self._messages(row)]
+                sent = [connection.publish(topic, payload, 1, retain=retain) for topic, payload, retain in messages]
+                await asyncio.gather(*sent)
+
+    async def _clear(self, connection: BrokerConnection, streams: Iterable[Term]) -> None:
+        """Deletes the retained messages of those streams that have no Observation, and those on topics that are not
+        used any more. Raises UpstreamError, OSError."""
+        async with self._publishing:
+            known = [stream for stream in streams if stream in self._retained.topics]
+            for start in range(0, len(known), _CHECKED_AT_ONCE):
+                some = known[start : start + _CHECKED_AT_ONCE]
+                live = await self._live(some)
+                wanted = {stream: self._topics(stream) if stream in live else [] for stream in some}
+                gone = [
+                    topic for stream in some for topic in self._retained.topics[stream] if topic not in wanted[stream]
+                ]
+                for first in range(0, len(gone), _AT_ONCE):
+                    part = gone[first : first + _AT_ONCE]
+                    await asyncio.gather(*(connection.publish(topic, b"", 1, retain=True) for topic in part))
+                await self._note(wanted)
+
+    async def _live(self, streams: Sequence[Term]) -> set[Term]:
+        """Those that have an Observation. Raises UpstreamError."""
+        values = f"VALUES ?stream {{ {' '.join(streams)} }}"
+        patterns = f"{{ {values} {_LIVE} }} UNION {{ {values} GRAPH ?g {{ {_LIVE} }} }}"
+        try:
+            found = await asking.rows(self._runner, ANYBODY, f"SELECT DISTINCT ?stream {{ {patterns} }}")
+        except GatewayError as error:
+            raise UpstreamError(f"the gateway does not tell which Datastreams are left: {error}") from error
+        return {row["stream"] for row in found}
+
+    async def _note(self, topics: Topics) -> None:
+        """Returns when the file has the retained topics of streams. Raises OSError."""
+        if differing := self._retained.differing(topics):
+            await asyncio.to_thread(self._retained.note, differing)
+
+    def _path(self, stream: Term) -> str:
+        return f"{self._topic}/{DATASTREAMS.set}('{id_of(lexical(stream), self._base_iri)}')/{OBSERVATIONS.set}"
+
+    def _topics(self, stream: Term) -> list[str]:
+        """Those of its retained messages."""
+        return [self._path(stream) + text for text in ("", *self._selections)]
 
     def _messages(self, row: _Row) -> list[tuple[str, bytes, bool]]:
         """Topic, payload and whether it is retained, of one Observation."""
@@ -275,32 +335,32 @@ class Notices:
             return []
         found = FoundEntity(lexical(row["e"]), row, 0)
         reading = EntityReading(self._runner, self._base_iri, self._root, ANYBODY)
-        stream = f"{DATASTREAMS.set}('{id_of(lexical(row['stream']), self._base_iri)}')/{OBSERVATIONS.set}"
+        topic = self._path(row["stream"])
         whole = msgspec.json.encode(reading.members(OBSERVATIONS, found, QueryOptions()))
-        messages = [(f"{self._topic}/{OBSERVATIONS.set}", whole, False), (f"{self._topic}/{stream}", whole, True)]
+        messages = [(f"{self._topic}/{OBSERVATIONS.set}", whole, False), (topic, whole, True)]
         for text, selection in self._selections.items():
             part = msgspec.json.encode(reading.members(OBSERVATIONS, found, selection))
-            messages.append((f"{self._topic}/{stream}{text}", part, True))
+            messages.append((topic + text, part, True))
         return messages
 
     def _kept_places(self) -> list[_AcknowledgedPlace | None]:
         """Those of an earlier run; None for none, and for a file that a power cut has spoiled."""
-        assert self._file is not None
         with suppress(OSError, msgspec.DecodeError):
-            found = msgspec.json.decode(self._file.read_bytes(), type=list[_AcknowledgedPlace | None])
+            content = read_file(self._data / PLACE_FILE, follow=False)
+            found = msgspec.json.decode(content, type=list[_AcknowledgedPlace | None])
             if len(found) == len(QUERIES):
                 return found
         return [None] * len(QUERIES)
 
     def _keep_places(self) -> None:
         """Without a sync: an older place only publishes some Observations again."""
-        assert self._file is not None
-        written = self._file.with_suffix(".new")
+        file = self._data / PLACE_FILE
+        written = file.with_suffix(".new")
         try:
             written.write_bytes(msgspec.json.encode(self._places))
-            written.replace(self._file)
+            written.replace(file)
         except OSError as error:
-            logger.warning("place not kept", file=self._file, reason=error)
+            logger.warning("place not kept", file=file, reason=error)
 
 
 def _selection(text: str) -> QueryOptions:

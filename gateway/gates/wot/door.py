@@ -275,7 +275,7 @@ class WebOfThings:
         asked = parameters(request)
         resume = asked_resume(request, asked.text("keep"), asked.text("last-event-id"))
         caller.access.subscribe.check([None], "subscribe to")  # it would be told nothing, and not why
-        return await self._streams.subscribe(request, caller, one.query, ValueSink, resume=resume)
+        return await self._streams.subscribe(request, caller, one.observed_query, ValueSink, resume=resume)
 
     async def _set(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         """Sets the desired state of an actuator. 204: it is durable; the adapter sends it to the device."""
@@ -291,7 +291,7 @@ class WebOfThings:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedRequestError(f"the body is not JSON: {error}") from error
         update = status_update if one.status else desired_update
-        text = update(one.actuator, state_term(value, one.written))
+        text = update(one.actuator, state_term(value, one.written), one.condition)
         await self._runner.update(UpdateCall(text, cause(request, caller), caller=caller))
         return Response(status_code=204)
 

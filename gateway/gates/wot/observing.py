@@ -1,12 +1,13 @@
 """Observes a property by Server-Sent Events: the data of each event is a value as JSON.
 
 The first event has the value as it is. What a commit adds follows; a client that comes back with ``Last-Event-ID``
-receives what it missed. If that is not possible any more, an event ``reset`` tells why, and the value follows.
+receives what it missed. If that is not possible any more, an event ``reset`` tells why, and the value follows. When
+the thing has the property no more, an event ``ended`` says so, and the stream is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -41,14 +42,26 @@ class ValueSink:
         if reset is not None:
             self._outbox.put(StreamEvent(b"event: reset\ndata: %b\n\n" % msgspec.json.encode({"reason": reset})))
         self._put(in_order(subscription.first)[-1:], subscription.spuid, 0)
+        if not _has_property(subscription.first):
+            self._end(subscription.spuid)
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         self._resumable = True
-        missed = (b"".join(self._events(in_order(_added(one.members)), spuid, one.sequence)) for one in attached.missed)
-        self._outbox.replay(map(StreamEvent, missed), attached.bytes)
+        self._outbox.replay(self._missed(spuid, attached), attached.bytes)
+
+    def _missed(self, spuid: str, attached: Attached[Sink]) -> Iterator[StreamEvent]:
+        for one in attached.missed:
+            found = msgspec.json.decode(b"{" + one.members + b"}")
+            added, removed = Bag.from_json(found["addedResults"]), Bag.from_json(found["removedResults"])
+            yield StreamEvent(b"".join(self._events(in_order(added), spuid, one.sequence)))
+            if _has_property(removed):
+                self._end(spuid)
+                return
 
     def notify(self, notification: Notification, results: Results) -> None:
         self._put(in_order(results.added), notification.spuid, notification.sequence)
+        if _has_property(results.removed):
+            self._end(notification.spuid)
 
     def name_no_commits(self) -> None:
         """Values name none."""
@@ -61,6 +74,11 @@ class ValueSink:
     def taken_over(self, spuid: str, by: Sink) -> None:
         self.over = True
         self.connection.ended(spuid, self)
+
+    def _end(self, spuid: str) -> None:
+        """Tells the client that nothing follows; the stream then leaves its subscription."""
+        self.connection.ended(spuid, self)
+        self._outbox.put(StreamEvent(b'event: ended\ndata: {"reason":"the thing has this property no more"}\n\n'))
 
     def _put(self, values: Sequence[Term], spuid: str, sequence: int) -> None:
         for event in self._events(values, spuid, sequence):
@@ -76,6 +94,6 @@ class ValueSink:
         return events
 
 
-def _added(members: bytes) -> Bag:
-    """The rows that a retained notification added."""
-    return Bag.from_json(msgspec.json.decode(b"{" + members + b"}")["addedResults"])
+def _has_property(rows: Bag) -> bool:
+    """Whether the row without a value is among rows of `ThingProperty.observed_query`."""
+    return any(row[0] is None for row in rows)

@@ -88,18 +88,35 @@ class ReadableDataset(Protocol):
 
 @dataclass(frozen=True)
 class ThingProperty:
-    """One property of a thing. name: unique in it; kind: what is observed or controlled; query: its values, in the
-    variable ?value, and their times in ?time, if it has several; actuator: whose state it is, if it can be written;
-    status: that state is its lighting:hasStatus; written: the schema of a state that is to be set."""
+    """One property of a thing. name: unique in it; kind: what is observed or controlled; values: the pattern of its
+    values, as ?value; timed: and of their times, as ?time; condition: the pattern that matches as long as the thing has
+    the property; actuator: whose state it is, if it can be written; status: that state is its lighting:hasStatus;
+    written: the schema of a state that is to be set."""
 
     name: str
     title: str
     kind: Term | None
     schema: Schema
-    query: str
+    values: str
+    condition: str
+    timed: bool = False
     actuator: Term | None = None
     status: bool = False
     written: Schema = field(default_factory=dict)
+
+    @property
+    def query(self) -> str:
+        """Its values."""
+        return f"SELECT {self._variables} WHERE {{ {self.values} }}"
+
+    @property
+    def observed_query(self) -> str:
+        """Its values, and a row without a value as long as the thing has the property."""
+        return f"SELECT {self._variables} WHERE {{ {{ {self.values} }} UNION {{ {self.condition} }} }}"
+
+    @property
+    def _variables(self) -> str:
+        return "?value ?time" if self.timed else "?value"
 
 
 @dataclass(frozen=True)
@@ -257,8 +274,12 @@ def _actuators(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProper
         name = ("status" if status else "state") if part == node else names.of(part)
         written: Schema = {"type": "string", "enum": list(STATUSES)} if status else _written(found, kind)
         schema = {"type": "string"} if status else written
+        title = _text(found, RDFS_LABEL) or name
+        condition = (
+            _hosted(node, part) if part != node else f"{node} <{HAS_STATUS if status else DESIRED_STATE}> ?any . "
+        )
         yield ThingProperty(
-            name, _text(found, RDFS_LABEL) or name, kind, schema, _state_query(part), part, status, written
+            name, title, kind, schema, _states(part), condition, actuator=part, status=status, written=written
         )
 
 
@@ -275,8 +296,9 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
         name = names.of(sensor)
         if not parts and name not in taken:
             observed = _iri_among(facts[sensor], OBSERVES)
-            query = f"SELECT ?value WHERE {{ ?made <{MADE_BY_SENSOR}> {sensor} ; <{HAS_SIMPLE_RESULT}> ?value }}"
-            yield ThingProperty(name, _text(facts[sensor], RDFS_LABEL) or name, observed, _usual(observed), query)
+            values = f"?made <{MADE_BY_SENSOR}> {sensor} ; <{HAS_SIMPLE_RESULT}> ?value"
+            title = _text(facts[sensor], RDFS_LABEL) or name
+            yield ThingProperty(name, title, observed, _usual(observed), values, _hosted(node, sensor))
         for part in parts:
             found = facts[part]
             kind = _iri_among(found, OBSERVED_PROPERTY)
@@ -285,13 +307,14 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
                 own = f"{own}/{_local(lexical(part), base_iri)}"
             taken.add(own)
             live = iri(STREAM) not in found.get(RDF_TYPE, ())
-            values = found.get(HAS_SIMPLE_RESULT if live else LIVE_OBSERVATION, set())
-            schema = common_type(values) or _usual(kind)
+            known = found.get(HAS_SIMPLE_RESULT if live else LIVE_OBSERVATION, set())
+            schema = common_type(known) or _usual(kind)
             units = found.get(HAS_UNIT) or found.get(UNKNOWN_UNIT)
             if units and schema.get("type") == "number":
                 schema["unit"] = lexical(min(units))
             title = _text(found, RDFS_LABEL) or _text(facts.get(sensor, {}), RDFS_LABEL) or own
-            yield ThingProperty(own, title, kind, schema, _value_query(part, live=live))
+            values = _live_value(part) if live else _event_values(part)
+            yield ThingProperty(own, title, kind, schema, values, _hosted(node, sensor), timed=not live)
 
 
 class _Names:
@@ -397,21 +420,27 @@ def _bound(terms: Iterable[Term]) -> float | None:
     return None
 
 
-def _state_query(actuator: Term) -> str:
+def _hosted(node: Term, part: Term) -> str:
+    return f"{node} <{HOSTS}> {part} . "
+
+
+def _states(actuator: Term) -> str:
     """What the device reports, or else the state that it is to have."""
     desired = desired_pattern("value").replace("?actuator", actuator)
     return (
-        f"SELECT ?value WHERE {{ {{ {actuator} <{REPORTED_STATE}> ?value }} UNION {{ {desired} "
-        f"FILTER NOT EXISTS {{ {actuator} <{REPORTED_STATE}> ?reported }} }} }}"
+        f"{{ {actuator} <{REPORTED_STATE}> ?value }} UNION {{ {desired} "
+        f"FILTER NOT EXISTS {{ {actuator} <{REPORTED_STATE}> ?reported }} }}"
     )
 
 
-def _value_query(series: Term, *, live: bool) -> str:
-    if live:
-        return f"SELECT ?value WHERE {{ {series} <{HAS_SIMPLE_RESULT}> ?value }}"
+def _live_value(series: Term) -> str:
+    return f"{series} <{HAS_SIMPLE_RESULT}> ?value"
+
+
+def _event_values(series: Term) -> str:
     return (
-        f"SELECT ?value ?time WHERE {{ GRAPH ?event {{ {series} <{LIVE_OBSERVATION}> ?made . "
-        f"?made <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?made <{RESULT_TIME}> ?time }} }} }}"
+        f"GRAPH ?event {{ {series} <{LIVE_OBSERVATION}> ?made . "
+        f"?made <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?made <{RESULT_TIME}> ?time }} }}"
     )
 
 

@@ -12,6 +12,7 @@ from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.devices.registry import READS_MAX, Entry, Registry, named
 from lamplighter.adapters.mapping import CommandTable, StreamRule, StreamTable, command_rule
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
+from lamplighter.engine.terms import lexical
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.tables import each_row
@@ -163,6 +164,48 @@ def test_removal_takes_streams_and_observations_too() -> None:
     assert set(data.entries()) == {"room1/lamp"}
     assert data.values("?x a gateway:Stream") == data.values("?x sosa:madeBySensor ?s") == []
     assert len(data.values("?x a gateway:Device")) == 1
+
+
+def written(device: Device) -> str:
+    """What adapters, applications and people write of an adopted device."""
+    part = f"{device.source}/{device.id}"
+    sensor, actuator = f"<{BASE}{device.sensors[0].table['sensor']}>", REGISTRY.actuator_iri(device.actuators[0])
+    (mapping, *_), node = REGISTRY.rules(device), REGISTRY.device_iri(device)
+    about = f"sosa:madeBySensor {sensor} ; sosa:hasFeatureOfInterest {node}"
+    return f"""{PREFIX} INSERT DATA {{
+      {node} a sosa:FeatureOfInterest ; gateway:online true ; gateway:inArea <urn:x:a> .
+      <{BASE}stream/{part}> gateway:liveObservation <{BASE}o/{part}> ; a gateway:Stream .
+      <{BASE}o/{part}> {about} ; sosa:hasResult <{BASE}r/{part}> . <{BASE}r/{part}> qudt:numericValue 7 .
+      <{BASE}stream/{part}/events> {about} ; a gateway:Stream .
+      {actuator} gateway:desiredState true ; gateway:reportedState false .
+      <{lexical(actuator)}/actuation> sosa:madeByActuator {actuator} .
+      <{BASE}{mapping}> gateway:problem "faulty" .
+      GRAPH <{BASE}graph/problems> {{ <{BASE}problem/{part}> gateway:ofDevice {node} ; gateway:reason "odd" }}
+      GRAPH <{BASE}stream/{part}/events/1/0> {{
+        <{BASE}stream/{part}/events> gateway:liveObservation <{BASE}o/{part}/1/0> .
+        <{BASE}o/{part}/1/0> {about} ; sosa:hasSimpleResult 7 }}
+    }}"""
+
+
+@each_row("decision", ["removal", "ignoring"])
+def test_nothing_of_a_removed_device_stays(decision: str) -> None:
+    data, devices = Dataset(), house()
+    lamp, other = devices["room1/lamp"], devices["room1/climate"]
+    assert lamp.sensors and lamp.actuators
+    data.announced(other, "all")
+    sensor = f"{BASE}{lamp.sensors[0].table['sensor']}"
+    about = f"<urn:x:s> gateway:liveObservation <urn:x:o> . <urn:x:o> sosa:madeBySensor <{sensor}> ; rdfs:label 'mine'"
+    data.update(f"{PREFIX} INSERT DATA {{ GRAPH <urn:x:notes> {{ {about} }} }}")
+    shared = Dataset()
+    shared.announced(lamp, "all")
+    before = set(data.store) | {quad for quad in shared.store if lamp.id not in str(quad)}
+    data.announced(lamp, "all")
+    data.update(written(lamp))
+    entry = data.entries()[lamp.name]
+    data.update(REGISTRY.removal(entry) if decision == "removal" else REGISTRY.ignoring(entry))
+    left = set(data.store) - before
+    assert {str(quad.graph_name) for quad in left} == (set() if decision == "removal" else {REGISTRY.graph})
+    assert before <= set(data.store)
 
 
 def test_an_update_for_an_older_state_changes_nothing() -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from pyoxigraph import Store
+from pyoxigraph import Literal, NamedNode, Store
 
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.dataset_rules import QUERY, RULES_MAX, DatasetRules, forget_problems
-from lamplighter.adapters.mapping.rules import TOPIC_READS_MAX
+from lamplighter.adapters.mapping.rules import TOPIC_READS_MAX, changed_reads
 from lamplighter.adapters.mapping.tables import Kind
+from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.engine.errors import PayloadError
-from lamplighter.engine.terms import Term, iri, lexical, literal
-from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, SOSA
+from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
+from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, RULE, SOSA
 from tests.support.mapping_rules import BASE, NOON, readings, values
 from tests.support.tables import each_row
 
@@ -222,9 +223,11 @@ def test_topics_manager_of_the_paper() -> None:
         "unit": "unit:DEG_C",
         "result": "quantity",
     }
-    replaced(rules, [row("pepoli", {"stream": table})])
+    mapping, rule = row("pepoli", {"stream": table})
+    replaced(rules, [(mapping, rule)])
     [reading] = readings(Mapping(rules.streams()), str(table["topic"]), "T:21.75;node=1")
     store, model = Store(), LatestModel()
+    store.update(f"INSERT DATA {{ {mapping} <{RULE}> {rule} }}")
     for update in [model.description(reading.stream), *model.updates(reading)]:
         store.update(update)
     query = f"""
@@ -241,6 +244,38 @@ def test_topics_manager_of_the_paper() -> None:
         "21.75",
         "http://qudt.org/vocab/unit/DEG_C",
     ]
+
+
+@each_row("made", [LatestModel, lambda: EventModel(2, 10)], ids=["latest", "event"])
+@each_row("retained", [False, True])
+def test_no_reading_is_written_by_a_rule_that_is_gone(
+    made: Callable[[], LatestModel | EventModel], retained: bool
+) -> None:
+    model = made()
+    rules, (mapping, rule) = DatasetRules(BASE), row("attic", GOOD)
+    replaced(rules, [(mapping, rule)])
+    [reading] = readings(Mapping(rules.streams()), "attic/t", "215", retained=retained)
+    store = Store()
+    texts = [model.description(reading.stream), *model.updates(reading), *model.updates(reading)]
+    for text in texts:
+        store.update(text)
+    assert len(store) == 0
+    store.update(f"INSERT DATA {{ {mapping} <{RULE}> {rule}, 'another' }}")
+    before = len(store)
+    for text in texts:
+        store.update(text)
+    assert len(store) > before
+    assert any(store.quads_for_pattern(None, None, Literal("21.5", datatype=NamedNode(f"{XSD}decimal"))))
+
+
+def test_a_rule_that_was_removed_and_came_back_is_described_again() -> None:
+    """Its streams went with it, and the adapter may see both changes at once."""
+    rules = DatasetRules(BASE)
+    replaced(rules, [row("a", GOOD), row("b", GOOD)])
+    before = rules.streams()
+    rules.change([], [row("a", GOOD)])
+    rules.change([row("a", GOOD)], [])
+    assert changed_reads(before, rules.streams()) == {f"<{BASE}mapping/a>"}
 
 
 def test_slow_topics_of_many_rules_are_bounded_together() -> None:

@@ -36,6 +36,17 @@ def test_includes_are_merged_in_order_and_relative_to_the_document(tmp_path: Pat
     assert (found.host, found.query("Q").sparql, found.extended) == ("d", "c", {"x": 1, "y": 2})
 
 
+def test_an_included_file_at_the_root_may_be_beside_the_document(tmp_path: Path) -> None:
+    """As SEPA's examples write it."""
+    put(tmp_path, a={"include": ["file:///b%20c.jsap"]}, **{"b c": {"host": "b"}})
+    assert load_profile(tmp_path / "a.jsap").host == "b"
+    put(tmp_path, a={"include": [f"file://{tmp_path}/b%20c.jsap"]})
+    assert load_profile(tmp_path / "a.jsap").host == "b"
+    put(tmp_path, a={"include": ["file:///none.jsap"]})
+    with pytest.raises(JsapError, match=rf"{tmp_path}/none\.jsap, which .* includes, cannot be read: No such file"):
+        load_profile(tmp_path / "a.jsap")
+
+
 def test_a_setting_has_the_last_word_and_may_use_any_spelling(tmp_path: Path) -> None:
     put(tmp_path, a={"include": "b.jsap", "queries": entry("")}, b={"host": "b", "sparql11protocol": {"port": 1}})
     settings = ["host=c", "sparql11protocol.port=2", "graphs.default_graph_uri=http://g"]
@@ -66,7 +77,7 @@ def test_depth_number_and_size_of_documents_are_limited(tmp_path: Path, monkeypa
     with pytest.raises(JsapError, match="more than 64 documents"):
         load_profile(tmp_path / "wide.jsap")
     monkeypatch.setattr(profile_module, "DOCUMENT_BYTES_MAX", 1000)
-    with pytest.raises(JsapError, match=r"large\.jsap has more than 1000 bytes"):
+    with pytest.raises(JsapError, match=r"large\.jsap cannot be read: more than 1,000 bytes"):
         load_profile(tmp_path / "large.jsap")
 
 

@@ -66,6 +66,8 @@ def written(value: Any, declared: dict[str, Any]) -> Term:
         ({"type": "uri"}, "urn:uuid:1", "<urn:uuid:1>"),
         ({"type": "bnode"}, "http://a.example/.well-known/genid/1", "<http://a.example/.well-known/genid/1>"),
         ({"type": "uri"}, {"type": "literal", "value": "x", "xml:lang": "de"}, '"x"@de'),
+        ({}, {"type": "literal", "value": "x", "language": "de"}, '"x"@de'),
+        ({}, {"type": "literal", "value": "x", "language": "de", "xml:lang": "en"}, '"x"@en'),
         ({}, {"type": "uri", "value": "http://a.example/b"}, "<http://a.example/b>"),
     ],
 )
@@ -102,6 +104,13 @@ def test_values_are_read_as_they_are_declared(declared: dict[str, Any], value: A
 def test_what_is_no_such_value_is_refused_by_name(declared: dict[str, Any], value: Any, reason: str) -> None:
     with pytest.raises(ForcedBindingError, match=f"U, forced binding x: .*{reason}"):
         written(value, declared)
+
+
+def test_a_number_may_be_a_limit() -> None:
+    count, other = literal("10", datatype=XSD + "integer"), literal("1.5", datatype=XSD + "decimal")
+    found = bound("SELECT * { ?s ?p ?n } LIMIT ?n OFFSET ?n", {"n": count})
+    assert " ".join(found.split()) == f"SELECT * {{ ?s ?p {count} }} LIMIT 10 OFFSET 10"
+    assert bound("SELECT * {} LIMIT ?n", {"n": other}).endswith(f"LIMIT  {other} ")
 
 
 def test_a_row_gives_its_terms_and_keywords_go_before_it() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lamplighter.engine.client.files import read_file
 from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.cli.listing_commands import _timer_row
+from lamplighter.gateway.security import certificates
 from tests.support.commands import command
 from tests.support.components import missing
 from tests.support.places import ROOT
@@ -162,14 +164,13 @@ def test_check_tells_what_it_may_not_look_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     certificate = tmp_path / "certificate.pem"
-    read = Path.read_bytes
 
-    def read_bytes(path: Path) -> bytes:
+    def read(path: Path) -> bytes:
         if path == certificate:
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+        return read_file(path)
 
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(certificates, "read_file", read)
     path = config(tmp_path, SECURE + 'certificate_file = "certificate.pem"\nkey_file = "key.pem"\n')
     assert main(["check", "--config", str(path)]) == 0
     told = capsys.readouterr().out

@@ -14,9 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.opening import Protection, check_protection
+from lamplighter.gateway.security import certificates
 from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL
 from lamplighter.gateway.security.certificates import DEVICE, own_identity
@@ -98,14 +100,13 @@ def test_a_file_that_may_not_be_read_stops_the_start_but_is_no_mistake_of_the_se
     checked = msgspec.convert({"security": settings}, Settings)
     assert check_protection(checked, tmp_path, tmp_path / "data") == ""
     refused = {"certificate": certificate, "key": key}[name]
-    read = Path.read_bytes
 
-    def read_bytes(path: Path) -> bytes:  # a mode would not keep root from reading
+    def read(path: Path) -> bytes:  # a mode would not keep root from reading
         if path == refused:
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+        return read_file(path)
 
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(certificates, "read_file", read)
     unread = check_protection(checked, tmp_path, tmp_path / "data")
     assert unread == f"security.{name}_file: {refused}: Permission denied"
     with pytest.raises(ConfigurationError, match=unread):

@@ -11,6 +11,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from lamplighter.cloud_sync.fleet.delivery.match_table import ChunkBounds
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification
+from lamplighter.engine.client.files import open_file
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 P = ParamSpec("P")
@@ -93,7 +94,7 @@ def secret(file: str, what: str) -> str:
             )
         path = Path(credentials) / file
     try:
-        with path.open("rb") as opened:
+        with open_file(path) as opened:
             if os.fstat(opened.fileno()).st_mode & 0o007:
                 raise ConfigurationError(f"{path}: the file has secrets and is world-readable; chmod 600 {path}")
             return opened.read(SECRET_BYTES_MAX).decode()

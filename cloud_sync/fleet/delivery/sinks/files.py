@@ -12,6 +12,7 @@ from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotificatio
 from lamplighter.cloud_sync.fleet.delivery.sinks.base import SinkThreads, secret
 from lamplighter.cloud_sync.fleet.lake.match_batches import BATCH_DIGITS
 from lamplighter.cloud_sync.fleet.subscriptions.records import FilesSink
+from lamplighter.engine.client.files import toml_document
 from lamplighter.engine.errors import ConfigurationError
 
 ROW_DIGITS = 9
@@ -46,7 +47,7 @@ class FileNotifications:
             return {}
         what = f"options_file of sink {self._sink.name}"
         try:
-            return tomllib.loads(secret(self._sink.options_file, what))
+            return toml_document(secret(self._sink.options_file, what))
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError(f"{self._sink.options_file}: not TOML: {error}; correct {what}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,11 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.engine import Engine
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.gates.sensorthings.notices import QUERIES
+from lamplighter.gateway.gates.sensorthings.notices import PLACE_FILE, QUERIES
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.running_gateway import TIMEOUT_S, http, running_gateway, update
 from tests.support.small_house import PREFIXES, SMALL_HOUSE
+from tests.support.tables import each_row
 
 STREAM = "v1.1/Datastreams('stream~1')/Observations"
 EVENTS = "v1.1/Datastreams('stream~2')/Observations"
@@ -33,17 +35,17 @@ class Messages:
 
     def on_message(self, _client: mqtt.Client, _userdata: Any, message: mqtt.MQTTMessage) -> None:
         if message.topic.startswith("v1.1/"):
-            received = message.topic, json.loads(message.payload)
+            received = message.topic, json.loads(message.payload or "{}")
             self._loop.call_soon_threadsafe(self._queue.put_nowait, received)
 
     async def until(self, topic: str, result: Any) -> list[Any]:
-        """The results that came on a topic up to this one."""
+        """The results that came on a topic up to this one. None: of an empty message, which deletes a retained one."""
         found = []
         while True:
             name, one = await asyncio.wait_for(self._queue.get(), TIMEOUT_S)
             if name == topic:
-                found.append(one["result"])
-                if one["result"] == result:
+                found.append(one.get("result"))
+                if found[-1] == result:
                     return found
 
 
@@ -119,6 +121,60 @@ async def test_what_was_missed_comes_in_order_after_a_restart(tmp_path: Path) ->
                 await set_result(at, 6)
                 came = await messages.until(STREAM, 6)
         assert came == [2, 3, 4, 5, 6] or came == [1, 2, 3, 4, 5, 6], "the last may come again"
+
+
+async def removed(at: Addresses, number: int) -> None:
+    text = f"""{PREFIXES}
+DELETE {{ ?thing ?p ?o }} WHERE {{
+  {{ <stream/{number}> ?p ?o BIND(<stream/{number}> AS ?thing) }}
+  UNION {{ <stream/{number}> gateway:liveObservation ?thing . ?thing ?p ?o }} }} ;
+DELETE {{ GRAPH ?g {{ ?s ?p ?o }} }} WHERE {{ GRAPH ?g {{ <stream/{number}> ?is ?there . ?s ?p ?o }} }}"""
+    assert (await update(at, text)).status == 200
+
+
+def retained(broker: Mosquitto) -> set[str]:
+    """The topics of the retained messages."""
+    found: queue.Queue[str] = queue.Queue()
+    client = mqtt.Client(CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _client, _userdata, message: found.put(message.topic)
+    with subscribed(client, broker, "v1.1/#"):
+        client.publish("v1.1/end", "", 1)
+        return set(iter(lambda: found.get(timeout=TIMEOUT_S), "v1.1/end"))
+
+
+async def test_nothing_is_retained_of_a_datastream_that_is_removed(tmp_path: Path) -> None:
+    select = "result"
+    with mosquitto() as broker, listening(broker, "v1.1/#") as messages:
+        async with running_gateway(tmp_path, **tables(broker, mqtt_select=[select])) as at:
+            assert (await update(at, SMALL_HOUSE)).status == 200
+            await messages.until(STREAM, 20.5)
+            await messages.until(f"{STREAM}?$select={select}", 20.5)
+            await removed(at, 1)
+            await messages.until(f"{STREAM}?$select={select}", None)
+            assert {topic for topic in retained(broker) if topic.startswith(STREAM)} == set()
+            assert {topic for topic in retained(broker) if topic.startswith(EVENTS)}
+
+
+@each_row("resumed, settings", [(True, {"mqtt_select": ["result"]}), (False, {"mqtt_select": ["result"]}), (True, {})])
+async def test_what_left_while_the_door_was_away_is_deleted_at_its_next_start(
+    tmp_path: Path, resumed: bool, settings: dict[str, Any]
+) -> None:
+    """resumed: whether the subscription goes on where it was."""
+    with mosquitto() as broker:
+        with listening(broker, "v1.1/#") as messages:
+            async with running_gateway(tmp_path, **tables(broker, mqtt_select=["result"])) as at:
+                assert (await update(at, SMALL_HOUSE)).status == 200
+                await messages.until(f"{STREAM}?$select=result", 20.5)
+                place = tmp_path / "data" / PLACE_FILE
+        async with running_gateway(tmp_path, sensorthings={"enabled": True}) as at:
+            await removed(at, 1)
+        assert {topic for topic in retained(broker) if topic.startswith(STREAM)}
+        if not resumed:
+            place.unlink()
+        with listening(broker, "v1.1/#") as messages:
+            async with running_gateway(tmp_path, **tables(broker, **settings)) as at:
+                await messages.until(f"{STREAM}?$select=result", None)
+                assert {topic for topic in retained(broker) if topic.startswith(STREAM)} == set()
 
 
 async def test_a_broken_connection_is_made_again(tmp_path: Path) -> None:

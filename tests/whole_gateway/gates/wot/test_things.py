@@ -13,6 +13,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from lamplighter.adapters.devices.desired import desired_update
+from lamplighter.adapters.devices.registry import Entry, Registry
+from lamplighter.adapters.literals import TRUE
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.engine.terms import XSD
@@ -22,6 +25,7 @@ from lamplighter.ontology.vocabulary import (
     GATEWAY,
     HAS_SIMPLE_RESULT,
     HAS_STATUS,
+    HOSTS,
     LIVE_OBSERVATION,
     REPORTED_STATE,
     RESULT_TIME,
@@ -294,6 +298,51 @@ async def test_the_state_of_an_actuator_is_observed(tmp_path: Path) -> None:
             f"DELETE DATA {{ {light} <{REPORTED_STATE}> false }} ; INSERT DATA {{ {light} <{REPORTED_STATE}> true }}"
         )
         assert await events.next() == ("message", True)
+
+
+@pytest.mark.parametrize("name", ["temperature", "motion", "light", "effect"])
+async def test_a_stream_of_a_removed_thing_ends(tmp_path: Path, name: str) -> None:
+    """Of a property with and without a value, of a sensor and of an actuator; also for a client that comes back."""
+    below = "properties", name, "observe"
+    removal = Registry(BASE).removal(Entry(hall(), "adopted"))
+    async with site(tmp_path) as there:
+        await there.publish('{"temperature": 21.5}')
+        await there.thing("properties", "light", method="PUT", body=True)
+        async with there.observing(*below) as events, there.observing(*below) as other:
+            if name in ("temperature", "light"):
+                assert await events.next() == await other.next() == ("message", 21.5 if name == "temperature" else True)
+            await there.change(removal)
+            for one in (events, other):
+                told, data = await one.next()
+                assert (told, data) == ("ended", {"reason": "the thing has this property no more"})
+                with pytest.raises(AssertionError, match="the stream ended"):
+                    await one.next()
+        assert (await there.get("things")).json == []
+
+
+async def test_a_client_that_missed_the_removal_of_a_thing_is_told(tmp_path: Path) -> None:
+    below = "properties", "temperature", "observe"
+    async with site(tmp_path) as there:
+        await there.publish(MESSAGE)
+        async with there.observing(*below) as events:
+            assert await events.next() == ("message", 21.5)
+        await there.change(Registry(BASE).removal(Entry(hall(), "adopted")))
+        gone = await there.get(path(HALL_IRI, *below), Last_Event_ID=events.last)
+        assert gone.status == 404
+        await there.change(adoption(hall()))
+        await there.publish('{"temperature": 7}')
+        async with there.observing(*below, **{"Last-Event-ID": events.last}) as again:
+            assert (await again.next())[0] == "ended"
+        async with there.observing(*below, **{"Last-Event-ID": again.last}) as anew:
+            assert await anew.next() == ("message", 7)
+
+
+async def test_no_state_is_set_of_a_thing_that_is_removed_meanwhile(tmp_path: Path) -> None:
+    light = f"<{ACTUATORS}light>"
+    async with site(tmp_path) as there:
+        await there.change(Registry(BASE).removal(Entry(hall(), "adopted")))
+        await there.change(desired_update(light, TRUE, f"<{HALL_IRI}> <{HOSTS}> {light} . "))
+        assert await rows(there.addresses, f"SELECT ?o {{ {light} ?p ?o }}") == []
 
 
 async def test_the_newest_event_is_the_value(tmp_path: Path) -> None:
