@@ -262,7 +262,7 @@ def installed(machine: Path, command: str) -> subprocess.CompletedProcess[str]:
 def test_services_are_installed_from_the_wheel(machine: Path) -> None:
     (packages,) = machine.glob("usr/lib/lamplighter/lib/python*/site-packages")
     ours = {path.name for path in (packages / "lamplighter").iterdir()}
-    assert ours == {"__init__.py", "adapters", "cloud_sync", "engine", "gateway", "ontology"}
+    assert ours == {"__init__.py", "py.typed", "adapters", "cloud_sync", "engine", "gateway", "ontology"}
     assert (machine / "usr/lib/lamplighter/share/lamplighter/systemd/lamplighter.target").is_file()
     told = installed(machine, f"/usr/lib/lamplighter/bin/python -P -c '{IMPORT_ALL}'")
     assert told.returncode == 0, told.stderr
@@ -298,7 +298,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_the_sdist_has_each_file_once(sdist: Path) -> None:
-    assert [path.name for path in (sdist / "lamplighter").iterdir()] == ["__init__.py"]
+    assert sorted(path.name for path in (sdist / "lamplighter").iterdir()) == ["__init__.py", "py.typed"]
     assert (sdist / "engine/core.py").is_file()
 
 
