@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -219,13 +220,22 @@ class MessageTrial:
         return RuleTrial(rule.place, about, made, missing, len(rule.reads), more)
 
     def _made(self, reading: Reading, part: str) -> Made:
-        """The triples of a stream and its reading, as the adapter writes them into an empty dataset."""
-        model = EventModel(1, 1) if self._event else LatestModel()
+        """The triples of a stream and its reading, as the adapter writes them into a dataset with nothing but the
+        rule."""
         engine = Engine()
-        texts = [model.description(reading.stream), *model.updates(reading)]
-        added = [quad for text in texts for quad in engine.update(text).delta.added]
+        added = [quad for text in self._texts(_unconditional(reading)) for quad in engine.update(text).delta.added]
         added.sort(key=lambda quad: (quad.g or "", quad.s, quad.p, quad.o))
-        return Made(part, texts, added)
+        return Made(part, self._texts(reading), added)
+
+    def _texts(self, reading: Reading) -> list[str]:
+        """The updates for the first reading of a stream."""
+        model = EventModel(1, 1) if self._event else LatestModel()
+        return [model.description(reading.stream), *model.updates(reading)]
+
+
+def _unconditional(reading: Reading) -> Reading:
+    """The reading of a rule that is there."""
+    return reading._replace(stream=replace(reading.stream, condition=""))
 
 
 def _read(message: TriedMessage, accepted: BodyFormats, read: Callable[[Payload], Any]) -> tuple[str, Any]:

@@ -141,7 +141,7 @@ def test_a_sink_file_names_secrets_and_has_none(run: Commands, tmp_path: Path) -
         ('kind = "mqtt"\nbroker = "b"\ntopic = "t"\nqos = 7', "qos"),
         ('kind = "update"\ngateways = ["*"]', "update"),
         ("\xff", "not UTF-8"),
-        ("#" * 131_073, "more than 131072 bytes"),
+        ("#" * 131_073, "more than 131,072 bytes"),
     ],
 )
 def test_a_sink_file_that_cannot_be_read_is_named(run: Commands, tmp_path: Path, text: str, reason: str) -> None:
