@@ -177,11 +177,10 @@ class Deliveries:
         return iso(self._clock.wall() + timedelta(seconds=seconds)), seconds
 
     @contextmanager
-    def asking(self, client: str) -> Iterator[None]:
+    def asking(self, client: str, caller: Caller) -> Iterator[None]:
         """A delivery is about to begin, and its receiver is asked. Raises LimitExceededError when there is no room for
         it, QueueFullError while too many receivers of the client, or of all, are asked."""
-        if len(self._dispatches) + self._beginning >= self.settings.deliveries_max:
-            raise LimitExceededError(f"{self.kind.name}.deliveries_max = {self.settings.deliveries_max} is reached")
+        self._check_room(caller)
         if not self._asked.has(client):
             raise QueueFullError("too many receivers of this client, or of all, are being asked; try again later")
         self._beginning += 1
@@ -190,6 +189,20 @@ class Deliveries:
                 yield
         finally:
             self._beginning -= 1
+
+    def _check_room(self, caller: Caller) -> None:
+        """Raises LimitExceededError where all places are taken, or a registered client has as many as it leaves free:
+        one alone takes half of them."""
+        places = self.settings.deliveries_max
+        free = places - len(self._dispatches) - self._beginning
+        if free <= 0:
+            raise LimitExceededError(f"{self.kind.name}.deliveries_max = {places} is reached")
+        own = sum(one.followed.identity == caller.name for one in self._dispatches.values())
+        if caller.registered and own >= free:
+            raise LimitExceededError(
+                f"this client has {own} of the {self.kind.name}.deliveries_max = {places} places, and {free} are left for "
+                "all others; end some, or have the operator raise it"
+            )
 
     async def begin(
         self,

@@ -124,7 +124,7 @@ class DeliveryDoor(ABC):
         until, lease_s = self.deliveries.lease(wanted.lease, self.table.lease_s_max)
         name = new_id()
         secrets = self.secrets(name)
-        with self.deliveries.asking(client_of(request, caller)):
+        with self.deliveries.asking(client_of(request, caller), caller):
             url = await self.agreed(wanted, self.topic(name), lease_s)
             receiver = Receiver(self.kind, name, url, until, wanted.alias)
             dispatch = await self.deliveries.begin(sparql, default_graphs, named_graphs, receiver, caller)

@@ -108,7 +108,7 @@ class NgsiSubscriptions:
         deliveries = self._notifications.deliveries
         sparql = Watching(wanted, self._graphs).query()
         try:
-            with deliveries.asking(client_of(request, caller)):
+            with deliveries.asking(client_of(request, caller), caller):
                 await deliveries.begin(sparql, None, None, receiver, caller)
         except DeliveryExistsError as error:
             raise AlreadyExistsError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -212,7 +213,7 @@ async def test_a_receiver_that_was_slow_counts_as_slow_until_it_is_prompt(
 
 async def test_a_client_asks_only_so_many_receivers_at_once(tmp_path: Path) -> None:
     async with at_work(tmp_path, concurrent_max=4) as made:
-        asking = made.deliveries.asking
+        asking = partial(made.deliveries.asking, caller=ANYBODY)
         with asking("a"), asking("a"):
             with pytest.raises(QueueFullError), asking("a"):
                 pass

@@ -112,3 +112,24 @@ def test_it_ends_when_its_client_may_see_less_or_is_removed(gateway: SecureGatew
         assert len(receiver.posted) == before
         [seen] = gateway.local("GET", "/webhooks").json["webhooks"]
         assert gateway.local("DELETE", f"/webhooks/{seen['id']}").status == 200
+
+
+def test_one_client_leaves_places_to_the_others(tmp_path: Path) -> None:
+    table = {"enabled": True, "networks": ["127.0.0.0/8"], "ports": [], "deliveries_max": 6}
+    with SecureGateway(tmp_path, {"webhooks": table}) as gateway, HttpReceiver() as receiver:
+
+        def refused_after(token: str) -> int:
+            """How many webhooks the client gets."""
+            for count in range(7):
+                answer = ask(gateway, token, "POST", "/webhooks", query=QUERY, callback=receiver.url())
+                if answer.status != 201:
+                    assert (answer.status, answer.json["error"]) == (403, "limit_exceeded")
+                    assert "webhooks.deliveries_max" in answer.json["error_description"]
+                    return count
+            raise AssertionError("it may have all places")
+
+        greedy, other, last = (client(gateway, name, GRAPH) for name in ("greedy", "other", "last"))
+        assert refused_after(greedy) == 3
+        assert refused_after(other) == 2
+        assert refused_after(greedy) == 0
+        assert refused_after(last) == 1
