@@ -16,10 +16,10 @@ class DeliverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """What all tables have.
 
     networks: that may be called besides public addresses: ``private`` for those of the machine, or such as
-    ``192.168.7.0/24``; ports: that may be called, empty for all; deliveries_max: registered ones,
-    of which a registered client has as many as it leaves free; concurrent_max: requests at the same time; timeout_s: of one request; attempts_max: failures in a row after which a delivery waits
-    for a decision; backoff_ms, backoff_s_max: the pause after the first failure, which doubles with each, and the
-    longest.
+    ``192.168.7.0/24``; ports: that may be called, empty for all; deliveries_max: registered ones, of which a
+    registered client has as many as it leaves free; concurrent_max: requests at the same time; timeout_s: of one
+    request; attempts_max: failures in a row after which a delivery waits for a decision; backoff_ms, backoff_s_max: the
+    pause after the first failure, which doubles with each, and the longest.
     """
 
     enabled: bool = False

@@ -200,8 +200,8 @@ class Deliveries:
         own = sum(one.followed.identity == caller.name for one in self._dispatches.values())
         if caller.registered and own >= free:
             raise LimitExceededError(
-                f"this client has {own} of the {self.kind.name}.deliveries_max = {places} places, and {free} are left for "
-                "all others; end some, or have the operator raise it"
+                f"this client has {own} of {self.kind.name}.deliveries_max = {places} places, which leaves {free} to all "
+                "others; end some, or have the operator raise it"
             )
 
     async def begin(
