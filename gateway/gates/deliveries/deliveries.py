@@ -200,7 +200,7 @@ class Deliveries:
         own = sum(one.followed.identity == caller.name for one in self._dispatches.values())
         if caller.registered and own >= free:
             raise LimitExceededError(
-                f"this client has {own} of {self.kind.name}.deliveries_max = {places} places, which leaves {free} to all "
+                f"this client has {own} of {self.kind.name}.deliveries_max = {places} places, which leaves {free} to "
                 "others; end some, or have the operator raise it"
             )
 
