@@ -252,7 +252,7 @@ class Engine:
         self._refusal: GatewayError | None = None
         """Why the engine takes no calls: a step failed half-way, or it is closed."""
         self._turn: list[None] = [None]
-        """Empty during a call. To pop from a list is atomic, for several threads too."""
+        """Empty during a call. To pop from a list is atomic, for several threads too. It also stands for the dataset."""
         self._version = 0
         """The number of states that the dataset has had."""
         self._listeners: tuple[Callable[[Commit], None], ...] = ()
@@ -364,7 +364,7 @@ class Engine:
             raise self._refusal
 
     def _prepared(self, delta: QuadDelta) -> PreparedDelta:
-        return PreparedDelta.of(delta, self._version)
+        return PreparedDelta.of(delta, self._turn, self._version)
 
     def _take_back(self) -> None:
         """Takes back what a failed update has applied temporarily. Raises BrokenEngineError."""
@@ -599,7 +599,7 @@ class Engine:
 
     def _check_exact(self, delta: QuadDelta) -> None:
         """Raises EngineStateError for a delta that does not fit the present state of the dataset."""
-        if isinstance(delta, PreparedDelta):
+        if isinstance(delta, PreparedDelta) and delta.dataset is self._turn:
             exact = delta.version == self._version
         else:
             exact = all(map(_same_members, self._store.missing(delta), delta._replace(kept=())))

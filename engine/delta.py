@@ -45,14 +45,16 @@ class QuadDelta(NamedTuple):
 
 
 class PreparedDelta(QuadDelta):
-    """A delta that is exact for one state of a dataset. version: the number of that state."""
+    """A delta that is exact for one state of a dataset. dataset: the same object for all states of one; version: the
+    number of the state."""
 
+    dataset: object
     version: int
 
     @classmethod
-    def of(cls, delta: QuadDelta, version: int) -> PreparedDelta:
+    def of(cls, delta: QuadDelta, dataset: object, version: int) -> PreparedDelta:
         prepared: PreparedDelta = tuple.__new__(cls, delta)
-        prepared.version = version
+        prepared.dataset, prepared.version = dataset, version
         return prepared
 
 

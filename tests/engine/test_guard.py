@@ -69,6 +69,16 @@ def test_a_delta_from_elsewhere_has_to_be_exact(delta: QuadDelta) -> None:
     assert engine.quad_count == 0
 
 
+def test_a_delta_of_another_engine_is_taken_where_it_is_exact() -> None:
+    first, second = Engine(), Engine()
+    first.update("INSERT DATA { <urn:more> <urn:p> 1 }")
+    delta = first.update(INSERT).delta
+    assert second.commit(delta).added == (QUAD,)
+    with pytest.raises(EngineStateError):
+        second.commit(delta)
+    assert second.quad_count == 1
+
+
 @each_row(
     "call",
     [
