@@ -252,7 +252,7 @@ class Engine:
         self._refusal: GatewayError | None = None
         """Why the engine takes no calls: a step failed half-way, or it is closed."""
         self._turn: list[None] = [None]
-        """Empty during a call. To pop from a list is atomic, for several threads too. Deltas name their dataset by it."""
+        """Empty during a call. To pop from a list is atomic, for several threads too. Deltas name the dataset by it."""
         self._version = 0
         """The number of states that the dataset has had."""
         self._listeners: tuple[Callable[[Commit], None], ...] = ()
