@@ -19,6 +19,7 @@ from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, Un
 from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, timed
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
 from lamplighter.engine.sparql.limits import outside_data
+from lamplighter.engine.sparql.syntax_errors import readable
 from lamplighter.engine.store.quad_store import quad_from_native
 from lamplighter.engine.terms import Quad, Term
 
@@ -44,9 +45,7 @@ def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int =
     shift_line, shift_column = line_and_column(text, shift_at)
     if line == shift_line and column > shift_column:
         column = max(shift_column, column - shift)
-    if len(message) > 300:  # Oxigraph lists all characters that would be valid
-        message = message[:300].rsplit(",", 1)[0] + ", ..."
-    return RequestSyntaxError(message, line, column)
+    return RequestSyntaxError(*readable(message, text, line, column))
 
 
 def _checked(text: str) -> list[Token]:
