@@ -1,8 +1,8 @@
 """Engine: the sequential step of the SUB Engine (Roffia 2016, III). No threads; one call at a time; I/O in `load` only.
 
 One guard (`Engine._enter`) refuses what would break this: a call in the middle of another one, from a listener or from
-another thread, and any call after `close` or after a step that failed half-way. A delta carries the number of the state
-that it was prepared for, and is committed to no other.
+another thread, and any call after `close` or after a step that failed half-way. A delta that was prepared for another
+state of the dataset is committed only if it is exact for the present one.
 
 ::
 
@@ -599,11 +599,15 @@ class Engine:
 
     def _check_exact(self, delta: QuadDelta) -> None:
         """Raises EngineStateError for a delta that does not fit the present state of the dataset."""
-        if isinstance(delta, PreparedDelta) and delta.dataset is self._turn:
-            exact = delta.version == self._version
-        else:
-            exact = all(map(_same_members, self._store.missing(delta), delta._replace(kept=())))
-        if not exact:
+        if isinstance(delta, PreparedDelta) and delta.dataset is self._turn and delta.version == self._version:
+            return
+        missing = self._store.missing(delta)
+        if (
+            set(missing.removed) != set(delta.removed)
+            or set(missing.added) != set(delta.added)
+            or set(missing.dropped) != set(delta.dropped)
+            or not set(missing.created).issuperset(delta.created)
+        ):
             raise EngineStateError(
                 "the delta is not exact for the present state of the dataset, which has changed since it was prepared; "
                 "prepare it again, or use `converge`"
@@ -857,7 +861,6 @@ class Engine:
     @property
     def quad_count(self) -> int:
         """How many quads the dataset has. Counted one by one when it was opened and not used yet, 0.2 us each."""
-        self._check_open()
         return len(self._store)
 
     def query(
@@ -938,13 +941,12 @@ class Engine:
 
     def dump(self, media_type: str = "application/n-quads") -> bytes:
         """The whole dataset as N-Quads or TriG."""
-        self._check_open()
         return self._store.dump(media_type)
 
     def close(self) -> None:
         """Ends all subscriptions, and closes the dataset after writing pending changes. Does nothing a second time.
 
-        All later calls raise EngineStateError. Raises StoreError if a change could not be written.
+        Later calls that would change it, or ask it, raise EngineStateError. Raises StoreError if a change could not be written.
         """
         if isinstance(self._refusal, EngineStateError):
             return
@@ -966,10 +968,6 @@ class Engine:
     def _check_open(self) -> None:
         if isinstance(self._refusal, EngineStateError):
             raise self._refusal
-
-
-def _same_members(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(some) == len(others) and set(some) == set(others)
 
 
 def _dataset(

@@ -49,6 +49,8 @@ BRANCHES_MAX = 16
 PATTERNS_MAX = 32
 """Triple patterns in one tree. Time and memory of its functions grow with the square of their number and more: with 32
 patterns 0.1 s and 1 MB, or 0.3 s and 3 MB if most of them are in OPTIONALs."""
+VALUES_MAX = 48
+"""Blocks of VALUES in one tree. Each is written within the one before, by recursion."""
 WIDE, WIDE_PLANS_MAX = 16, 100
 """Triple patterns above which a tree is compiled in slices, and how many such plans there are at a time. The store
 evaluates further ones, so that plans cannot fill the memory."""
@@ -179,7 +181,7 @@ def _join(left: Node, right: Node) -> Node:
 
 def check(node: Node) -> None:
     """Raises Unsupported, with the reason, for a tree that cannot be compiled."""
-    patterns = 0
+    patterns = blocks = 0
     fault = scope_fault(node)
     if fault is not None:
         raise Unsupported(fault.reason)
@@ -214,6 +216,10 @@ def check(node: Node) -> None:
                 raise Unsupported("a function that is not SPARQL's own")
             case Pattern():
                 patterns += 1
+            case Values():
+                blocks += 1
+    if blocks > VALUES_MAX:
+        raise Unsupported(f"more than {VALUES_MAX} blocks of VALUES")
     if patterns > PATTERNS_MAX:
         raise Unsupported(f"more than {PATTERNS_MAX} triple patterns")
 

@@ -45,7 +45,7 @@ from lamplighter.engine.sparql.triples import TripleParser, joined
 
 DEPTH_MAX = 24
 """Nested brackets of a text that is read here."""
-LINKS_MAX = 96
+LINKS_MAX = 160
 """Parts of a text that is read here of which each makes the tree one node deeper. What is deeper than this or
 `DEPTH_MAX` is taken as a whole: those who read a tree are recursive, and some of them take O(n^2)."""
 KEYS_MAX = 16

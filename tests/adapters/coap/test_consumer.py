@@ -525,7 +525,7 @@ async def test_a_device_with_a_rule_that_is_discovered_and_adopted_stays_one_res
         assert of_address(here.gateway) == ["10.0.1.1~5683"]
         here.gateway.write(Registry(BASE).removal(entry(here, "coap/10.0.1.1~5683")))
         await asyncio.sleep(5)
-        assert here.gateway.found(f"{DEVICE} ?p ?x") == [f"{PREFIXES['sosa']}FeatureOfInterest"]
+        assert here.gateway.found(f"{DEVICE} ?p ?x") == []
 
 
 @virtually
