@@ -946,7 +946,8 @@ class Engine:
     def close(self) -> None:
         """Ends all subscriptions, and closes the dataset after writing pending changes. Does nothing a second time.
 
-        Later calls that would change it, or ask it, raise EngineStateError. Raises StoreError if a change could not be written.
+        Later calls that would change it, or ask it, raise EngineStateError. Raises StoreError if a change could not be
+        written.
         """
         if isinstance(self._refusal, EngineStateError):
             return
