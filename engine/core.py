@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import pyoxigraph as ox
 
 from lamplighter.engine.access import DERIVED, FULL, VIOLATIONS, Access, Dataset
-from lamplighter.engine.delta import DELTA_QUADS_MAX, PreparedDelta, QuadDelta
+from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
 from lamplighter.engine.errors import (
     BrokenEngineError,
     EngineStateError,
@@ -252,9 +252,9 @@ class Engine:
         self._refusal: GatewayError | None = None
         """Why the engine takes no calls: a step failed half-way, or it is closed."""
         self._turn: list[None] = [None]
-        """Empty during a call. To pop from a list is atomic, for several threads too. Deltas name the dataset by it."""
-        self._version = 0
-        """The number of states that the dataset has had."""
+        """Empty during a call. To pop from a list is atomic, for several threads too."""
+        self._exact: QuadDelta | None = None
+        """The delta that was prepared last, unless the dataset has changed since."""
         self._listeners: tuple[Callable[[Commit], None], ...] = ()
         self._delta_quads_max = delta_quads_max
         self._clock = clock
@@ -363,8 +363,9 @@ class Engine:
             self._turn.append(None)
             raise self._refusal
 
-    def _prepared(self, delta: QuadDelta) -> PreparedDelta:
-        return PreparedDelta.of(delta, self._turn, self._version)
+    def _prepared(self, delta: QuadDelta) -> QuadDelta:
+        self._exact = delta
+        return delta
 
     def _take_back(self) -> None:
         """Takes back what a failed update has applied temporarily. Raises BrokenEngineError."""
@@ -585,9 +586,9 @@ class Engine:
         """
         self._enter()
         try:
-            if delta.changes:
+            if delta is not self._exact and delta.changes:
                 self._check_exact(delta)
-                self._version += 1
+            self._exact = None
             committed = self._committed(delta, self._subscriptions.follow, delta, sequence)
             if self._validation is not None:
                 self._validation.accept(delta)
@@ -598,8 +599,6 @@ class Engine:
 
     def _check_exact(self, delta: QuadDelta) -> None:
         """Raises EngineStateError for a delta that does not fit the present state of the dataset."""
-        if isinstance(delta, PreparedDelta) and delta.dataset is self._turn and delta.version == self._version:
-            return
         missing = self._store.missing(delta)
         if (
             set(missing.removed) != set(delta.removed)
@@ -745,7 +744,7 @@ class Engine:
                 raise EngineStateError("only a new engine takes a snapshot")
             self._store.fill(batches, graphs)
             self.sequence = sequence
-            self._version += 1
+            self._exact = None
         finally:
             self._turn.append(None)
 

@@ -44,20 +44,6 @@ class QuadDelta(NamedTuple):
         return QuadDelta(removed=self.added, added=self.removed, created=self.dropped, dropped=self.created)
 
 
-class PreparedDelta(QuadDelta):
-    """A delta that is exact for one state of a dataset. dataset: the same object for all states of one; version: the
-    number of the state."""
-
-    dataset: object
-    version: int
-
-    @classmethod
-    def of(cls, delta: QuadDelta, dataset: object, version: int) -> PreparedDelta:
-        prepared: PreparedDelta = tuple.__new__(cls, delta)
-        prepared.dataset, prepared.version = dataset, version
-        return prepared
-
-
 def joined(delta: QuadDelta, others: Sequence[QuadDelta]) -> QuadDelta:
     """One delta of several that have no quad and no graph in common. The kept quads are those of the first."""
     parts = (delta, *others)

@@ -158,7 +158,7 @@ class Validation:
 
     def accept(self, delta: QuadDelta) -> None:
         """A delta is committed: shapes that it changes count from now on."""
-        if self._next is not None and self._next[0] == delta:
+        if self._next is not None and self._next[0] is delta:
             (_, finder), self._next = self._next, None
             self._finder.shapes.data.close()
             self._finder = finder
