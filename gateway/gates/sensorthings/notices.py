@@ -271,7 +271,8 @@ class Notices:
             while sink.notices:
                 notice = sink.taken()
                 await self._publish(connection, notice.rows)
-                await self._clear(connection, notice.left)
+                if notice.left:
+                    await self._clear(connection, notice.left)
                 self._places[number] = _AcknowledgedPlace(spuid, notice.sequence)
                 if not sink.notices:
                     self._keep_places()

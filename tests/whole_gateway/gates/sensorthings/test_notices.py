@@ -192,7 +192,8 @@ async def test_a_broken_connection_is_made_again(tmp_path: Path) -> None:
                 await set_result(at, 99)
                 came = await messages.until(STREAM, 99)
             assert came[-1] == 99
-            assert came == sorted(came)
+            after = came[1:] if came[0] == 20.5 else came  # which may not have been acknowledged
+            assert after == sorted(after)
 
 
 def test_plans_follow_the_observations() -> None:
