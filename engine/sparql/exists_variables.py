@@ -12,7 +12,8 @@ evaluates the groups. So it gets a name of its own, before the text goes to the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ def own_names(found: Sequence[Token]) -> dict[int, str]:
     names: dict[int, str] = {}
     if not any(token.is_word("EXISTS") for token in found):
         return names
-    used = {token.text[1:] for token in found if token.kind == "variable"}
+    used = Counter(token.text[1:] for token in found if token.kind == "variable")
     for start, end in _blocks(found):
         block = found[start:end]
         if not any(token.is_word("EXISTS") for token in block):
@@ -70,18 +71,16 @@ def own_names(found: Sequence[Token]) -> dict[int, str]:
             continue
         for exists, scope in _scopes(node, frozenset()):
             first, last = (start + position for position in exists.span)
-            inside = range(first, last)
-            outside = {
-                token.text[1:] for index, token in enumerate(found) if token.kind == "variable" and index not in inside
-            }
+            inside = [index for index in range(first, last) if found[index].kind == "variable"]
+            counts = Counter(found[index].text[1:] for index in inside)
             for index in inside:
                 name = found[index].text[1:]
-                if found[index].kind == "variable" and Variable(name) not in scope and name in outside:
+                if Variable(name) not in scope and used[name] > counts[name]:  # it is outside, too
                     names[index] = f"?{_fresh(name, first, used)}"
     return names
 
 
-def _fresh(name: str, number: int, used: set[str]) -> str:
+def _fresh(name: str, number: int, used: Container[str]) -> str:
     """The same for all occurrences in one EXISTS."""
     fresh = f"{name}_{number}"
     while fresh in used:
