@@ -160,8 +160,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Project:
+    """span: the first token of its SELECT, and the one after its last; (0, 0) for one that the text does not have."""
+
     node: Node
     variables: tuple[Variable, ...]
+    span: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ has the same name by chance, is another variable: in
     ?s :in ?r . { ?r :label ?l FILTER EXISTS { ?r :has ?s } }
 
 the ?s within EXISTS may be anything. The store takes it for that of the other group, or not, by the order in which it
-evaluates the groups. So it gets a name of its own, before the text goes to the store or to a plan.
+evaluates the groups. So it gets a name of its own, before the text goes to the store or to a plan. A sub-SELECT within
+EXISTS is another such scope (18.2.1): what it does not project has nothing to do with what is around it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any
 
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
-    Exists,
     Expression,
     Extend,
     Filter,
@@ -39,6 +39,7 @@ from lamplighter.engine.sparql.lexer import Token, tokens
 _EXISTS = re.compile("EXISTS", re.I)
 
 Scope = frozenset[Variable]
+Span = tuple[int, int]
 
 
 def with_own_variables(text: str) -> str:
@@ -69,8 +70,8 @@ def own_names(found: Sequence[Token]) -> dict[int, str]:
             node = UpdateReader(block, lambda raw: raw).group(0, None)
         except (UnknownSyntaxError, IndexError):
             continue
-        for exists, scope in _scopes(node, frozenset()):
-            first, last = (start + position for position in exists.span)
+        for span, scope in _scopes(node, None):
+            first, last = (start + position for position in span)
             inside = [index for index in range(first, last) if found[index].kind == "variable"]
             counts = Counter(found[index].text[1:] for index in inside)
             for index in inside:
@@ -81,7 +82,7 @@ def own_names(found: Sequence[Token]) -> dict[int, str]:
 
 
 def _fresh(name: str, number: int, used: Container[str]) -> str:
-    """The same for all occurrences in one EXISTS."""
+    """The same for all occurrences in one EXISTS or sub-SELECT. number: its first token."""
     fresh = f"{name}_{number}"
     while fresh in used:
         fresh += "_"
@@ -104,25 +105,29 @@ def _blocks(found: Sequence[Token]) -> Iterator[tuple[int, int]]:
                 yield start, index + 1
 
 
-def _scopes(node: Any, given: Scope) -> Iterator[tuple[Exists, Scope]]:
-    """Each EXISTS, the outer one first, with the variables that it substitutes. given: those of the EXISTS around."""
+def _scopes(node: Any, given: Scope | None) -> Iterator[tuple[Span, Scope]]:
+    """Each EXISTS, and each sub-SELECT within one, the outer one first, with the variables that it shares with what is
+    around it: those that are substituted, or projected. given: those of the EXISTS around it, None without one."""
     match node:
         case Filter(inner, expression) | Extend(inner, _, expression):
             yield from _scopes(inner, given)
-            yield from _of_expressions((expression,), visible(inner) | given)
+            yield from _of_expressions((expression,), visible(inner), given)
         case LeftJoin(left, right, expressions):
             yield from _scopes(left, given)
             yield from _scopes(right, given)
-            yield from _of_expressions(expressions, visible(left) | visible(right) | given)
+            yield from _of_expressions(expressions, visible(left) | visible(right), given)
         case Group(inner, _, aggregates):
             yield from _scopes(inner, given)
             arguments = [aggregate.argument for _, aggregate in aggregates if aggregate.argument is not None]
-            yield from _of_expressions(arguments, visible(inner) | given)
+            yield from _of_expressions(arguments, visible(inner), given)
         case Slice(inner, order):
             yield from _scopes(inner, given)
-            yield from _of_expressions([key.expression for key in order], visible(inner) | given)
+            yield from _of_expressions([key.expression for key in order], visible(inner), given)
         case Project(inner, variables):
-            yield from _scopes(inner, given & frozenset(variables))
+            projected = frozenset(variables)
+            if given is not None:
+                yield node.span, projected
+            yield from _scopes(inner, None if given is None else given & projected)
         case tuple() if not isinstance(node, (Variable, Pattern)):
             for member in node:
                 yield from _scopes(member, given)
@@ -131,8 +136,11 @@ def _scopes(node: Any, given: Scope) -> Iterator[tuple[Exists, Scope]]:
                 yield from _scopes(getattr(node, field.name), given)
 
 
-def _of_expressions(expressions: Sequence[Expression], scope: Scope) -> Iterator[tuple[Exists, Scope]]:
+def _of_expressions(
+    expressions: Sequence[Expression], bound: Scope, given: Scope | None
+) -> Iterator[tuple[Span, Scope]]:
+    scope = bound | (given or frozenset())
     for expression in expressions:
         for exists in expression.exists:
-            yield exists, scope
+            yield exists.span, scope
             yield from _scopes(exists.node, scope)

@@ -162,6 +162,7 @@ class _Parser(TripleParser):
     def _select(self, graph: Part | None) -> tuple[Node, list[Part], list[Part]]:
         outer, self._aggregates = self._aggregates, []
         around, self._graph = self._graph, graph
+        first = self.position
         self._expect("SELECT")
         distinct = self._take("DISTINCT")
         reduced = not distinct and self._take("REDUCED")
@@ -193,7 +194,7 @@ class _Parser(TripleParser):
         if projection is None:
             names = (variable for variable in visible(node) if not variable.name.startswith("_:"))
             projection = sorted(names)
-        node = Project(node, tuple(projection))
+        node = Project(node, tuple(projection), (first, self.position))
         if distinct:
             node = Distinct(node)
         if reduced or limit is not None or offset is not None:

@@ -68,14 +68,37 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class Select:
+    """A sub-SELECT."""
+
+    variables: tuple[str, ...]
+    group: Group
+
+    def __str__(self) -> str:
+        return f"{{ SELECT {' '.join(self.variables)} {self.group} }}"
+
+
+@dataclass(frozen=True)
+class Bound:
+    variable: str
+
+    def __str__(self) -> str:
+        return f"FILTER(BOUND({self.variable}))"
+
+
+Element = Triple | Block | Union | Condition | Select | Bound
+Test = Condition | Bound
+
+
+@dataclass(frozen=True)
 class Group:
-    elements: tuple[Triple | Block | Union | Condition, ...]
+    elements: tuple[Element, ...]
 
     def __str__(self) -> str:
         return f"{{ {' '.join(map(str, self.elements))} }}"
 
 
-def group(*elements: Triple | Block | Union | Condition) -> Group:
+def group(*elements: Element) -> Group:
     return Group(elements)
 
 
@@ -88,7 +111,7 @@ def solutions(pattern: Group, data: Data, graph: str, given: Solution) -> list[S
     return [one for one in found if all(holds(test, one, data, graph, given) for test in filters)]
 
 
-def without_filters(pattern: Group, data: Data, graph: str, given: Solution) -> tuple[list[Solution], list[Condition]]:
+def without_filters(pattern: Group, data: Data, graph: str, given: Solution) -> tuple[list[Solution], list[Test]]:
     found: list[Solution] = [{}]
     filters = []
     for element in pattern.elements:
@@ -97,6 +120,9 @@ def without_filters(pattern: Group, data: Data, graph: str, given: Solution) -> 
                 found = join(found, matches(element, data[graph], given))
             case Union(left, right):
                 found = join(found, solutions(left, data, graph, given) + solutions(right, data, graph, given))
+            case Select(variables, inner):
+                inside = {name: term for name, term in given.items() if name in variables}
+                found = join(found, [restricted(one, variables) for one in solutions(inner, data, graph, inside)])
             case Block("OPTIONAL", inner):
                 right, conditions = without_filters(inner, data, graph, given)
                 found = [one for left in found for one in optional(left, right, conditions, data, graph, given)]
@@ -109,19 +135,25 @@ def without_filters(pattern: Group, data: Data, graph: str, given: Solution) -> 
                 found = join(found, solutions(inner, data, GRAPH if before else graph, given))
             case Condition(variable=variable) if variable:
                 found = [{**one, variable: truth(holds(element, one, data, graph, given))} for one in found]
-            case Condition():
+            case Condition() | Bound():
                 filters.append(element)
     return found, filters
 
 
 def optional(
-    left: Solution, right: Sequence[Solution], conditions: Sequence[Condition], data: Data, graph: str, given: Solution
+    left: Solution, right: Sequence[Solution], conditions: Sequence[Test], data: Data, graph: str, given: Solution
 ) -> list[Solution]:
     joined = [one for one in join([left], right) if all(holds(test, one, data, graph, given) for test in conditions)]
     return joined or [left]
 
 
-def holds(test: Condition, solution: Solution, data: Data, graph: str, given: Solution) -> bool:
+def restricted(solution: Solution, variables: Sequence[str]) -> Solution:
+    return {name: term for name, term in solution.items() if name in variables}
+
+
+def holds(test: Test, solution: Solution, data: Data, graph: str, given: Solution) -> bool:
+    if isinstance(test, Bound):
+        return test.variable in {**given, **solution}
     return bool(solutions(test.group, data, graph, {**given, **solution})) != test.negated
 
 
@@ -165,6 +197,9 @@ WITHIN = (
     group(Triple("?r", HAS, "?z")),
     group(Triple("?r", HAS, "?y"), Condition(group(Triple("?y", HAS, "?s")), negated=True)),
     group(Triple("?r", HAS, "?y"), Block("", group(Triple("?s", IN, "?r")))),
+    group(Select(("?r",), group(Triple("?r", HAS, "?s")))),
+    group(Triple("?r", HAS, "?s"), Select(("?s",), group(Triple("?s", IN, "?r")))),
+    group(Select(("?r",), group(Triple("?r", HAS, "?y"), Bound("?s")))),
 )
 CONTAINERS: tuple[Callable[[Group], Block | Union], ...] = (
     lambda inner: Block("", inner),
