@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient, retry_s
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.pacing import back_off_s
 
 
 async def write(
@@ -26,4 +27,4 @@ async def write(
         texts = again
         if texts:
             failures += 1
-            await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+            await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))

@@ -21,6 +21,7 @@ ALLOWED = {
         "engine.errors",
         "engine.log_events",
         "engine.networks",
+        "engine.pacing",
         "engine.tables",
         "engine.terms",
     },
@@ -32,6 +33,7 @@ ALLOWED = {
         "engine.errors",
         "engine.log_events",
         "engine.networks",
+        "engine.pacing",
         "engine.sparql",
         "engine.tables",
         "engine.terms",
@@ -47,7 +49,7 @@ STARTS_THE_DEMO = {"gateway/__main__.py"}
 ROOMS = {
     "engine": [
         {"tables"},
-        {"errors", "log_events", "networks", "slices", "terms"},
+        {"errors", "log_events", "networks", "pacing", "slices", "terms"},
         {"access", "delta", "term_bounds", "work"},
         {"store", "change_log"},
         {"sparql"},

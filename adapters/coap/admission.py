@@ -16,6 +16,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from lamplighter.adapters.networks import Address
+from lamplighter.engine.pacing import TokenBuckets
 
 ECHO_BYTES = 8
 ECHO_SLOT_S = 60
@@ -115,28 +116,9 @@ def block_bytes(answer_bytes_max: int, other_bytes: int) -> int | None:
     return size if size >= BLOCK_BYTES_MIN else None
 
 
-class Rates:
-    """Which requests are read: of one source so many a second on average, and so many at once.
-
-    monotonic: a clock in seconds. An IPv4 address is a source; of IPv6 it is the /64 network, which one machine may
-    have, or the address itself if it is link-local. A source that was quiet for the longest time is forgotten first.
-    """
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._sources: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
-        """Requests that may still come at once, and when that was so."""
-
-    def allows(self, address: Address, cost: float = 1) -> bool:
-        """Whether a request of the source is read now. It is counted if it is. cost: as how many requests."""
-        source, now = _network(address), self._monotonic()
-        left, at = self._sources.pop(source, (REQUESTS_BURST, now))
-        left = min(left + (now - at) * REQUESTS_PER_S, REQUESTS_BURST)
-        allowed = left >= cost
-        self._sources[source] = left - cost if allowed else left, now
-        if len(self._sources) > SOURCES_MAX:
-            self._sources.popitem(last=False)
-        return allowed
+def request_rates() -> TokenBuckets:
+    """The requests of each source that are read, by its `network`."""
+    return TokenBuckets(REQUESTS_PER_S, REQUESTS_BURST, SOURCES_MAX)
 
 
 def _normal(source: Origin) -> Origin:
@@ -148,7 +130,9 @@ def _meant(address: Address) -> Address:
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
-def _network(address: Address) -> bytes:
+def network(address: Address) -> bytes:
+    """What one source may send from: an IPv4 address; of IPv6 the /64 network, which one machine may have, or the
+    address itself if it is link-local."""
     meant = _meant(address)
     if isinstance(meant, IPv4Address):
         return meant.packed

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import aiocoap
 
-from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.coap.endpoint import Ongoing
 from lamplighter.adapters.coap.exchanges import CheckedPeer, Exchanges, Opener, failure, uri_message
 from lamplighter.adapters.coap.freshness import MARGIN_S, NotificationOrder, fresh
@@ -29,8 +28,8 @@ from lamplighter.adapters.resources.exchange import (
     Observed,
     ObservedResource,
 )
-from lamplighter.adapters.resources.pace import RequestPace
 from lamplighter.engine.errors import PayloadError, UpstreamError
+from lamplighter.engine.pacing import TokenBucket, back_off_s
 
 FAILURES_MAX = 3
 """After so many failures in a row a device counts as unreachable."""
@@ -84,8 +83,8 @@ class Observation:
         self._failure: UpstreamError | None = None  # what ended the observation
         self._wake = asyncio.Event()
         self._states_pace, self._steps_pace = (
-            RequestPace(STATES_PER_S, STATES_BURST),
-            RequestPace(STEPS_PER_S, STEPS_BURST),
+            TokenBucket(STATES_PER_S, STATES_BURST),
+            TokenBucket(STEPS_PER_S, STEPS_BURST),
         )
         self._held: Observed | None = None  # the newest state, whose time has not come
         self._later: asyncio.TimerHandle | None = None
@@ -110,7 +109,7 @@ class Observation:
                     if failures >= FAILURES_MAX:
                         self.status = ObservationStatus("unreachable", str(error))
                     settings = self._exchanges.settings
-                    await self._pause(retry_s(failures, settings.retry_min_s, settings.retry_max_s))
+                    await self._pause(back_off_s(failures, settings.retry_min_s, settings.retry_max_s))
                 except PayloadError as error:
                     failures += 1
                     state: Literal["withheld", "refused"] = "refused"
@@ -171,7 +170,7 @@ class Observation:
         """Returns when a step that is not due may be taken: a device must not cause one after the other."""
         loop = asyncio.get_running_loop()
         while not self._cancelling and self._failure is None and loop.time() < self._due:
-            pause = self._steps_pace.wait_s(loop.time())
+            pause = self._steps_pace.take(loop.time())
             if not pause:
                 return
             await self._pause(pause)
@@ -318,7 +317,7 @@ class Observation:
             self._held = state
             return
         loop = asyncio.get_running_loop()
-        wait_s = self._states_pace.wait_s(loop.time())
+        wait_s = self._states_pace.take(loop.time())
         if not wait_s:
             self._on_state(state)
             return

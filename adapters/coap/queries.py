@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from aiocoap.numbers.codes import Code
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, retry_s
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.results import FORMATS, result_body
 from lamplighter.adapters.coap.serving import (
@@ -32,6 +32,7 @@ from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX
 from lamplighter.engine.client import GatewayError, Jsap, Notification
 from lamplighter.engine.errors import ForcedBindingError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Bag
 
 SUBSCRIPTIONS_MAX = 100
@@ -281,7 +282,7 @@ class QueryResources:
                     followed.tell()
                     return
             failures += 1
-            await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+            await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
 
 def _answer(result: Bag, accept: int | None) -> SiteAnswer:

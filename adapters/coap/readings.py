@@ -37,8 +37,8 @@ from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.adapters.resources.counters import ReadingCounters
-from lamplighter.adapters.resources.pace import RequestPaces
 from lamplighter.engine.errors import PayloadError
+from lamplighter.engine.pacing import TokenBuckets
 
 WAITING_READINGS_MAX = 20_000
 """Readings that wait for the gateway; further requests get 5.03."""
@@ -92,7 +92,7 @@ class PostedReadings:
         self._clock, self._trusted = clock, trusted
         self._rules: ReadingRules[PathRule] = ReadingRules(())
         self._sets: dict[tuple[PathRule, ...], ReadingRules[PathRule]] = {}
-        self._warned = RequestPaces(WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX)
+        self._warned = TokenBuckets(WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX, forgets=False)
         self._waiting: deque[_Post] = deque()
         self._waiting_readings = 0
         self._arrived = asyncio.Event()
@@ -182,7 +182,7 @@ class PostedReadings:
         except PayloadError as error:
             self.counters.unreadable += 1
             source = request.caller.device if request.caller.protected else machine_of(request.caller)
-            if self._warned.allows(source, asyncio.get_running_loop().time()):
+            if not self._warned.take(source, asyncio.get_running_loop().time()):
                 self._warn(path, str(error))
             raise SiteRefusal(Code.BAD_REQUEST, str(error)) from error
         if not readings:

@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
 from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.directory import Directory, Registrant, Registration, RegistrationError, registration_id
 from lamplighter.adapters.coap.exchanges import Exchanges
@@ -29,10 +29,10 @@ from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.literals import datetime_term
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.resources.exchange import DeviceRequest
-from lamplighter.adapters.resources.pace import RequestPaces
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import TokenBuckets, back_off_s
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
     COAP_BASE,
@@ -128,7 +128,7 @@ class Registrations:
         """The source of each registration that no security context owns."""
         self._unstored: _Waiting = {}
         self._work = asyncio.Event()
-        self._returns = RequestPaces(RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX)
+        self._returns = TokenBuckets(RETURNS_PER_S, RETURNS_BURST, RETURNS_MAX, forgets=False)
         self._fetches: dict[str, tuple[asyncio.Task[None], str]] = {}
         """With the source of each."""
         self._counts = dict.fromkeys(("registrations", "registrations_expired", "registrations_failed"), 0)
@@ -246,7 +246,7 @@ class Registrations:
         now = self._monotonic()
         with suppress(PayloadError):  # of a base of another scheme
             base = uris.authority(uris.coap(base))
-        return self._returns.allows(base, now)
+        return not self._returns.take(base, now)
 
     async def _fetch(self, query: Sequence[str], caller: SiteCaller) -> None:
         """Fetches the links of a source, and registers it (section 5.1)."""
@@ -322,7 +322,7 @@ class Registrations:
                     self._unstored[id_] = portion[id_] + self._unstored.get(id_, [])
                 failures = failures + 1 if again else 0
                 if again:
-                    await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+                    await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
     async def _send(self, portion: _Waiting) -> list[str]:
         """Those without a final answer."""

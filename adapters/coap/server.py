@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from lamplighter.adapters.client import AdapterClient, retry_s
+from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.discovering import GROUPS, INTERFACES_MAX, machine_interfaces
@@ -29,6 +29,7 @@ from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.client import DeclaredCause, Jsap, Notification
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Bag, iri, literal
 from lamplighter.ontology.vocabulary import ADAPTER, LISTENS_ON, RDF_TYPE, adapter_iri, adapters_graph
 
@@ -166,7 +167,7 @@ class CoapServer:
                 failures += 1
                 if failures == 1:
                     logger.warning("coap server does not listen", reason=error)
-                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+                await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
         host = f"[{self._place.host}]" if ":" in self._place.host else self._place.host
         self._listens = f"{host}:{endpoint.port}"
         logger.info("coap server listens", address=self._listens)

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
 import aiocoap
@@ -28,7 +28,7 @@ from aiocoap.numbers.codes import Code
 from aiocoap.numbers.optionnumbers import OptionNumber
 
 from lamplighter.adapters.coap import links
-from lamplighter.adapters.coap.admission import REQUEST_BYTES, Rates, Verified
+from lamplighter.adapters.coap.admission import REQUEST_BYTES, Verified, network, request_rates
 from lamplighter.adapters.coap.answers import (
     KeptAnswers,
     answer_message,
@@ -53,6 +53,7 @@ from lamplighter.adapters.coap.serving import (
 )
 from lamplighter.adapters.model.failures import Failures
 from lamplighter.engine.errors import PayloadError, UpstreamError
+from lamplighter.engine.pacing import TokenBuckets
 
 CONFIRMED_EACH = 20
 """At least each so manieth notification is confirmable, and one in `CONFIRMED_S`, so that an observer that has gone is
@@ -151,7 +152,7 @@ class Site:
         self._resources = resources
         self._echo_writes = echo_writes
         self._now, self._monotonic, self._leisure = now, monotonic, leisure
-        self._rates, self._costs = Rates(monotonic), Rates(monotonic)
+        self._rates, self._costs = request_rates(), request_rates()
         self._bodies = PartialBodies()
         self._kept = {True: KeptAnswers(), False: KeptAnswers()}
         """For sources that are verified, and for others: those must not displace the answers of the former."""
@@ -168,7 +169,7 @@ class Site:
 
     def admits(self, remote: Any, size: int) -> bool:
         """Whether a request of a peer, of so many bytes, is read now."""
-        return self._rates.allows(origin_of(remote).origin.address, 1 + size // REQUEST_BYTES)
+        return self._may_take(self._rates, origin_of(remote).origin.address, 1 + size // REQUEST_BYTES)
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
@@ -279,12 +280,15 @@ class Site:
 
     def _may_cost(self, exchange: _Exchange, cost: int) -> bool:
         """Whether a request of this cost is handled now; else it is answered. Raises SiteRefusal."""
-        if exchange.limit is not None and not self._costs.allows(_UNVERIFIED, cost):
+        if exchange.limit is not None and not self._may_take(self._costs, _UNVERIFIED, cost):
             self._ask_for_echo(exchange)
             return False
-        if not self._costs.allows(exchange.caller.origin.address, cost):
+        if not self._may_take(self._costs, exchange.caller.origin.address, cost):
             raise SiteRefusal(Code.TOO_MANY_REQUESTS, max_age=RATE_WAIT_S)
         return True
+
+    def _may_take(self, rates: TokenBuckets, address: IPv4Address | IPv6Address, cost: float) -> bool:
+        return not rates.take(network(address), self._monotonic(), cost)
 
     def _kept_for(self, exchange: _Exchange) -> KeptAnswers:
         return self._kept[exchange.limit is None]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from lamplighter.adapters.devices.desired import Cause, same_state
-from lamplighter.adapters.devices.pace import MessagePace
 from lamplighter.adapters.devices.sender import Rule, Sender
+from lamplighter.engine.pacing import TokenBucket
 from lamplighter.engine.terms import Term, lexical
 
 SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
@@ -17,6 +17,7 @@ SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
 AT_ONCE, PAUSE_S = 120, 1.0
 """Messages to one actuator without a pause, and the pause between further ones: applications, or a rule for its state,
 may set states that change each other."""
+WARNED_AGAIN_S = 3_600.0
 KEYS = ("desired", "reported", "recorded", "online", "command")
 """Variables of the query of `output`, of which each row has one."""
 
@@ -31,7 +32,8 @@ class DrivenActuator(Generic[Rule]):
     sent_at: when it was told, on the loop's clock; spread: the part of the interval
     after which it is told again. refused: the state that cannot be sent; refusal: the device's reason for not taking
     the wanted one. reported: by a message of this run. contrary: after the last message the device has reported another
-    state. back: it has come back online at this time. starts: how often it has started again. pace: of its messages.
+    state. back: it has come back online at this time. starts: how often it has started again. pace: of its messages;
+    warnings: that it is too fast.
     repeats: messages in a row to a device that had another state. retry_at: not before.
     """
 
@@ -53,7 +55,8 @@ class DrivenActuator(Generic[Rule]):
     contrary: bool = False
     back: float | None = None
     starts: int = 0
-    pace: MessagePace = field(default_factory=lambda: MessagePace(AT_ONCE, PAUSE_S))
+    pace: TokenBucket = field(default_factory=lambda: TokenBucket(1 / PAUSE_S, AT_ONCE))
+    warnings: TokenBucket = field(default_factory=lambda: TokenBucket(1 / WARNED_AGAIN_S, 1))
     repeats: int = 0
     retry_at: float = 0.0
     failures: int = 0
@@ -109,7 +112,7 @@ class DrivenActuator(Generic[Rule]):
     def pace_reason(self, now: float) -> str:
         """What to tell the operator, if the pace alone makes a message wait; empty: nothing."""
         needed = self.needed()
-        if needed is None or needed > now or self.pace.free_at() <= now or not self.pace.tells(now):
+        if needed is None or needed > now or self.pace.free_at() <= now or self.warnings.take(now):
             return ""
         return (
             f"more than {AT_ONCE} messages in a short time, now one in {PAUSE_S:g} s at most: two applications, or an "

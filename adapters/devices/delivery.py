@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Generic
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, retry_s
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S
 from lamplighter.adapters.devices.actuation_writer import ActuationWriter
 from lamplighter.adapters.devices.actuator import DrivenActuator
 from lamplighter.adapters.devices.counters import OutputCounters
@@ -25,6 +25,7 @@ from lamplighter.adapters.devices.sender import (
 )
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 
 logger = EventLogger(__name__)
 
@@ -93,7 +94,7 @@ class Delivery(Generic[Rule]):
         cause, followed = actuator.cause, actuator.followed
         actuator.told = None  # from here on the device may have it
         actuator.contrary, actuator.back = False, None
-        actuator.pace.sent(loop.time())
+        actuator.pace.take(loop.time())
         actuator.repeats += repeated and cause == "client"
         attempt = Attempt(
             actuator.iri,
@@ -168,7 +169,7 @@ class Delivery(Generic[Rule]):
             return
         actuator.failures += 1
         refused = isinstance(error, RefusedByDevice)
-        pause = retry_s(
+        pause = back_off_s(
             1 if refused else actuator.failures, self._retry_max_s if refused else self._retry_min_s, self._retry_max_s
         )
         actuator.retry_at = asyncio.get_running_loop().time() + pause

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.pauses import Pauses
@@ -27,6 +27,7 @@ from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.engine.client import DeclaredCause, Notification, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Bag
 
 PORTION_MAX = 50
@@ -185,7 +186,7 @@ class RegistryFeed:
                     failures = 0
                     continue
                 failures += 1
-                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+                await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
     def _next_s(self) -> float | None:
         """How long the next device waits that was changed a short time ago; None if there is none."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient, retry_s
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
@@ -21,6 +21,7 @@ from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Term, lexical
 
 UPDATE_CHARS_MAX = 512 * 1024
@@ -209,7 +210,7 @@ class ReadingCommits:
             steps = unsettled
             if steps:
                 failures += 1
-                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+                await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
         return numbers
 
 

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mqtt.entities import QUERIES, Entity, HomeTopics, Things
 from lamplighter.adapters.mqtt.inbox import Message
@@ -23,6 +23,7 @@ from lamplighter.adapters.mqtt.sender import OutputBroker
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Term
 
 ENTITIES_MAX = 5_000
@@ -172,7 +173,7 @@ class Announcer:
                 self._work.clear()
             failures = 0 if all(sent) else failures + 1
             if failures:
-                await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+                await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
 
     async def _publish_one(self, topic: str) -> bool:
         """Publishes the wanted message, or removes the retained one if none is wanted."""

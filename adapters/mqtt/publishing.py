@@ -11,19 +11,18 @@ missing is sent again, so a subscriber may get it twice.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient, retry_s
-from lamplighter.adapters.devices.pace import MessagePace
+from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
 from lamplighter.adapters.mapping import PublishRule
 from lamplighter.adapters.mapping.publishes import PublishedResult, Waiting
 from lamplighter.adapters.mqtt.sender import OutputBroker
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import TokenBuckets, back_off_s
 from lamplighter.engine.tables import counted
 
 TOPICS_MAX = 10_000
@@ -31,6 +30,7 @@ TOPICS_MAX = 10_000
 
 LOOP_AT_ONCE, LOOP_PAUSE_S = 20, 1.0
 """Messages without a pause to one topic that another rule of the adapter reads, and the pause between further ones."""
+NOTED_AGAIN_S = 3_600.0
 
 logger = EventLogger(__name__)
 
@@ -73,8 +73,9 @@ class RowPublisher:
         self._client = client
         self._brokers = brokers
         self._note, self._reader = note, reader
-        self._paces: OrderedDict[tuple[PublishRule, str], MessagePace] = OrderedDict()
+        self._loops = TokenBuckets(1 / LOOP_PAUSE_S, LOOP_AT_ONCE, TOPICS_MAX)
         """Of topics that a rule reads."""
+        self._noted = TokenBuckets(1 / NOTED_AGAIN_S, 1, TOPICS_MAX)
         self._followers: dict[PublishRule, asyncio.Task[None] | None] = {}
         self._topics: dict[tuple[PublishRule, str], _Topic] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -170,7 +171,7 @@ class RowPublisher:
             later: Waiting | None = topic.waiting
             topic.waiting = left if later is None else left.followed_by(later)
             failures += 1
-            await asyncio.sleep(retry_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+            await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
         if self._topics.get((topic.rule, topic.name)) is topic:
             del self._topics[topic.rule, topic.name]
 
@@ -181,21 +182,15 @@ class RowPublisher:
         place = self._reader(table.broker or FIRST_BROKER, topic.name)
         if place is None:
             return 0.0
-        pace = self._paces.setdefault((topic.rule, topic.name), MessagePace(LOOP_AT_ONCE, LOOP_PAUSE_S))
-        if len(self._paces) > TOPICS_MAX:
-            self._paces.popitem(last=False)
-        now = asyncio.get_running_loop().time()
-        if pace.tells(now):
+        key, now = (topic.rule, topic.name), asyncio.get_running_loop().time()
+        if not self._noted.take(key, now):
             reason = (
                 f"{topic.rule.place} publishes to it, and {place} reads it: a message that changes the result of the "
                 f"query causes another one. More than {LOOP_AT_ONCE} in a short time wait {LOOP_PAUSE_S:g} s each; "
                 "give one of the rules another topic"
             )
             self._note(topic.name, reason)
-        wait_s = pace.free_at() - now
-        if wait_s <= 0:
-            pace.sent(now)
-        return wait_s
+        return self._loops.take(key, now)
 
     async def _send(self, topic: _Topic, sending: Waiting, broker: OutputBroker) -> Waiting | None:
         """What is left to be sent again, None: nothing."""

@@ -20,7 +20,6 @@ from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 from zlib import crc32
 
-from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.devices.sender import Outdated
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import Kind
@@ -37,6 +36,7 @@ from lamplighter.adapters.resources.exchange import (
 )
 from lamplighter.adapters.resources.polled_settings import PolledSettings
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
+from lamplighter.engine.pacing import back_off_s
 
 FAILURES_MAX = 3
 """After so many failures in a row a device counts as unreachable."""
@@ -188,7 +188,7 @@ class PolledExchanges:
     def _no_answer(self, authority: str, reason: str) -> UpstreamError:
         before = self._silent.pop(authority, None)
         failures = 1 if before is None else before.failures + 1
-        pause = retry_s(failures, self.settings.retry_min_s, self.settings.retry_max_s)
+        pause = back_off_s(failures, self.settings.retry_min_s, self.settings.retry_max_s)
         self._silent[authority] = _Silence(failures, asyncio.get_running_loop().time() + pause, reason)
         if len(self._silent) > SILENT_MAX:
             self._silent.popitem(last=False)
@@ -241,7 +241,7 @@ class PolledObservation:
                     failures += 1
                     if failures >= FAILURES_MAX:
                         self.status = ObservationStatus("unreachable", str(error))
-                    pause = retry_s(failures, settings.retry_min_s, settings.retry_max_s)
+                    pause = back_off_s(failures, settings.retry_min_s, settings.retry_max_s)
                 except NotAllowedError as error:
                     self.status = ObservationStatus("withheld", str(error))
                     pause = max(pause, settings.retry_max_s)

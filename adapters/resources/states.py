@@ -19,10 +19,10 @@ from lamplighter.adapters.resources.exchange import (
     ResourceExchanges,
     ResourceObservation,
 )
-from lamplighter.adapters.resources.pace import RequestPace
 from lamplighter.adapters.resources.reachability import Reachability
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import TokenBucket
 from lamplighter.engine.terms import Term
 
 CHECK_S = 1.0
@@ -46,7 +46,7 @@ class _Followed:
     body: bytes | None = None
     task: asyncio.Task[None] | None = None
     lost: bool = False
-    starts: RequestPace = field(default_factory=lambda: RequestPace(STARTS_PER_S, STARTS_BURST))
+    starts: TokenBucket = field(default_factory=lambda: TokenBucket(STARTS_PER_S, STARTS_BURST))
 
 
 class DeviceStates:
@@ -194,7 +194,7 @@ class DeviceStates:
         if followed.epoch:
             before, followed.body = followed.body, state.body if state.successful else followed.body
             if before is not None and followed.body != before:
-                if not followed.starts.wait_s(asyncio.get_running_loop().time()):
+                if not followed.starts.take(asyncio.get_running_loop().time()):
                     logger.info(f"{self._exchanges.kind} device started again", device=device)
                 self._returned(device)
                 self.renew(device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import msgspec
 
 from lamplighter.engine.errors import RefusedError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.terms import Quad, Term
 
 logger = EventLogger(__name__)
@@ -64,7 +64,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 async def followed(get: Get, after: str | None, timeout_s: float) -> AsyncIterator[DatasetChange]:
     """As `SparqlEndpoint.follow_changes`. timeout_s: within which an answer has to begin."""
-    position, reset, pause_s = after, _BEGINNING, _BACK_OFF_S[0]
+    position, reset, failures = after, _BEGINNING, 0
     wait = f"{min(_WAIT_S, timeout_s / 2):.3f}"
     while True:
         try:
@@ -91,10 +91,10 @@ async def followed(get: Get, after: str | None, timeout_s: float) -> AsyncIterat
         except UpstreamError as error:
             logger.debug("changes interrupted", reason=error)
         else:
-            pause_s = _BACK_OFF_S[0]
+            failures = 0
             continue
-        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-        pause_s = min(2 * pause_s, _BACK_OFF_S[1])
+        failures += 1
+        await asyncio.sleep(back_off_s(failures, *_BACK_OFF_S))
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[_Line]:

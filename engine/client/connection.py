@@ -36,6 +36,7 @@ from lamplighter.engine.client.messages import (
 from lamplighter.engine.client.sending import send_text
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import DeclaredCause, KeptMessage, MessagePlace, PriorityName, UpdateRequest
 from lamplighter.engine.terms import Bag
 
@@ -168,7 +169,7 @@ class EngineClient:
         more = {"together": True} if len(requests) > 1 else {}
         kept = [self._members(request) | more for request in requests]
         answered: dict[str, UpdateAnswer | GatewayError] = {}
-        waiting, pause = kept, _BACK_OFF_S[0]
+        waiting, refusals = kept, 0
         while waiting:
             again = []
             answers = await self._ask("updates", waiting)
@@ -181,8 +182,8 @@ class EngineClient:
                     answered[members["alias"]] = _updated(answer)
             waiting = again
             if waiting:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _BACK_OFF_S[1])
+                refusals += 1
+                await asyncio.sleep(back_off_s(refusals, *_BACK_OFF_S))
         return [answered[members["alias"]] for members in kept]
 
     def _members(self, request: UpdateRequest) -> dict[str, Any]:
@@ -341,13 +342,13 @@ class EngineClient:
     # --- connection ---
 
     async def _stay_connected(self) -> None:
-        pause, away = _BACK_OFF_S[0], False
+        failures, away = 0, False
         while True:
             try:
                 async with self._connect() as socket:
                     if away:
                         logger.info("gateway reachable again", name=self._name, url=self._url)
-                    pause, away = _BACK_OFF_S[0], False
+                    failures, away = 0, False
                     await self._converse(socket)
             except RefusedError as error:  # the server refuses a token, so a retry would fail, too
                 self._fail(error)
@@ -355,8 +356,8 @@ class EngineClient:
                 if not away:
                     logger.warning("gateway unreachable", name=self._name, url=self._url, reason=error)
                 away = True
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
-            pause = min(pause * 2, _BACK_OFF_S[1])
+            failures += 1
+            await asyncio.sleep(back_off_s(failures, *_BACK_OFF_S))
 
     def _connect(self) -> connect:
         agent = f"lamplighter-{quote(self._name, safe='')}"

@@ -23,6 +23,7 @@ from lamplighter.engine.errors import (
     RefusedError,
     UpstreamError,
 )
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.tables import counted
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Quad, Term, is_blank
@@ -35,8 +36,8 @@ SLICE_QUADS = 1000
 SLICE_CHARACTERS = 128 * 1024
 """Of the quads of one update, so that no limit of the gateway is reached and other requests do not wait."""
 _TRIES = 6
-_PAUSE_S = 0.5
-"""Before the second try; doubles with each further one."""
+_BACK_OFF_S = (0.5, 16.0)
+"""Before the second try, and at most."""
 
 
 def add_load_command(command: Adder) -> None:
@@ -122,7 +123,7 @@ def _send_one(options: argparse.Namespace, text: str, request_id: str, *, reache
             missing = isinstance(error, UpstreamError) and not attempt and not reached
             if not error.retriable or attempt == _TRIES - 1 or missing:
                 raise
-            time.sleep(_PAUSE_S * 2**attempt)
+            time.sleep(back_off_s(attempt + 1, *_BACK_OFF_S))
 
 
 # --- slices --------------------------------------------------------------------------------------------------

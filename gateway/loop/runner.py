@@ -25,6 +25,7 @@ from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Priority, Resume
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.engine.terms import Term
@@ -370,7 +371,7 @@ class Runner:
 
     async def _keep_up(self) -> None:
         """Gives the dataset a little time now and then: beside the queue while it is empty, else in its turn."""
-        pause, taken = PAUSE_S, self._queue.taken
+        pause, taken, failures = PAUSE_S, self._queue.taken, 0
         while True:
             await asyncio.sleep(pause)
             try:
@@ -380,8 +381,10 @@ class Runner:
                     pause = await self._queue.put(partial(self._upkeep.turn, quiet=False))
                 if self._subscribers.expired():
                     await self._queue.put(self._subscribers.expire)
+                failures = 0
             except Exception:
-                pause = min(2 * max(pause, PAUSE_S), UPKEEP_AGAIN_S)
+                failures += 1
+                pause = back_off_s(failures, 2 * PAUSE_S, UPKEEP_AGAIN_S)
                 logger.exception("upkeep failed", pause_s=round(pause))
             taken = self._queue.taken
 

@@ -9,12 +9,13 @@ from typing import NoReturn
 
 from lamplighter.engine.access import Access
 from lamplighter.engine.errors import GatewayError, UnauthorizedError
+from lamplighter.engine.pacing import TokenBuckets
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import audit, refused
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
-from lamplighter.gateway.security.rates import Buckets, network, too_many
+from lamplighter.gateway.security.rates import network, too_many
 from lamplighter.gateway.security.registry import Client, ClientRegistry, check_name
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import Registration, SecuritySettings
@@ -76,10 +77,10 @@ class Authorization:
         """Applies rates, registration and the lifetime of tokens; every bucket is full again."""
         attempts = settings.attempts_per_min
         self._settings = settings
-        self._attempts = Buckets(attempts / 60, attempts, self._now_s)
-        self._requests = Buckets(settings.requests_per_s, settings.requests_per_s, self._now_s)
-        self._guesses = Buckets(1 / CODE_WAIT_S, CODE_TRIES, self._now_s)
-        self._all_guesses = Buckets(CODES_PER_S, CODES_PER_S, self._now_s)
+        self._attempts = TokenBuckets(attempts / 60, attempts)
+        self._requests = TokenBuckets(settings.requests_per_s, settings.requests_per_s)
+        self._guesses = TokenBuckets(1 / CODE_WAIT_S, CODE_TRIES)
+        self._all_guesses = TokenBuckets(CODES_PER_S, CODES_PER_S)
 
     def _now_s(self) -> float:
         return self._clock.boottime_us() / 1e6
@@ -104,8 +105,8 @@ class Authorization:
             refused("registration_refused", client=name, address=address, reason=error.code)
             raise
         if code is not None:  # not a guess
-            self._guesses.give(network(address))
-            self._all_guesses.give("")
+            self._guesses.give_back(network(address))
+            self._all_guesses.give_back("")
         audit("registered", client=client.name, address=address, mode=self._settings.registration)
         return IssuedCredentials(client.name, secret)
 
@@ -198,21 +199,21 @@ class Authorization:
         return client
 
     def _limit(self, name: str) -> None:
-        wait_s = self._requests.take(name)
+        wait_s = self._requests.take(name, self._now_s())
         if wait_s:
             raise too_many(wait_s, f"security.requests_per_s = {self._settings.requests_per_s} is reached")
 
     def _guess(self, address: str) -> None:
         """Counts a code before it is checked, so that parallel requests do not bypass the limit."""
-        wait_s = self._guesses.take(network(address))
+        wait_s = self._guesses.take(network(address), self._now_s())
         if wait_s:
             raise too_many(wait_s, f"{CODE_TRIES} wrong codes came from this address")
-        wait_s = self._all_guesses.take("")
+        wait_s = self._all_guesses.take("", self._now_s())
         if wait_s:
-            self._guesses.give(network(address))  # it was not checked
+            self._guesses.give_back(network(address))  # it was not checked
             raise too_many(wait_s, "too many wrong codes come from many addresses")
 
     def _attempt(self, address: str) -> None:
-        wait_s = self._attempts.take(network(address))
+        wait_s = self._attempts.take(network(address), self._now_s())
         if wait_s:
             raise too_many(wait_s, "too many attempts with invalid credentials came from this address")

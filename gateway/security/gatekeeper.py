@@ -11,12 +11,13 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request as HandshakeRequest
 
 from lamplighter.engine.errors import GatewayError, UnauthorizedError
+from lamplighter.engine.pacing import TokenBuckets
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import refused
 from lamplighter.gateway.security.browsers import Browsers, cookie_token
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import PeerSocket, peer
-from lamplighter.gateway.security.rates import Buckets, network, too_many
+from lamplighter.gateway.security.rates import network, too_many
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization
@@ -57,11 +58,8 @@ class OpenGatekeeper:
 
     def allow(self, requests_per_s: int) -> None:
         """Applies another rate."""
-        clock = self._clock
-        self._requests_per_s = requests_per_s if clock is not None else 0
-        self._requests = Buckets(
-            self._requests_per_s, self._requests_per_s, lambda: clock.boottime_us() / 1e6 if clock is not None else 0.0
-        )
+        self._requests_per_s = requests_per_s
+        self._requests = TokenBuckets(requests_per_s, requests_per_s)
 
     def http_caller(self, request: Request) -> Caller:
         return self._anybody(request.client.host if request.client else "local")
@@ -79,9 +77,10 @@ class OpenGatekeeper:
         pass
 
     def _anybody(self, address: str) -> Caller:
-        wait_s = self._requests.take(network(address)) if self._requests_per_s else 0
-        if wait_s:
-            raise too_many(wait_s, f"security.plain_requests_per_s = {self._requests_per_s} is reached")
+        if self._clock is not None and self._requests_per_s:
+            wait_s = self._requests.take(network(address), self._clock.boottime_us() / 1e6)
+            if wait_s:
+                raise too_many(wait_s, f"security.plain_requests_per_s = {self._requests_per_s} is reached")
         return ANYBODY
 
 

@@ -23,11 +23,12 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.tables import counted
 
 logger = EventLogger(__name__)
 
-RETRY_MIN_S, RETRY_MAX_S = 1.0, 300.0
+RETRY_FIRST_S, RETRY_MAX_S = 2.0, 300.0
 GIVE_UP_S = 24 * 3600.0
 REASON_CHARACTERS_MAX = 300
 UNREAD_S = 60.0
@@ -74,11 +75,6 @@ class DeliveryParts:
 
     async def write(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.writing, lambda: function(*args))
-
-
-def retry_pause_s(failures: int, chance: Random) -> float:
-    """The pause after so many failures in a row: doubled each time, less up to half at random, 1 s to 5 min."""
-    return max(RETRY_MIN_S, min(RETRY_MAX_S, RETRY_MIN_S * 2.0 ** min(failures, 32)) * chance.uniform(0.5, 1))
 
 
 class SinkWorker:
@@ -280,7 +276,9 @@ class SinkWorker:
         parts = self._parts
         now = parts.clock.wall()
         self._failures += 1
-        pause = max(retry_pause_s(self._failures, parts.chance), getattr(error, "wait_s", 0.0))
+        pause = max(
+            back_off_s(self._failures, RETRY_FIRST_S, RETRY_MAX_S, parts.chance.uniform), getattr(error, "wait_s", 0.0)
+        )
         self.last_error, self.last_error_at, self.next_try = _shown(str(error)), now, now + pause
         if self.cursor.failing_since is None:
             self.cursor = msgspec.structs.replace(self.cursor, failing_since=now)

@@ -27,8 +27,9 @@ from lamplighter.engine.change_log import Followed, Receiver
 from lamplighter.engine.client.outward import OutwardAnswer, retry_after_s
 from lamplighter.engine.errors import AccessDeniedError, GatewayError, RequestError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Resume
-from lamplighter.gateway.gates.deliveries.attempts import SLOW_S, pause_s
+from lamplighter.gateway.gates.deliveries.attempts import SLOW_S
 from lamplighter.gateway.gates.deliveries.sink import DispatchSink
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.resumption import SPUID
@@ -343,7 +344,7 @@ class Dispatch:
         self.error = reason
         settings = owner.settings
         first_s = settings.backoff_ms / 1000
-        pause = pause_s(self.failures, first_s, settings.backoff_s_max, self._retry_s, owner.random)
+        pause = max(self._retry_s, back_off_s(self.failures, first_s, settings.backoff_s_max, owner.random.uniform))
         self._retry_s = 0.0
         logger.debug("delivery failed", delivery=self.id, failures=self.failures, reason=reason)
         self.dead = self.failures >= settings.attempts_max

@@ -25,7 +25,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from paho.mqtt.client import MQTTMessage
 
-from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.credentials import read_credentials
@@ -34,6 +33,7 @@ from lamplighter.engine.client.files import read_file
 from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag, Term, iri, is_iri, lexical, term_from_json
 from lamplighter.gateway.gates.sensorthings import asking
@@ -204,7 +204,7 @@ class Notices:
                 failures = 1 if self._connections > begun else failures + 1
                 if failures == 1:
                     logger.warning("observations not published", broker=self._broker.host, reason=error)
-                await asyncio.sleep(retry_s(failures, _RETRY_MIN_S, _RETRY_MAX_S))
+                await asyncio.sleep(back_off_s(failures, _RETRY_MIN_S, _RETRY_MAX_S))
 
     async def _connected(self) -> None:
         """One connection. Raises UpstreamError, OSError or ValueError when it is over."""

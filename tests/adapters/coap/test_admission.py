@@ -12,9 +12,10 @@ from lamplighter.adapters.coap.admission import (
     REQUESTS_PER_S,
     SOURCES_MAX,
     Origin,
-    Rates,
     Verified,
     block_bytes,
+    network,
+    request_rates,
 )
 from tests.support.tables import each_row
 
@@ -145,22 +146,6 @@ def test_a_block_is_the_largest_that_fits(most: int, other: int) -> None:
     assert block_bytes(most, other) == max(fitting, default=None)
 
 
-def test_a_source_has_a_burst_and_then_a_rate() -> None:
-    clock = Clock()
-    rates, address = Rates(clock), LAMP.address
-    assert sum(rates.allows(address) for _ in range(1_000)) == REQUESTS_BURST
-    clock.now += 0.5
-    assert sum(rates.allows(address) for _ in range(1_000)) == 0.5 * REQUESTS_PER_S
-    clock.now += 3_600
-    assert sum(rates.allows(address) for _ in range(1_000)) == REQUESTS_BURST
-
-
-def test_a_request_may_count_as_several() -> None:
-    rates, address = Rates(Clock()), LAMP.address
-    assert sum(rates.allows(address, 30) for _ in range(1_000)) == REQUESTS_BURST // 30
-    assert sum(rates.allows(address) for _ in range(1_000)) == REQUESTS_BURST % 30
-
-
 @each_row(
     ("one", "other", "shared"),
     [
@@ -173,28 +158,13 @@ def test_a_request_may_count_as_several() -> None:
     ],
 )
 def test_what_one_source_is(one: str, other: str, shared: bool) -> None:
-    rates = Rates(Clock())
-    while rates.allows(ip_address(one)):
-        pass
-    assert rates.allows(ip_address(other)) is not shared
+    assert (network(ip_address(one)) == network(ip_address(other))) is shared
 
 
-def test_rates_are_remembered_of_a_bounded_number_of_sources() -> None:
-    rates = Rates(Clock())
-    for quiet in (1, 0):
-        while rates.allows(numbered(quiet).address):
-            pass
-    for number in range(2, SOURCES_MAX + 1):
-        assert rates.allows(numbered(number).address)
-    assert not rates.allows(numbered(0).address)
-    assert rates.allows(numbered(1).address)  # forgotten
-
-
-@given(st.lists(st.floats(0, 2), max_size=300))
-def test_no_source_exceeds_its_rate(pauses: list[float]) -> None:
-    clock = Clock()
-    rates, begin, allowed = Rates(clock), clock.now, 0
-    for pause in pauses:
-        clock.now += pause
-        allowed += sum(rates.allows(LAMP.address) for _ in range(3))
-        assert allowed <= REQUESTS_BURST + (clock.now - begin) * REQUESTS_PER_S + 1e-6
+def test_a_source_has_a_burst_and_then_a_rate_as_long_as_it_is_remembered() -> None:
+    rates, source = request_rates(), network(LAMP.address)
+    assert sum(not rates.take(source, 0.0) for _ in range(1_000)) == REQUESTS_BURST
+    assert sum(not rates.take(source, 0.5) for _ in range(1_000)) == 0.5 * REQUESTS_PER_S
+    for number in range(1, SOURCES_MAX + 1):
+        assert not rates.take(network(numbered(number).address), 0.5)
+    assert len(rates) == SOURCES_MAX

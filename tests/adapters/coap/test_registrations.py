@@ -246,7 +246,7 @@ class Refusing(StatesGateway):
 
 
 async def test_the_answer_waits_until_the_gateway_has_the_registration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registrations, "retry_s", lambda *_: 0)
+    monkeypatch.setattr(registrations, "back_off_s", lambda *_: 0)
     stand = Stand(Refusing(QueueFullError("full"), QueueFullError("full")))
     async with stand.running() as one:
         await registered(one)

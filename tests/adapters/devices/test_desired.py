@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyoxigraph
 
-from lamplighter.adapters.client import retry_s
 from lamplighter.adapters.devices.desired import reported_update, same_state
 from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.ontology.vocabulary import REPORTED_STATE
@@ -43,9 +42,3 @@ def test_an_actuator_has_one_reported_state() -> None:
         store.update(reported_update(LAMP, state))
     [quad] = store
     assert (str(quad.subject), quad.predicate.value, str(quad.object)) == (LAMP, REPORTED_STATE, state)
-
-
-def test_the_wait_doubles_up_to_its_limit_less_up_to_half_at_random() -> None:
-    for failures, longest in ((1, 0.2), (2, 0.4), (3, 0.8), (9, 30), (10_000, 30)):
-        waits = {retry_s(failures, 0.2, 30) for _ in range(100)}
-        assert longest / 2 <= min(waits) < max(waits) <= longest

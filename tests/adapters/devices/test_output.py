@@ -687,7 +687,7 @@ class UnreliableLamp(Sender):
 @pytest.mark.parametrize("seed", range(10))
 async def test_an_unreliable_device_ends_in_the_desired_state(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     without_waits(monkeypatch)
-    monkeypatch.setattr(actuator, "PAUSE_S", 0.0)
+    monkeypatch.setattr(actuator, "PAUSE_S", 1e-6)
     chance = Random(seed)
     gateway, lamp = StatesGateway(), UnreliableLamp(chance)
     async with running(gateway, lamp, files=[HOME]) as one:

@@ -14,7 +14,7 @@ from lamplighter.engine.inference.sources import Sources
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.authorization import CODE_TRIES, CODES_PER_S, Authorization
 from lamplighter.gateway.security.permissions import Permissions
-from lamplighter.gateway.security.rates import Buckets, network
+from lamplighter.gateway.security.rates import network
 from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import SecuritySettings
@@ -253,18 +253,6 @@ async def test_a_client_has_its_requests_a_second(tmp_path: Path) -> None:
     assert ours.caller(other, HERE).name == "other"
     clock.advance(0.4)
     assert ours.caller(lamp, HERE).name == "lamp"
-
-
-def test_buckets_are_bounded_and_none_is_forgotten_while_it_is_in_use() -> None:
-    now = 0.0
-    buckets = Buckets(0.1, 1, lambda: now, keys_max=3)
-    assert buckets.take("attacker") == 0
-    for number in range(100):
-        assert buckets.take("attacker") > 0
-        buckets.take(number)
-    assert len(buckets) == 3
-    now = 10.0
-    assert buckets.take("attacker") == 0
 
 
 @each_row(

@@ -9,7 +9,6 @@ import hmac
 import threading
 from ipaddress import ip_address
 from pathlib import Path
-from random import Random
 from unittest import mock
 
 import msgspec
@@ -18,7 +17,7 @@ import pytest
 from lamplighter.engine.change_log import Followed, Receiver
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.deliveries.attempts import Slots, pause_s
+from lamplighter.gateway.gates.deliveries.attempts import Slots
 from lamplighter.gateway.gates.deliveries.dispatch import ENDED, Dispatch
 from lamplighter.gateway.gates.deliveries.keys import SecretKeys
 from lamplighter.gateway.gates.deliveries.positions import Positions
@@ -106,15 +105,6 @@ def test_bad_networks_stop_the_start() -> None:
     for entry in ("home", "192.168.7.1/24", "::ffff:10.0.0.0/104"):
         with pytest.raises(msgspec.ValidationError, match="networks"):
             msgspec.convert({"webhooks": {"networks": [entry]}}, Settings)
-
-
-def test_pauses_double_and_are_bounded() -> None:
-    random = Random(1)
-    for failures in range(1, 80):
-        whole = min(60.0, 0.5 * 2.0 ** (failures - 1))
-        pauses = [pause_s(failures, 0.5, 60.0, 0.0, random) for _ in range(100)]
-        assert whole / 2 <= min(pauses) < max(pauses) <= whole
-    assert pause_s(1, 1.0, 60.0, 90.0, random) == 90.0, "what the receiver asked for"
 
 
 async def test_those_that_fail_take_no_slots_of_the_others() -> None:

@@ -191,6 +191,14 @@ async def test_only_positions_of_what_goes_on_are_kept(tmp_path: Path) -> None:
         assert (positions.of("ended while nobody kept the file"), positions.of(after)) == (-1, 0)
 
 
+async def test_a_receiver_that_asks_for_a_pause_has_it(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as made, receiving(lambda _: Reply(503, {"Retry-After": "900"})) as receiver:
+        dispatch = await made.register(receiver)
+        await until(lambda: dispatch.members().get("next_attempt_s") is not None)
+        assert 800 < float(str(dispatch.members()["next_attempt_s"])) <= 900
+        assert len(receiver.posted) == 1
+
+
 async def test_a_receiver_that_was_slow_counts_as_slow_until_it_is_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
