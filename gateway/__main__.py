@@ -7,16 +7,17 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from lamplighter.engine.errors import ConfigurationError, GatewayError
+from lamplighter.engine.errors import GatewayError
+from lamplighter.gateway.cli.command_table import COMMANDS, Adder
 from lamplighter.gateway.cli.config_file import DEFAULT_CONFIG
-from lamplighter.gateway.cli.declaring import GROUPS, TEXTS, Adder
 from lamplighter.gateway.cli.exit_codes import ExitCode, epilog, exit_code
 from lamplighter.gateway.systemd import set_up_logging
 from lamplighter.gateway.texts import printable
+
+_HELP = {name: text for group in COMMANDS for name, text in group.commands.items()}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,13 +64,13 @@ def _say(error: GatewayError) -> None:
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options. A command loads no modules of the others, which saves time, and memory while the gateway runs."""
-    parser, commands, command = _empty_parser()
-    group = next((add for names, add in _GROUPS if arguments and arguments[0] in names), None)
+    parser, command = _empty_parser()
+    group = next((group for group in COMMANDS if arguments and arguments[0] in group.commands), None)
     if group is not None:
-        group(command, commands)
+        group.declare(command)
     else:  # --help, --version, or wrong use: names are enough
-        for name, text in TEXTS.items():
-            commands.add_parser(name, help=text)
+        for name in _HELP:
+            command(name, None)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         _named(parser, arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -88,14 +89,14 @@ def _named(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
 
 def command_parser() -> argparse.ArgumentParser:
     """The parser of the command line. Shell completion and manual pages are made from it."""
-    parser, commands, command = _empty_parser()
-    for _, add in _GROUPS:
-        add(command, commands)
+    parser, command = _empty_parser()
+    for group in COMMANDS:
+        group.declare(command)
     return parser
 
 
-def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argparse.ArgumentParser]]:
-    """A parser without commands, its action for commands, and what makes a command."""
+def _empty_parser() -> tuple[argparse.ArgumentParser, Adder]:
+    """A parser without commands, and what makes a command."""
     parser = argparse.ArgumentParser(
         prog="lamplighter",
         description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP.",
@@ -106,32 +107,20 @@ def _empty_parser() -> tuple[argparse.ArgumentParser, Any, Callable[..., argpars
     parser.set_defaults(command_parser=command_parser)  # for what is made from all commands
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def command(name: str, function: object, *, data: bool = True) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=TEXTS[name], description=TEXTS[name])
+    def command(name: str, function: object, *, settings: bool = True, data: bool = True) -> argparse.ArgumentParser:
+        one = commands.add_parser(name, help=_HELP[name], description=_HELP[name])
+        one.set_defaults(command=function, verbose=False)
+        if not settings:
+            return one
         one.add_argument("--config", type=Path, help=f"settings file (default: {DEFAULT_CONFIG} if it exists)")
         if data:
             one.add_argument(
                 "--data", type=Path, help="folder of the change log (default: gateway.data of the settings)"
             )
         one.add_argument("--verbose", action="store_true", help="also log debug messages")
-        one.set_defaults(command=function)
         return one
 
-    return parser, commands, command
-
-
-def _own(command: Adder, commands: Any) -> None:
-    """Declares the commands of this module: one needs the parser, and only this module may load the demo."""
-    from lamplighter.gateway.cli.command_tree import SHELLS
-
-    completion = command("completion", _completion, data=False)
-    completion.add_argument("shell", choices=SHELLS)
-    demo = command("demo", _demo)
-    demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
-    demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
-
-
-_GROUPS = (*GROUPS, (("completion", "demo"), _own))
+    return parser, command
 
 
 class _VersionAction(argparse.Action):
@@ -142,28 +131,6 @@ class _VersionAction(argparse.Action):
 
         print(f"lamplighter {version('lamplighter')}")
         parser.exit()
-
-
-def _completion(options: argparse.Namespace) -> int:
-    from lamplighter.gateway.cli.command_tree import SHELLS, tree
-
-    print(SHELLS[options.shell](tree(command_parser())), end="")
-    return 0
-
-
-def _demo(options: argparse.Namespace) -> int:
-    try:
-        from lamplighter.demo.street import run_demo
-    except ModuleNotFoundError as error:
-        if error.name != "lamplighter.demo":
-            raise
-        raise ConfigurationError(
-            "the demo is not part of an installation on a gateway; pip install 'lamplighter[demo]' in a virtual "
-            "environment"
-        ) from error
-    import asyncio
-
-    return asyncio.run(run_demo(options.config, options.data, options.seconds, browser=not options.no_browser))
 
 
 if __name__ == "__main__":

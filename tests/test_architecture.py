@@ -42,7 +42,7 @@ ALLOWED = {
     "demo": {"demo", "gateway", "engine", "ontology", "cloud_sync"},
 }
 """package -> packages or modules of ours that it may import."""
-STARTS_THE_DEMO = {"gateway/__main__.py"}
+STARTS_THE_DEMO = {"gateway/cli/process_commands.py"}
 """Commands that load the demo when somebody asks for it."""
 
 

@@ -8,5 +8,6 @@ mcp_command: mcp; notifications_command: notifications; running_dataset: how dev
 init; templates: the applications that init writes; install: install, uninstall; confirmation: the question before a
 destructive command; progress: progress bars; command_tree: completion and manual pages; reaching: `--url`; exit_codes:
 what commands return; config_file: the settings file and the data folder that options name; parts: tables, and commands
-within commands; process_commands: run, mqtt, coap, http-devices, modbus; declaring: which module declares a command.
+within commands; process_commands: run, mqtt, coap, http-devices, modbus, demo; sync_command: sync; command_table: which
+module declares a command.
 """

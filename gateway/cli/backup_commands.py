@@ -11,9 +11,9 @@ from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.tables import counted
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.progress import ProgressBar, ReadFile
 from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.clock import MachineClock

@@ -29,9 +29,9 @@ from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.cli.check_command import checked
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.progress import ProgressBar
 from lamplighter.gateway.cli.reaching import add_reach_options, called
 from lamplighter.gateway.clock import MachineClock

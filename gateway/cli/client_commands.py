@@ -22,8 +22,8 @@ from lamplighter.engine.protocol import PriorityName
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import add_json, print_json, table
 from lamplighter.gateway.cli.reaching import (
     EndpointAddresses,

@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 
+from lamplighter.gateway.cli.command_table import Adder
+
 PROGRAM = "lamplighter"
 PLACES = {
     "bash": f"share/bash-completion/completions/{PROGRAM}",
@@ -243,3 +245,13 @@ def write_files(folder: Path, parser: argparse.ArgumentParser) -> None:
     for name, text in texts(parser, PLACES, MANUALS).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def add_completion_command(command: Adder) -> None:
+    """Declares the command. command: as in `gateway.__main__`."""
+    command("completion", _completion, data=False).add_argument("shell", choices=SHELLS)
+
+
+def _completion(options: argparse.Namespace) -> int:
+    print(SHELLS[options.shell](tree(options.command_parser())), end="")
+    return 0

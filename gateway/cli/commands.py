@@ -20,9 +20,9 @@ from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import counted
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk

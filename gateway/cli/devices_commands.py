@@ -20,8 +20,8 @@ from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
 from lamplighter.engine.terms import lexical
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
 from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
 from lamplighter.gateway.cli.parts import add_json, add_mode, print_json, shortened, table

@@ -18,9 +18,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.commands import opened_history
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import table
 from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.clock import moment

@@ -19,9 +19,9 @@ from lamplighter.adapters.mapping import load_mapping, uris
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import SYSTEM_CONFIG, config_file, config_folder
 from lamplighter.gateway.cli.confirmation import ask
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import add_json, print_json
 from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Template, mapping_text, profile_text
 from lamplighter.gateway.settings import Settings, read_settings

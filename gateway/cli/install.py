@@ -20,9 +20,9 @@ from pathlib import Path
 
 import lamplighter
 from lamplighter.engine.errors import ConfigurationError
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, PROGRAM, texts
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.declaring import TEXTS
 
 _PACKAGE = Path(lamplighter.__file__).parent
 _PREFIX = "usr/lib/lamplighter"
@@ -395,19 +395,13 @@ def _readable_for_all(folder: Path) -> None:
 # --- the command ------------------------------------------------------------------------------------------
 
 
-def add_install_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declares `install` and `uninstall`."""
-
-    def command(name: str, function: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-        one = commands.add_parser(name, help=TEXTS[name], description=TEXTS[name])
+def add_install_commands(command: Adder) -> None:
+    """Declares the commands. command: as in `gateway.__main__`."""
+    for name, function in (("install", _install), ("uninstall", _uninstall)):
+        one = command(name, function, settings=False)
         one.add_argument("--dry-run", action="store_true", help="print the steps without executing them")
-        one.set_defaults(command=function, verbose=False)
-        return one
-
-    command("install", _install)
-    uninstall = command("uninstall", _uninstall)
-    uninstall.add_argument("--purge", action="store_true", help="also delete settings, data, secrets and the user")
-    add_confirmation(uninstall)
+    one.add_argument("--purge", action="store_true", help="also delete settings, data, secrets and the user")
+    add_confirmation(one)
 
 
 def _install(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from lamplighter.engine.errors import UpstreamError
-from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.parts import add_mode, shortened, table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
 from lamplighter.gateway.texts import printable

@@ -27,7 +27,7 @@ from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.tables import counted
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Quad, Term, is_blank
-from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.progress import ProgressBar
 from lamplighter.gateway.cli.reaching import add_reach_options, called, sparql_paths
 from lamplighter.gateway.texts import printable

@@ -24,8 +24,8 @@ from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadE
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
 from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.cli.running_dataset import RunningDataset

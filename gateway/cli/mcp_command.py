@@ -25,8 +25,8 @@ from lamplighter.engine.client import Tokens
 from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.addresses import ports_here, socket_paths
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.reaching import add_reach_options, addresses_at, file_option, tokens, url_option
 
 PATH: Final = "/mcp"

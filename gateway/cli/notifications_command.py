@@ -13,7 +13,7 @@ from lamplighter.engine.client.results import Triple
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import is_iri, lexical
-from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.exit_codes import ExitCode
 from lamplighter.gateway.cli.parts import print_json, shortened, table
 from lamplighter.gateway.cli.reaching import EndpointAddresses, add_credentials, file_option, tokens

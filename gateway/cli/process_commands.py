@@ -14,8 +14,8 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import counted
 from lamplighter.gateway.addresses import Addresses, local_url
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import config_file
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,
@@ -52,6 +52,9 @@ def add_process_commands(command: Adder) -> None:
     command("coap", _coap)
     command("http-devices", _http_devices)
     command("modbus", _modbus)
+    demo = command("demo", _demo)
+    demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
+    demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
 
 
 def _configuration(options: argparse.Namespace) -> Configuration:
@@ -133,3 +136,16 @@ def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
 
     serve(work, read(), read)
     return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    try:
+        from lamplighter.demo.street import run_demo
+    except ModuleNotFoundError as error:
+        if error.name != "lamplighter.demo":
+            raise
+        raise ConfigurationError(
+            "the demo is not part of an installation on a gateway; pip install 'lamplighter[demo]' in a virtual "
+            "environment"
+        ) from error
+    return asyncio.run(run_demo(options.config, options.data, options.seconds, browser=not options.no_browser))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from lamplighter.engine.terms import lexical
-from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.parts import shortened, table
 from lamplighter.gateway.cli.reaching import add_reach_options
 from lamplighter.gateway.cli.running_dataset import RunningDataset

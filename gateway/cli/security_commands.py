@@ -9,8 +9,8 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from lamplighter.engine.protocol import PriorityName
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.declaring import Adder
 from lamplighter.gateway.cli.parts import add_mode, table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lamplighter.engine.tables import counted
-from lamplighter.gateway.cli.declaring import Adder
+from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.parts import table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
 from lamplighter.gateway.monitoring.health.components import span

@@ -38,7 +38,13 @@ HEAVY = {
     "lamplighter.gateway.service.preflight": "lamplighter check",
 }
 """Module -> what loads it."""
-_IMPORTED = re.compile(r"^import time:\s+\d+ \|\s+\d+ \|\s*(\S+)$", re.MULTILINE)
+_STARTER = """\
+import atexit, runpy, sys
+
+place = sys.argv.pop(1)
+atexit.register(lambda: open(place, "w").write("\\n".join(sys.modules)))
+runpy.run_module("lamplighter.gateway", run_name="__main__", alter_sys=True)
+"""
 
 
 def test_idle_gateway_with_both_adapters_loads_no_heavy_modules(tmp_path: Path) -> None:
@@ -47,7 +53,7 @@ def test_idle_gateway_with_both_adapters_loads_no_heavy_modules(tmp_path: Path) 
         "[http]\nport = 0\n[websocket]\nport = 0\n"
         '[mqtt]\nhost = "127.0.0.1"\nport = 1\n[coap]\nenabled = true\n[coap.server]\nport = 0\n'
     )
-    loaded = _loaded_until_ready(tmp_path, "run", "--all", "--config", str(config))
+    loaded = _loaded_by_gateway(tmp_path, "run", "--all", "--config", str(config))
     assert {"lamplighter.gateway.loop.runner", "lamplighter.adapters.coap.adapter", "paho.mqtt.client"} <= loaded
     assert HEAVY.keys() & loaded == set()
 
@@ -55,7 +61,7 @@ def test_idle_gateway_with_both_adapters_loads_no_heavy_modules(tmp_path: Path) 
 def test_an_idle_gateway_without_adapters_loads_no_client(tmp_path: Path) -> None:
     config = tmp_path / "lamplighter.toml"
     config.write_text("[http]\nport = 0\n[websocket]\nport = 0\n")
-    loaded = _loaded_until_ready(tmp_path, "run", "--config", str(config))
+    loaded = _loaded_by_gateway(tmp_path, "run", "--config", str(config))
     assert {"lamplighter.gateway.loop.runner", "websockets.asyncio.server"} <= loaded
     clients = {"lamplighter.engine.client.connection", "websockets.asyncio.client", "urllib.request"}
     assert clients & loaded == set()
@@ -91,13 +97,15 @@ SMALL = {*GATEWAY, *CLIENTS, "http", "msgspec", "ssl"}
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_command_loads_no_gateway_and_no_other_command(words: list[str], own: set[str], unneeded: set[str]) -> None:
+def test_a_command_loads_no_gateway_and_no_other_command(
+    words: list[str], own: set[str], unneeded: set[str], tmp_path: Path
+) -> None:
     """A Raspberry Pi takes seconds for what a command does not need.
 
     own: the modules that declare commands. unneeded: neither these modules nor those below them are loaded.
     """
-    loaded = _loaded(*words)
-    assert "lamplighter.gateway.cli.declaring" in loaded
+    loaded = _loaded(tmp_path, *words)
+    assert "lamplighter.gateway.cli.command_table" in loaded
     assert {name for name in loaded if any(f"{name}.".startswith(f"{one}.") for one in unneeded)} == set()
     cli = {name.removeprefix("lamplighter.gateway.cli.") for name in loaded}
     assert {name for name in cli if re.fullmatch(r"\w*commands?", name)} == own
@@ -106,29 +114,29 @@ def test_a_command_loads_no_gateway_and_no_other_command(words: list[str], own: 
 def test_a_command_that_reads_the_settings_loads_no_mapping_rules(tmp_path: Path) -> None:
     config = tmp_path / "lamplighter.toml"
     config.write_text("[http]\nport = 1\n")
-    loaded = _loaded("status", "--config", str(config))
+    loaded = _loaded(tmp_path, "status", "--config", str(config))
     assert "lamplighter.gateway.settings" in loaded
     unneeded = {"httpx", "websockets", "lamplighter.adapters.mapping.rules", "lamplighter.adapters.mapping.files"}
     assert {*unneeded, *GATEWAY - {"lamplighter.adapters.mapping", "lamplighter.gateway.settings"}} & loaded == set()
 
 
-def _loaded(*words: str) -> set[str]:
-    """The modules that a command imports."""
-    command = [sys.executable, "-X", "importtime", "-m", "lamplighter.gateway", *words]
-    errors = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120).stderr
-    return set(_IMPORTED.findall(errors))
+def _loaded(folder: Path, *words: str) -> set[str]:
+    """The modules that a command has loaded at its end."""
+    place = folder / "modules"
+    command = [sys.executable, "-c", _STARTER, str(place), *words]
+    subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    return set(place.read_text().splitlines())
 
 
-def _loaded_until_ready(folder: Path, *words: str) -> set[str]:
-    """The modules that a gateway imports until it is ready, and when it stops."""
-    imports = folder / "imports"
-    command = [sys.executable, "-X", "importtime", "-m", "lamplighter.gateway", *words]
-    with imports.open("w") as errors:
-        gateway = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT)
-        try:
-            assert gateway.stdout is not None
-            assert "ready" in gateway.stdout.readline()
-        finally:
-            gateway.terminate()
-            gateway.communicate(timeout=120)
-    return set(_IMPORTED.findall(imports.read_text()))
+def _loaded_by_gateway(folder: Path, *words: str) -> set[str]:
+    """The modules that a gateway has loaded which stops as soon as it is ready."""
+    place = folder / "modules"
+    command = [sys.executable, "-c", _STARTER, str(place), *words]
+    gateway = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
+    try:
+        assert gateway.stdout is not None
+        assert "ready" in gateway.stdout.readline()
+    finally:
+        gateway.terminate()
+        gateway.communicate(timeout=120)
+    return set(place.read_text().splitlines())
