@@ -208,8 +208,8 @@ async def test_a_stream_that_is_read_is_not_posted_too_and_both_have_one_limit()
     settings = replace(VIRTUAL, streams_max=2, server=CoapServerSettings(port=0))
 
     async def post(here: Home, name: str) -> str:
-        assert here.adapter._server is not None
-        resource = here.adapter._server._posted.entry(("posted", name))
+        assert here.adapter._running is not None and here.adapter._running.server is not None
+        resource = here.adapter._running.server._posted.entry(("posted", name))
         assert resource is not None
         caller = SiteCaller(Origin(ip_address("10.0.1.1"), 5683))
         try:
@@ -500,8 +500,8 @@ def discover(here: Home, base: str = "coap://10.0.1.1") -> None:
 
 async def register(here: Home, host: str = "10.0.1.1") -> None:
     """The lamp registers itself."""
-    assert here.adapter._found is not None
-    resource = here.adapter._found.site.entry(("rd",))
+    assert here.adapter._running is not None and here.adapter._running.found is not None
+    resource = here.adapter._running.found.site.entry(("rd",))
     assert resource is not None
     caller = SiteCaller(Origin(ip_address(host), 5683))
     await resource.methods["POST"].handle(SiteRequest("POST", ("rd",), caller, ("ep=hall", "lt=600"), LINKS, 40))

@@ -280,7 +280,7 @@ async def test_rules_change_at_run_time(device: WebDevice) -> None:
         here.gateway.write(f"INSERT DATA {{ <{BASE}mapping/b> a gateway:Mapping ; gateway:rule '{text}' }}")
         await until(lambda: here.values() == ["1", "2"])
         here.adapter.remap(rules())
-        await until(lambda: here.adapter._sensors is not None and here.adapter._sensors.states().polled == 1)
+        await until(lambda: here.adapter._running is not None and here.adapter._running.sensors.states().polled == 1)
         faulty = text.replace("3600", "0")
         here.gateway.write(f"INSERT DATA {{ <{BASE}mapping/c> a gateway:Mapping ; gateway:rule '{faulty}' }}")
         await until(lambda: any(one.startswith("HTTP: ") for one in here.gateway.found("?m gateway:problem ?x")))

@@ -18,7 +18,8 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.modbus.protocol import ModbusProtocol
 from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.networks import Networks
-from lamplighter.adapters.resources.polled_adapter import NO_RULES, PolledAdapter
+from lamplighter.adapters.resources.polled_adapter import PolledAdapter
+from lamplighter.adapters.resources.running import NO_RULES
 from lamplighter.engine.terms import literal
 from tests.support.coap_gateway import EngineGateway
 from tests.support.event_loops import until
