@@ -83,7 +83,7 @@ components: $(VENV)/run.stamp
 
 test-fleet: $(VENV)/test.stamp ## the fleet: collector, tables and jobs on Spark, against DuckDB, the store and the simulator's truth
 	@sh tests/install-components.sh
-	@TEST_AMOUNTS=1 $(PYTEST) -m "fleet and not faults" tests/cloud_sync tests/trials $(ARGS)
+	@TEST_AMOUNTS=1 $(PYTEST) -m "fleet and not faults" --processes 2 tests/cloud_sync tests/trials $(ARGS)
 
 test-zigbee2mqtt: $(VENV)/test.stamp ## the published Zigbee2MQTT with a simulated radio; fetches it from npm once
 	@sh tests/install-components.sh

@@ -49,15 +49,23 @@ def test_a_lake_that_is_a_file_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     assert str(tmp_path / "lake") in said(capsys)
 
 
+@pytest.fixture
+def without_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No session of Spark: another test of this process may have one."""
+    require_module("pyspark")
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+
+
+@pytest.mark.usefixtures("without_session")
 def test_java_that_is_not_there_is_said(
     landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require_module("pyspark")
     monkeypatch.setenv("JAVA_HOME", str(landed / "nowhere"))
     assert main(["ingest", str(landed)]) == 2
     assert "nowhere/bin/java: No such file or directory; Spark needs Java 17 or newer: apt install" in said(capsys)
 
 
+@pytest.mark.usefixtures("without_session")
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
@@ -69,7 +77,6 @@ def test_java_that_is_not_there_is_said(
 def test_a_java_that_is_too_old_is_said(
     landed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, version: str, expected: str
 ) -> None:
-    require_module("pyspark")
     java = landed / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
