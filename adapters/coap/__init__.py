@@ -17,6 +17,6 @@ For discovery: links: the link format (pure); discovery: links of a device -> th
 discovering: devices that are found, by multicast, by address and by registrations. Resource directory: directory:
 registrations of endpoints and lookups (pure); registrations: their triples and their end; directory_site: their paths.
 
-Security (OSCORE): contexts: keys, sender numbers and replay windows on disk; secured: protected messages of both
-directions, loaded with the first key; protection: which messages are protected.
+Security (OSCORE): context_files: keys, sender numbers and replay windows on disk; contexts: those of all devices;
+secured: protected messages of both directions, loaded with the first key; protection: which messages are protected.
 """

@@ -63,7 +63,7 @@ class Callers:
         from lamplighter.adapters.coap.secured import RefusedRequest, received  # loaded with the contexts
 
         try:
-            found = received(self._contexts, message)
+            found = received(self._contexts.by_kid, message)
         except RefusedRequest as error:
             answer = error.answer
             raise SiteRefusal(answer.code, str(error), max_age=0, message=answer) from error

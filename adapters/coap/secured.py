@@ -7,13 +7,14 @@ verified changes nothing; an answer that reports so is unprotected, and is never
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from aiocoap import Message, error, oscore
 from aiocoap.numbers import codes
 
-from lamplighter.adapters.coap.contexts import Contexts, Key, Numbers, Window
+from lamplighter.adapters.coap.context_files import Key, Numbers, Window
 from lamplighter.adapters.devices.draft import plain
 from lamplighter.engine.errors import UpstreamError
 
@@ -105,6 +106,10 @@ class SentRequest:
 # --- requests of devices --------------------------------------------------------------------------------------
 
 
+ContextByKid = Callable[[bytes, bytes | None], SecuredContext | None]
+"""Finds the context of a request by its kid and kid context."""
+
+
 class RefusedRequest(Exception):
     """A request that cannot be verified. answer: the message to send, which contains nothing secret."""
 
@@ -129,8 +134,8 @@ class ReceivedRequest:
         return protected
 
 
-def received(contexts: Contexts, message: Message) -> ReceivedRequest:
-    """Verifies a request with an OSCORE option (RFC 8613 section 8.2).
+def received(by_kid: ContextByKid, message: Message) -> ReceivedRequest:
+    """Verifies a request with an OSCORE option (RFC 8613 section 8.2). by_kid: as `Contexts.by_kid`.
 
     Raises RefusedRequest, and UpstreamError if an answer needs a number and there is none. After an unclean end, the
     first request of a device is refused with an Echo value, and the device repeats it with this value.
@@ -141,7 +146,7 @@ def received(contexts: Contexts, message: Message) -> ReceivedRequest:
             raise ValueError("no kid or no number")
     except ValueError as fault:
         raise _refused(codes.BAD_OPTION, "Failed to decode COSE") from fault
-    context = contexts.by_kid(option.kid, option.kid_context)
+    context = by_kid(option.kid, option.kid_context)
     if context is None:
         raise _refused(codes.UNAUTHORIZED, "Security context not found")
     outer_observe, message.opt.observe = message.opt.observe, 0  # otherwise the inner one would be removed

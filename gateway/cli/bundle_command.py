@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.coap.contexts import contexts_folder
+from lamplighter.adapters.coap.context_files import contexts_folder
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError

@@ -29,7 +29,11 @@ def add_key_arguments(key: argparse.ArgumentParser) -> None:
 
 
 def make_key(options: argparse.Namespace) -> int:
-    from lamplighter.adapters.coap.contexts import check_name, contexts_folder, make_context  # most commands need none
+    from lamplighter.adapters.coap.context_files import (  # most commands need none
+        check_name,
+        contexts_folder,
+        make_context,
+    )
     from lamplighter.adapters.coap.settings import normal_authority
 
     check_name(options.name)
@@ -84,7 +88,7 @@ def _file_of_the_device(path: Path | None) -> Iterator[int | None]:
 @contextlib.contextmanager
 def _as_owner_of(data: Path, folder: Path) -> Iterator[None]:
     """For root: makes the folder, and acts as the user of the gateway, who could not read the files of root."""
-    from lamplighter.adapters.coap.contexts import make_folder
+    from lamplighter.adapters.coap.context_files import make_folder
 
     if os.geteuid() != 0:
         yield

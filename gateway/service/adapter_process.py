@@ -231,7 +231,7 @@ async def run_coap(
 ) -> None:
     """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
     from lamplighter.adapters.coap.adapter import CoapAdapter
-    from lamplighter.adapters.coap.contexts import contexts_folder
+    from lamplighter.adapters.coap.context_files import contexts_folder
     from lamplighter.adapters.mapping import load_resource_rules
     from lamplighter.adapters.mapping.dataset_rules import DatasetRules
     from lamplighter.engine.client import EngineClient

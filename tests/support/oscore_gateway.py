@@ -54,7 +54,7 @@ class Site:
 
     async def render_to_pipe(self, pipe: Pipe) -> None:
         try:
-            request = received(self._contexts, pipe.request)
+            request = received(self._contexts.by_kid, pipe.request)
         except RefusedRequest as refused:
             pipe.add_response(refused.answer, is_last=True)
             return

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.admission import Origin
-from lamplighter.adapters.coap.contexts import make_context
+from lamplighter.adapters.coap.context_files import make_context
 from lamplighter.adapters.coap.discovery import proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.links import parsed

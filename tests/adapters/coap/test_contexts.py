@@ -20,17 +20,17 @@ from typing import Any
 
 import pytest
 
-from lamplighter.adapters.coap import contexts
-from lamplighter.adapters.coap.contexts import (
+from lamplighter.adapters.coap import context_files
+from lamplighter.adapters.coap.context_files import (
     CHUNK,
     NUMBERS_MAX,
-    Contexts,
     Key,
     Numbers,
     contexts_folder,
     make_context,
     read_key,
 )
+from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from tests.support.amounts import Amounts
 from tests.support.oscore_devices import crashed
@@ -58,7 +58,7 @@ def loaded(folder: Path) -> Iterator[Contexts]:
 
 
 def numbers(folder: Path, later: Callable[[Callable[[], None]], object] = lambda write: write()) -> Numbers:
-    return Numbers(folder, contexts._read_sequence(folder), later)
+    return Numbers(folder, context_files.read_sequence(folder), later)
 
 
 def stored(folder: Path) -> Any:
@@ -113,13 +113,15 @@ def test_identifiers_have_two_bytes_when_those_of_one_byte_are_used(
         device = bytes([number]) if number < 256 else number.to_bytes(2, "big")
         return Key(folder.name, folder.name, b"x", device, b"", b"", None)
 
-    monkeypatch.setattr(contexts, "read_key", used)
+    monkeypatch.setattr(context_files, "read_key", used)
     for count, identifier in ((255, b"\xff"), (256, b"\x01\x00"), (257, b"\x01\x01"), (999, b"\x03\xe7")):
-        monkeypatch.setattr(contexts, "_names", lambda folder, count=count: [f"{number}" for number in range(count)])
-        assert contexts._identifiers(tmp_path, "lamp", "lamp")[1] == identifier
-    monkeypatch.setattr(contexts, "_names", lambda folder: [f"{number}" for number in range(1000)])
+        monkeypatch.setattr(
+            context_files, "context_names", lambda folder, count=count: [f"{number}" for number in range(count)]
+        )
+        assert context_files._identifiers(tmp_path, "lamp", "lamp")[1] == identifier
+    monkeypatch.setattr(context_files, "context_names", lambda folder: [f"{number}" for number in range(1000)])
     with pytest.raises(ConfigurationError, match="1,000 contexts"):
-        contexts._identifiers(tmp_path, "lamp", "lamp")
+        context_files._identifiers(tmp_path, "lamp", "lamp")
 
 
 @each_row("name", ["", ".hall", "../hall", "a/b", "hall\n", "x" * 64, "lämp"])
@@ -337,14 +339,14 @@ def test_after_a_crash_numbers_are_skipped(folder: Path) -> None:
 
 
 def test_the_next_numbers_are_reserved_in_another_thread(folder: Path) -> None:
-    writing, threads = contexts._write_durably, set()
+    writing, threads = context_files._write_durably, set()
 
     def noted(path: Path, content: bytes) -> None:
         threads.add(threading.current_thread().name)
         writing(path, content)
 
     with loaded(folder) as found, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contexts, "_write_durably", noted)
+        patch.setattr(context_files, "_write_durably", noted)
         context = found.named("hall")
         assert found._writer is not None
         for _ in range(10 * CHUNK):
@@ -360,7 +362,7 @@ def test_a_full_disk_stops_the_requests_and_not_the_process(folder: Path) -> Non
         def full(path: Path, content: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        patch.setattr(contexts, "_write_durably", full)
+        patch.setattr(context_files, "_write_durably", full)
         assert [context.new_sequence_number() for _ in range(CHUNK)] == list(range(CHUNK))
         for _ in range(3):
             with pytest.raises(UpstreamError, match=r"hall/sequence\.json.*No space left"):
@@ -375,7 +377,7 @@ def test_a_context_that_was_not_closed_well_asks_for_an_echo(folder: Path) -> No
     found = Contexts.load(folder)
     used = found.named("hall").new_sequence_number()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contexts, "_write_durably", lambda path, content: Path("/nowhere").stat())
+        patch.setattr(context_files, "_write_durably", lambda path, content: Path("/nowhere").stat())
         found.close()
     with loaded(folder) as found:
         context = found.named("hall")
@@ -469,7 +471,7 @@ class OnDisk:
         self._disk.remove_folder(path)
 
 
-EXCHANGE = contexts._exchange
+EXCHANGE = context_files._exchange
 
 
 class Life:
@@ -503,7 +505,7 @@ class Life:
 def test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(
     monkeypatch: pytest.MonkeyPatch, amounts: Amounts
 ) -> None:
-    monkeypatch.setattr(contexts, "_inode", lambda folder: 1)  # each cut is laid out in a new folder
+    monkeypatch.setattr(context_files, "_inode", lambda folder: 1)  # each cut is laid out in a new folder
     cuts = 0
     with scratch() as place:
         for seed in range(amounts.of(60)):
@@ -516,7 +518,7 @@ def test_no_number_is_used_twice_and_no_window_is_old_after_power_cuts(
                 if chance.random() < 0.2:
                     disk.fail_after(chance.randint(2, 10), errno.ENOSPC, forever=False)
                 with monkeypatch.context() as patch, contextlib.suppress(PowerCut, OSError):
-                    patch.setattr(contexts, "os", OnDisk(disk))
+                    patch.setattr(context_files, "os", OnDisk(disk))
                     life.until_the_power_goes(folder / "hall")
                 folder = place / f"{seed}-{cut}"
                 disk.cut(chance, folder)
@@ -544,7 +546,7 @@ def test_the_simulated_power_cut_finds_a_folder_that_is_not_synced(monkeypatch: 
 def test_a_power_cut_while_a_key_is_replaced_leaves_the_old_or_the_new_one(
     monkeypatch: pytest.MonkeyPatch, amounts: Amounts
 ) -> None:
-    monkeypatch.setattr(contexts, "_inode", lambda folder: 1)  # each cut is laid out in a new folder
+    monkeypatch.setattr(context_files, "_inode", lambda folder: 1)  # each cut is laid out in a new folder
     left: Counter[str] = Counter()
     with scratch() as place:
         for seed in range(amounts.of(150)):
@@ -556,9 +558,9 @@ def test_a_power_cut_while_a_key_is_replaced_leaves_the_old_or_the_new_one(
                 disk.stop_at(chance.randint(1, 40))
                 system = OnDisk(disk)
                 with monkeypatch.context() as patch, contextlib.suppress(PowerCut):
-                    patch.setattr(contexts, "os", system)
-                    patch.setattr(contexts, "shutil", system)
-                    patch.setattr(contexts, "_exchange", system.exchange)
+                    patch.setattr(context_files, "os", system)
+                    patch.setattr(context_files, "shutil", system)
+                    patch.setattr(context_files, "_exchange", system.exchange)
                     half = make_context(folder, "hall", HALL, replace=True)
                 folder = place / f"{seed}-{cut}"
                 disk.cut(chance, folder)
@@ -577,7 +579,9 @@ def test_a_power_cut_while_a_key_is_replaced_leaves_the_old_or_the_new_one(
 
 def test_a_file_system_that_cannot_exchange_folders_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read_key(folder / "hall")
-    monkeypatch.setattr(contexts, "_RENAME_EXCHANGE", 1 << 30)  # the system refuses it as it refuses an unknown flag
+    monkeypatch.setattr(
+        context_files, "_RENAME_EXCHANGE", 1 << 30
+    )  # the system refuses it as it refuses an unknown flag
     with pytest.raises(ConfigurationError, match="delete its folder"):
         make_context(folder, "hall", HALL, replace=True)
     assert read_key(folder / "hall") == before

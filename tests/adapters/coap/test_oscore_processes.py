@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from aiocoap import ACK, CHANGED, CON, CONTENT, GET, NON, POST, Message, oscore
 
-from lamplighter.adapters.coap.contexts import make_context
+from lamplighter.adapters.coap.context_files import make_context
 from tests.support.amounts import Amounts
 from tests.support.event_loops import until
 from tests.support.oscore_devices import Device

@@ -11,7 +11,8 @@ import pytest
 from aiocoap import PUT, Message
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
-from lamplighter.adapters.coap.contexts import Contexts, make_context
+from lamplighter.adapters.coap.context_files import make_context
+from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.protection import DeviceProtection
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings, normal_authority

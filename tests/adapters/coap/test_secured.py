@@ -12,7 +12,8 @@ from aiocoap import CHANGED, CONTENT, GET, POST, PUT, Message, oscore
 from aiocoap.numbers.codes import BAD_OPTION, BAD_REQUEST, UNAUTHORIZED
 
 from lamplighter.adapters.coap import secured
-from lamplighter.adapters.coap.contexts import CHUNK, Contexts, Key, make_context
+from lamplighter.adapters.coap.context_files import CHUNK, Key, make_context
+from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.secured import ReceivedRequest, RefusedRequest, SecuredContext, SentRequest, received
 from lamplighter.engine.errors import UpstreamError
 from tests.support.amounts import Amounts
@@ -127,14 +128,14 @@ def test_requests_are_protected_as_in_the_rfc(
     )
     assert encoded(sent.outer, like) == protected
     server = in_memory(*reversed(ids), salt=salt, context=context)
-    found = received(holding(server), Message.decode(bytes.fromhex(protected)))
+    found = received(holding(server).by_kid, Message.decode(bytes.fromhex(protected)))
     assert (found.inner.code, found.inner.opt.uri_path) == (GET, ("tv1",))
 
 
 def test_answers_are_protected_as_in_the_rfc() -> None:
     request = bytes.fromhex("44025d1f00003974396c6f63616c686f7374620914ff612f1092f1776f1c1668b3825e")
     like = Message.decode(bytes.fromhex("64455d1f00003974ff48656c6c6f20576f726c6421"))
-    found = received(holding(in_memory("01", "", salt=SALT)), Message.decode(request))
+    found = received(holding(in_memory("01", "", salt=SALT)).by_kid, Message.decode(request))
     # C.7, and the second answer to the same request, which needs a number of its own: C.8
     answers = [encoded(found.outer(Message(code=CONTENT, payload=b"Hello World!")), like) for _ in range(2)]
     assert answers == [
@@ -157,7 +158,7 @@ def contexts(tmp_path: Path, device: Device) -> Any:
 
 
 def switched(contexts: Contexts, message: Message) -> ReceivedRequest:
-    return received(contexts, arriving(message))
+    return received(contexts.by_kid, arriving(message))
 
 
 def test_a_device_gets_a_command_and_its_answer_is_verified(contexts: Contexts, device: Device) -> None:

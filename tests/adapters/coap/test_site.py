@@ -19,7 +19,8 @@ from lamplighter.adapters.coap.admission import ANSWER_BYTES_MIN, FACTOR, REQUES
 from lamplighter.adapters.coap.answers import KEPT_MAX, KeptAnswers
 from lamplighter.adapters.coap.blocks import BODIES_MAX, Block
 from lamplighter.adapters.coap.callers import Callers
-from lamplighter.adapters.coap.contexts import Contexts, make_context
+from lamplighter.adapters.coap.context_files import make_context
+from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.observers import OBSERVERS_OF_SOURCE_MAX
 from lamplighter.adapters.coap.serving import SiteAnswer, SiteCaller, SiteEntry, SiteMethod, SitePath, SiteRequest

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lamplighter.adapters.coap.contexts import Contexts, read_key
+from lamplighter.adapters.coap.context_files import read_key
+from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.gateway.__main__ import main
 
 

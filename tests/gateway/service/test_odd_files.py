@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from lamplighter.adapters.coap.contexts import Contexts, make_context
+from lamplighter.adapters.coap.context_files import make_context
+from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.http import credentials as http_credentials
 from lamplighter.adapters.http.settings import HttpDevicesSettings
 from lamplighter.adapters.mapping.files import load_mapping
