@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from tests.support.places import ROOT
@@ -172,6 +173,32 @@ def test_rooms_are_on_floors(package: str) -> None:
             other = other if other in floors else "__init__"  # a name that the folder itself exports
             if other != room:
                 assert floors[other] < floors[room], f"{path.relative_to(ROOT)} imports {name}"
+
+
+CIRCLES = {
+    ("engine/matching/reachability.py", "engine/matching/cts.py"): "types of the tables that a path is searched in",
+    ("gateway/gates/deliveries/dispatch.py", "gateway/gates/deliveries/deliveries.py"): "the owner of a dispatch",
+    ("gateway/gates/deliveries/sink.py", "gateway/gates/deliveries/dispatch.py"): "the owner of a sink",
+}
+"""(file, what it imports) -> why the two import each other. No further one is allowed."""
+
+
+def test_no_files_import_each_other() -> None:
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for package in PACKAGES
+        for path in modules(package)
+    }
+    places = {name: str(path.relative_to(ROOT)) for name, path in files.items()}
+    arrows = {
+        (places[name], places[other])
+        for name, path in files.items()
+        for other in imports(path)
+        if other in places and other != name
+    }
+    assert set(CIRCLES) <= arrows, "an exception that is none any more"
+    graph = {place: {other for one, other in arrows - set(CIRCLES) if one == place} for place in places.values()}
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_the_check_itself_notices_an_arrow_that_turns_round() -> None:
