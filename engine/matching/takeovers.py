@@ -1,11 +1,14 @@
 """Takeovers: shapes whose plan gave up, so that the store evaluates them, and when a plan is tried again.
 
-A plan gives up because of how much data there is, or because of its values. So a new plan is tried when the predicates
-of the shape have less than half of the quads that they had at the takeover. A trial is limited as a commit is; each one
-that fails halves that number again. A shape that has returned to a plan waits after its next takeover for `WAIT`
-commits that touch its predicates, after the one behind that for twice as many, and so on up to `WAIT_MAX`. So the
-trials of a shape whose data grows and shrinks all the time cost a bounded share of its commits. Nothing depends on a
-clock.
+A plan gives up because of how much data there is, or because of its values. So a new plan is tried
+
+- when the predicates of the shape have less than half of the quads that they had at the takeover, or at the last trial;
+- whatever they have, after `LATER` commits that touch them, and then after twice as many each time: what was too much
+  may be a small part of them.
+
+A trial is limited as a commit is. A shape that has returned to a plan waits after its next takeover for `WAIT` such
+commits, after the one behind that for twice as many, and so on up to `WAIT_MAX`. So the trials of a shape whose data
+grows and shrinks all the time cost a bounded share of its commits. Nothing depends on a clock.
 """
 
 from __future__ import annotations
@@ -24,35 +27,41 @@ WAIT = 8
 """Commits that touch a shape after a takeover before it returns to a plan for the second time."""
 WAIT_MAX = 1024
 """The same at most."""
+LATER = 256
+"""Commits that touch a shape after a takeover before a plan is tried although the quads are not fewer."""
 
 
 class _WithoutPlan:
     """A shape without its plan.
 
-    predicates: those of the plan's matchers, None for all. quads: how many quads they have. below: the number of quads
-    below which a plan is tried. commits: how many more have to touch the predicates before that.
+    predicates: those of the plan's matchers, None for all. quads: how many quads they have. wait: commits that have to
+    touch them before the first trial.
     """
 
-    __slots__ = ("below", "commits", "predicates", "quads")
+    def __init__(self, predicates: Collection[Term | None], quads: int, wait: int) -> None:
+        self._predicates = predicates
+        self._quads = quads
+        self._wait = wait
+        self._below = quads / 2
+        self._later = self._left = LATER
 
-    def __init__(self, predicates: Collection[Term | None], quads: int, commits: int) -> None:
-        self.predicates = predicates
-        self.quads = quads
-        self.commits = commits
-        self.below = 0.0
-        self.halve()
-
-    def halve(self) -> None:
-        self.below = self.quads / 2
-
-    def count(self, change: Counter[Term]) -> bool:
+    def is_due(self, change: Counter[Term]) -> bool:
         """Counts the change of a commit by predicate, and returns whether a plan is to be tried."""
-        touched = change if None in self.predicates else [name for name in self.predicates if name in change]
+        every = change if None in self._predicates else self._predicates
+        touched = [name for name in every if name is not None and name in change]
         if not touched:
             return False
-        self.quads += sum(change[name] for name in touched if name is not None)
-        self.commits -= self.commits > 0
-        return not self.commits and self.quads < self.below
+        self._quads += sum(change[name] for name in touched)
+        self._left -= 1
+        self._wait -= self._wait > 0
+        return not self._wait and (self._quads < self._below or self._left <= 0)
+
+    def put_off(self) -> None:
+        """Waits for fewer quads, or more commits, since a trial failed."""
+        self._below = min(self._below, self._quads / 2)
+        if self._left <= 0:
+            self._later *= 2
+            self._left = self._later
 
 
 class Takeovers:
@@ -76,9 +85,9 @@ class Takeovers:
         """Notes that the store has taken over a shape. Its predicates are still indexed, as they are from now on."""
         self.count += 1
         returns = self._returns[shape]
-        commits = min(WAIT << returns - 1, WAIT_MAX) if returns else 0
+        wait = min(WAIT << returns - 1, WAIT_MAX) if returns else 0
         if shape.spelling.patterns <= WIDE:
-            self.waiting[shape] = _WithoutPlan(predicates, self._cts.count(predicates), commits)
+            self.waiting[shape] = _WithoutPlan(predicates, self._cts.count(predicates), wait)
         for unit in shape.units.all.values():
             if unit.number is not None:
                 self.commits[unit] = None
@@ -94,11 +103,11 @@ class Takeovers:
             for some in sliced(quads, self._slices):
                 for quad in some:
                     change[quad.p] += sign
-        return [shape for shape, waiting in self.waiting.items() if waiting.count(change)]
+        return [shape for shape, waiting in self.waiting.items() if waiting.is_due(change)]
 
     def failed(self, shape: Shape) -> None:
         """Notes that a plan has given up again."""
-        self.waiting[shape].halve()
+        self.waiting[shape].put_off()
 
     def end(self, shape: Shape) -> None:
         """Notes that a plan follows a shape again."""

@@ -122,6 +122,8 @@ class Commits:
             self._timings.spu_manager.took(perf_counter() - stored)
             if commit.ended:
                 self._end_failed(commit.ended)
+            if commit.takeovers:
+                self._subscribers.log_takeovers(commit.takeovers)
             self._end_slow()
         except Exception as error:
             raise behind_its_log(error) from error
