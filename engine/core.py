@@ -244,9 +244,10 @@ class Engine:
     delta_quads_max: quads that the templates of one update may make. term_bytes_max: the longest term of an update or a
     document, in bytes of N-Triples syntax in UTF-8.
     evaluation_ms_max: the limit of one evaluation by a plan, counted in units of work, and also measured if there is a
-    clock: processor_time, in seconds. It does not limit evaluations by the store. With a clock, `describe` has prices.
+    clock: processor_time, in seconds. All plans of a commit together may take twenty times as much. It does not limit
+    evaluations by the store. With a clock, `describe` has prices.
     ends_costly: whether a subscription ends (`Commit.ended`) if its plan would exceed the limit in a commit; otherwise
-    the store evaluates it from then on, without a limit.
+    the store takes it over (`Commit.takeovers`), without a limit, until there is less data.
     slices: called where long work may be interrupted.
 
     It is one class because it is the interface of the library; each method delegates to one of the rooms.
