@@ -144,13 +144,13 @@ class Follower:
         if turns is not None:
             timetable.accept(turns)
             timetable.touched.clear()
+        return self._told_changes(changes, touched, due)
+
+    def _told_changes(self, changes: list[Change], touched: Sequence[Unit], due: Sequence[Shape]) -> list[Change]:
+        """The changes as subscribers are told of them. touched: units that the store evaluates, unless
+        they have a plan again. due: shapes for which that is tried."""
         for shape in due:
             changes += self._returned(shape)
-        return self._told_changes(changes, touched)
-
-    def _told_changes(self, changes: list[Change], touched: Sequence[Unit]) -> list[Change]:
-        """The changes as subscribers are told of them. touched: units that the store evaluates, unless
-        they have a plan again."""
         for unit in touched:
             change = self._evaluated(unit) if unit.spu is not None else None
             if change:

@@ -283,21 +283,20 @@ class Shape:
         if by_store is not None or spelling.prologue:
             self.reason = by_store or "IRI() with a BASE"
             return
-        names = [Variable(name) for name in spelling.order]
-        self._new_plan = partial(_new_plan, tree, names, self.units, cts, work, incremental=bool(patterns))
+        new_plan = partial(_new_plan, tree, spelling.order, self.units, cts, work, incremental=bool(patterns))
         try:
-            self.begin_plan()
+            self.plan, self.window = new_plan()
+            self._new_plan = new_plan
         except Unsupported as unsupported:
-            self._new_plan = None
             self.reason = str(unsupported)
 
     def begin_plan(self) -> None:
-        """Makes the plan, for the first time or after a takeover. Raises Unsupported, the first time only."""
+        """Makes the plan again, after `close_plan`."""
         assert self._new_plan is not None
         self.plan, self.window = self._new_plan()
 
     def close_plan(self) -> None:
-        """Releases what the plan holds in the CTS. `begin_plan` may follow."""
+        """Releases what the plan holds in the CTS."""
         assert self.plan is not None
         self.plan.close()
         self.plan = self.window = None
@@ -401,8 +400,8 @@ class Shape:
 
 
 def _new_plan(
-    tree: Node, names: Sequence[Variable], units: Units, cts: Cts, work: Work, *, incremental: bool
+    tree: Node, names: Sequence[str], units: Units, cts: Cts, work: Work, *, incremental: bool
 ) -> tuple[Plan, Window | None]:
     """A plan with the window over its rows. Raises Unsupported."""
-    tree, columns, window = without_window(tree, names)
+    tree, columns, window = without_window(tree, [Variable(name) for name in names])
     return Plan(tree, columns, units, cts, work, incremental=incremental), window

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from lamplighter.engine.access import Access, Graphs
 from lamplighter.engine.change_log import Cause, Followed, Receiver
-from lamplighter.engine.core import Ended, Engine, Notification, Subscription, Takeover
+from lamplighter.engine.core import Ended, Engine, Notification, Subscription
 from lamplighter.engine.errors import (
     AccessDeniedError,
     ChangeLogError,
@@ -428,16 +428,6 @@ class Subscribers:
             sink = self._end_by_gateway(spuid, error)
             peer = "away" if sink is None else sink.client
             logger.error("subscription ended", peer=peer, spuid=spuid.removeprefix(SPUID), reason=error)
-
-    def log_takeovers(self, takeovers: Iterable[Takeover]) -> None:
-        """Logs which subscriptions, those of applications too, the store evaluates from now on, or a plan follows."""
-        for takeover in takeovers:
-            resumable = self.resumables.spuid(takeover.spuid)
-            spuid = digits(resumable) if resumable else takeover.spuid.removeprefix(SPUID)
-            if takeover.reason:
-                logger.warning("subscription taken over by the store", spuid=spuid, reason=takeover.reason)
-            else:
-                logger.info("subscription has a plan again", spuid=spuid, spu_class=takeover.spu_class)
 
     def _drop(self, spuid: str) -> Sink:
         """Ends a plain one; whose it was."""
