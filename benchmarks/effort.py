@@ -83,6 +83,7 @@ class Effort:
     inference_instances: int = 10_000
     validation_rounds: int = 15
     validation_readings: int = 3_000
+    takeover_papers: int = 2_000
 
 
 FULL = Effort()
@@ -157,5 +158,6 @@ QUICK = Effort(
     inference_instances=500,
     validation_rounds=3,
     validation_readings=300,
+    takeover_papers=600,
 )
 """For a look at whether all works; its figures mean little."""

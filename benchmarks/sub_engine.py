@@ -37,6 +37,7 @@ from benchmarks import (
     scrape,
     sepa,
     starting,
+    takeover,
     temporal,
     validation,
 )
@@ -67,6 +68,7 @@ PARTS: dict[str, tuple[Part, str]] = {
     "temporal": (temporal.temporal, "100,000 pending comparisons with the clock: cost of an update, lateness"),
     "inference": (inference.inference, "inferred triples: readings, instances, edits of the ontology, memory"),
     "shacl": (validation.validation, "LAMP updates and readings that are checked against SHACL shapes"),
+    "takeover": (takeover.takeover, "a query that the store takes over from its plan, and gives back"),
     "scrape": (scrape.scrape, "GET /metrics beside 10,000 subscriptions"),
     "http": (http_round_trip.http, "an update over HTTP beside 1,004 subscriptions"),
     "query": (queries.query, "queries of one row over HTTP beside 100 updates/s"),

@@ -94,18 +94,32 @@ class Ended(NamedTuple):
     error: StoreError | LimitExceededError
 
 
+class Takeover(NamedTuple):
+    """A subscription that the store has taken over from its plan, or that a plan follows again.
+
+    spu_class: its class from now on; re-evaluated if the store has it. reason: why its plan gave up; empty if one
+    follows it.
+    """
+
+    spuid: str
+    spu_class: str
+    reason: str
+
+
 class Commit(NamedTuple):
     """One update request that took effect.
 
     sequence: its number, one more than that of the previous commit unless the caller gave another. added, removed: the
     net delta. notifications: one for each subscription whose result changed, in the order of subscribing. ended: the
-    subscriptions that the commit has ended; they get no notification of it.
+    subscriptions that the commit has ended; they get no notification of it. takeovers: those that the store has taken
+    over, or has given back to a plan, since the commit before.
     """
 
     sequence: int
     delta: QuadDelta
     notifications: tuple[Notification, ...]
     ended: tuple[Ended, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
 
     @property
     def added(self) -> tuple[Quad, ...]:
@@ -117,8 +131,9 @@ class Commit(NamedTuple):
 
     def __repr__(self) -> str:
         ended = f", ended={sample(self.ended)}" if self.ended else ""
+        takeovers = f", takeovers={sample(self.takeovers)}" if self.takeovers else ""
         told = sample(self.notifications)
-        return f"Commit(sequence={self.sequence}, delta={self.delta!r}, notifications={told}{ended})"
+        return f"Commit(sequence={self.sequence}, delta={self.delta!r}, notifications={told}{ended}{takeovers})"
 
     def _repr_html_(self) -> str:
         """A table for notebooks, of bounded size: added quads with +, removed quads with -."""
@@ -142,7 +157,8 @@ class SubscriptionInfo(NamedTuple):
     spu_class: telescoped, seeded, counted, ordered or re-evaluated; reason: why it has no plan, empty if it has one;
     text: the query with full IRIs and renamed variables. price: what it costs; without times if the engine has no
     `processor_time`. tells_time: whether rows have the time at which they appeared. compares_clock: whether it compares
-    the clock, so that rows come and go as time does.
+    the clock, so that rows come and go as time does. taken_over: the last commit at which the store took the query over
+    from its plan, None for never; a plan may follow it again since (`spu_class`).
     """
 
     spuid: str
@@ -152,6 +168,7 @@ class SubscriptionInfo(NamedTuple):
     price: Price
     tells_time: bool
     compares_clock: bool
+    taken_over: int | None
 
 
 class QueryResult:
@@ -227,9 +244,10 @@ class Engine:
     delta_quads_max: quads that the templates of one update may make. term_bytes_max: the longest term of an update or a
     document, in bytes of N-Triples syntax in UTF-8.
     evaluation_ms_max: the limit of one evaluation by a plan, counted in units of work, and also measured if there is a
-    clock: processor_time, in seconds. It does not limit evaluations by the store. With a clock, `describe` has prices.
+    clock: processor_time, in seconds. All plans of a commit together may take twenty times as much. It does not limit
+    evaluations by the store. With a clock, `describe` has prices.
     ends_costly: whether a subscription ends (`Commit.ended`) if its plan would exceed the limit in a commit; otherwise
-    the store evaluates it from then on, without a limit.
+    the store takes it over (`Commit.takeovers`), without a limit, until there is less data.
     slices: called where long work may be interrupted.
 
     It is one class because it is the interface of the library; each method delegates to one of the rooms.
@@ -672,7 +690,8 @@ class Engine:
                     if unit.others:
                         unit.count_others()
             ended = tuple(self._leave()) if subscriptions.ended else ()
-            committed: Commit = _new(Commit, (self.sequence, delta, notifications, ended))
+            takeovers = tuple(self._takeovers()) if subscriptions.takeovers.moves else ()
+            committed: Commit = _new(Commit, (self.sequence, delta, notifications, ended, takeovers))
         except BaseException as error:
             broken = self._breaks(error)
             if not is_fault(error):
@@ -717,6 +736,15 @@ class Engine:
             for number in unit.numbers:
                 self._subscriptions.unsubscribe(number)
                 yield Ended(self._spuids.name(number), error)
+
+    def _takeovers(self) -> Iterator[Takeover]:
+        """The subscriptions that the store has taken over, or given back, since the commit before."""
+        takeovers = self._subscriptions.takeovers
+        takeovers.date(self.sequence)
+        for number, unit in takeovers.moves:
+            if number in self._subscriptions:
+                yield Takeover(self._spuids.name(number), unit.spu_class, unit.reason)
+        takeovers.moves.clear()
 
     @property
     def faults(self) -> deque[str]:
@@ -789,6 +817,7 @@ class Engine:
         self._enter()
         try:
             entered = self._subscriptions.subscribe(sparql, dataset)
+            self._subscriptions.takeovers.date(self.sequence)
         finally:
             self._turn.append(None)
         return Subscription(self._spuids.name(entered.number), Bag(entered.columns, entered.rows), entered.spu_class)
@@ -816,15 +845,15 @@ class Engine:
         """How a subscription is followed. Raises UnknownSpuidError."""
         number = self._number(spuid)
         unit = self._subscriptions.unit(number)
-        reason = "" if unit.spu is None else unit.shape.reason
         return SubscriptionInfo(
             spuid,
             unit.spu_class,
-            reason,
+            unit.reason,
             unit.shape.text(unit.key),
             self._subscriptions.price(number),
             unit.times is not None,
             bool(unit.shape.conditions),
+            self._subscriptions.takeovers.commits.get(unit),
         )
 
     @property
@@ -838,8 +867,8 @@ class Engine:
 
     @property
     def takeovers(self) -> int:
-        """How many plans the store has taken over. Their subscriptions are re-evaluated from then on."""
-        return self._subscriptions.takeovers
+        """How many plans the store has taken over so far (`Commit.takeovers`)."""
+        return self._subscriptions.takeovers.count
 
     @property
     def subscription_classes(self) -> dict[str, int]:

@@ -73,6 +73,7 @@ class Follower:
         self._cts = cts
         self._lutt = lutt
         self._matchers, self._wildcards = lutt.matchers, lutt.wildcards
+        self._takeovers = shapes.takeovers
         self._shapes = shapes
         self._state = state
         self._now = now
@@ -97,6 +98,7 @@ class Follower:
         state, timetable, prices = self._state, self._timetable, self._prices
         changed = len(delta.removed) + len(delta.added)
         turns = passed
+        due = self._takeovers.due(delta) if self._takeovers.waiting else ()
         self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
         found: Found = {}
         changes: list[Change] = []
@@ -142,12 +144,15 @@ class Follower:
         if turns is not None:
             timetable.accept(turns)
             timetable.touched.clear()
-        return self._told_changes(changes, touched)
+        return self._told_changes(changes, touched, due)
 
-    def _told_changes(self, changes: list[Change], touched: Sequence[Unit]) -> list[Change]:
-        """The changes as subscribers are told of them. touched: the units that the store evaluates."""
+    def _told_changes(self, changes: list[Change], touched: Sequence[Unit], due: Sequence[Shape]) -> list[Change]:
+        """The changes as subscribers are told of them. touched: units that the store evaluates, unless
+        they have a plan again. due: shapes for which that is tried."""
+        for shape in due:
+            changes += self._returned(shape)
         for unit in touched:
-            change = self._evaluated(unit)
+            change = self._evaluated(unit) if unit.spu is not None else None
             if change:
                 changes.append((unit, list(change.removed), list(change.added)))
         if self._shapes.constructed:
@@ -375,6 +380,18 @@ class Follower:
         return None
 
     # --- rows of the store ---
+
+    def _returned(self, shape: Shape) -> list[Change]:
+        """Tries to have a plan follow a shape again, as in another commit. Returns how it changes the rows of units."""
+        self._work.begin(0)
+        try:
+            changes = self._shapes.plan_again(shape)
+        except BaseException as reason:
+            if not isinstance(reason, EXPECTED):
+                self._state.note(reason)
+            self._takeovers.failed(shape)
+            return []
+        return [(unit, list(change.removed), list(change.added)) for unit, change in changes if change]
 
     def _evaluated(self, unit: Unit) -> BindingDelta | None:
         """What the applied delta changes for a re-evaluated unit; None if the unit ends."""

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from lamplighter.engine.access import Dataset
+from lamplighter.engine.delta import BindingDelta
 from lamplighter.engine.matching.analysis import WIDE
 from lamplighter.engine.matching.collectors import CommitState, GroupCollector, SeedCollector
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import Lutt, Matcher
+from lamplighter.engine.matching.lutt import Footprint, Lutt, Matcher
+from lamplighter.engine.matching.ordering import OrderedRows
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.shapes import Shape, Unit
 from lamplighter.engine.matching.spellings import Spelling
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
+from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
@@ -27,8 +30,8 @@ class ShapeRegistry:
     by_key: `Spelling.key` -> shape; the key with the name of the class, for units whose plan does too much work.
     filed: the matchers of each shape, as they stand in the LUTT. shapes: the shape of each matcher in the LUTT. groups:
     the collectors of each counted shape. timed, ordered, constructed: how many units have a clock column, a window, or
-    a template. takeovers: how many plans were closed, or left to the store. sources: the matchers of comparisons with
-    the clock, by shape; they stay when a plan is closed. wide: shapes with a plan of many patterns.
+    a template. takeovers: those of shapes by the store. sources: the matchers of comparisons with the clock, by shape;
+    they stay when a plan is closed. wide: shapes with a plan of many patterns.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class ShapeRegistry:
         state: CommitState,
         timetable: Timetable,
         prices: Prices,
+        takeovers: Takeovers,
     ) -> None:
         self._store = store
         self._cts = cts
@@ -56,7 +60,7 @@ class ShapeRegistry:
         self.timed = 0
         self.ordered = 0
         self.constructed = 0
-        self.takeovers = 0
+        self.takeovers = takeovers
         self.wide: set[Shape] = set()
 
     def unit(
@@ -114,7 +118,22 @@ class ShapeRegistry:
         return shape
 
     def _file(self, shape: Shape) -> None:
-        """Files the matchers of a shape's plan in the LUTT."""
+        """Files the matchers of a shape's plan, and of its comparisons with the clock, in the LUTT."""
+        self._file_plan(shape)
+        for condition in shape.conditions:
+            self._timetable.begin(condition)
+            for predicate, source in condition.matchers:
+                bounded = self._state.guarded_source(shape, source) if source.may_exceed else source
+                self.sources.setdefault(shape, []).append((predicate, bounded))
+        self._enter(shape, self.sources.get(shape, ()))
+
+    def _enter(self, shape: Shape, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
+        for predicate, matcher in matchers:
+            self._lutt.add_matcher(predicate, matcher)
+            self.shapes[matcher] = shape
+        self._prices.expect()
+
+    def _file_plan(self, shape: Shape) -> None:
         filed = self.filed[shape] = []
         if shape.plan is not None:
             for predicate, matcher in shape.plan.matchers:
@@ -131,15 +150,7 @@ class ShapeRegistry:
                 for predicate, matcher in counting.matchers:
                     collect = groups.matcher(matcher, self._state.groups)
                     filed.append((predicate, self._bounded(shape, collect, matcher)))
-        for condition in shape.conditions:
-            self._timetable.begin(condition)
-            for predicate, source in condition.matchers:
-                bounded = self._state.guarded_source(shape, source) if source.may_exceed else source
-                self.sources.setdefault(shape, []).append((predicate, bounded))
-        for predicate, matcher in (*filed, *self.sources.get(shape, ())):
-            self._lutt.add_matcher(predicate, matcher)
-            self.shapes[matcher] = shape
-        self._prices.expect()
+        self._enter(shape, filed)
 
     def _unfile(self, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
         for predicate, matcher in matchers:
@@ -190,18 +201,50 @@ class ShapeRegistry:
 
     def close_plan(self, shape: Shape, reason: BaseException) -> None:
         """Removes a shape's plan and its matchers. reason: what `Engine.describe` reports."""
-        assert shape.plan is not None
-        self.takeovers += 1
-        self.wide.discard(shape)
+        self.takeovers.begin(shape, frozenset(predicate for predicate, _ in self.filed[shape]))
         shape.reason = str(reason) or repr(reason)
-        self._unfile(self.filed[shape])
-        self.filed[shape] = []
-        self.groups.pop(shape, None)
         for unit in shape.units.all.values() if shape.window is not None else ():
             unit.window = None
             self.ordered -= 1
-        shape.plan.close()
-        shape.plan = shape.window = None
+        self._close_plan(shape)
+
+    def _close_plan(self, shape: Shape) -> None:
+        self.wide.discard(shape)
+        self._unfile(self.filed[shape])
+        self.filed[shape] = []
+        self.groups.pop(shape, None)
+        shape.close_plan()
+
+    def plan_again(self, shape: Shape) -> list[tuple[Unit, BindingDelta]]:
+        """Has a new plan follow a shape that the store has taken over.
+
+        Returns for each unit what leads from the rows that subscribers have to those of the plan; it may be empty.
+        Raises what the plan raises; then nothing has changed.
+        """
+        units = list(shape.units.all.values())
+        shape.begin_plan()
+        try:
+            self._file_plan(shape)
+            for collector in self.groups.get(shape, ()):
+                for unit in units:
+                    collector.enter(unit)
+            found = [self._planned(unit) for unit in units]
+        except BaseException:
+            self._close_plan(shape)
+            raise
+        for unit, window, footprint, _ in found:
+            self._lutt.remove(unit, footprint)
+            unit.spu, unit.window = None, window
+            self.ordered += window is not None
+        self.takeovers.end(shape)
+        return [(unit, change) for unit, _, _, change in found]
+
+    def _planned(self, unit: Unit) -> tuple[Unit, OrderedRows | None, Footprint, BindingDelta]:
+        """A unit with the window that it gets, the footprint that it loses, and the change to the rows of its plan."""
+        shape, window = unit.shape, unit.new_window()
+        assert shape.plan is not None and unit.spu is not None
+        rows = shape.plan.first(unit.key) if window is None else window.rows()
+        return unit, window, shape.footprint(unit.key), unit.spu.change_to(rows)
 
     def drop(self, unit: Unit) -> None:
         """Removes a unit without subscribers, and its shape with the last unit."""
@@ -213,6 +256,7 @@ class ShapeRegistry:
         for collector in self.groups.get(unit.shape, ()):
             collector.leave(unit)
         self._leave_conditions(unit)
+        self.takeovers.drop(unit)
         unit.shape.units.remove(unit.key)
         if not unit.shape.units.all:
             self._drop_shape(unit.shape)
@@ -227,6 +271,7 @@ class ShapeRegistry:
         self._unfile([*self.filed.pop(shape, ()), *self.sources.pop(shape, ())])
         self.groups.pop(shape, None)
         self.wide.discard(shape)
+        self.takeovers.drop_shape(shape)
         shape.close()
         for condition in shape.conditions:
             self._timetable.end(condition)

@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -73,14 +73,24 @@ class Unit:
         self.times: dict[Binding, list[int]] | None = {} if shape.spelling.clocks else None
         template = shape.spelling.template
         self.triples = None if template is None else ConstructedTriples(template)
-        self.window: OrderedRows | None = None
-        if shape.window is not None and shape.plan is not None:
-            self.window = OrderedRows(shape.window, partial(shape.plan.first, key), shape.plan.meter)
+        self.window = self.new_window()
+
+    def new_window(self) -> OrderedRows | None:
+        """The window over the rows of the shape's plan, if they are ordered and cut."""
+        window, plan = self.shape.window, self.shape.plan
+        if window is None or plan is None:
+            return None
+        return OrderedRows(window, partial(plan.first, self.key), plan.meter)
 
     @property
     def spu_class(self) -> str:
         """How the result is kept up to date; part of the answer to the subscriber."""
         return self.shape.spu_class
+
+    @property
+    def reason(self) -> str:
+        """Why the store evaluates it; empty if a plan follows it."""
+        return "" if self.spu is None else self.shape.reason
 
     def rows(self) -> Sequence[Binding]:
         """The current result."""
@@ -212,6 +222,7 @@ class Shape:
         self.tree: Node | None = None
         self.plan: Plan | None = None
         self.window: Window | None = None
+        self._new_plan: Callable[[], tuple[Plan, Window | None]] | None = None
         self.conditions: list[Condition] = []
         self.units = Units([Constant(number) for number in self.kept])
         self.reason = "syntax that only the store knows"
@@ -272,11 +283,23 @@ class Shape:
         if by_store is not None or spelling.prologue:
             self.reason = by_store or "IRI() with a BASE"
             return
+        new_plan = partial(_new_plan, tree, spelling.order, self.units, cts, work, incremental=bool(patterns))
         try:
-            tree, columns, self.window = without_window(tree, [Variable(name) for name in spelling.order])
-            self.plan = Plan(tree, columns, self.units, cts, work, incremental=bool(patterns))
+            self.plan, self.window = new_plan()
+            self._new_plan = new_plan
         except Unsupported as unsupported:
             self.reason = str(unsupported)
+
+    def begin_plan(self) -> None:
+        """Makes the plan again, after `close_plan`."""
+        assert self._new_plan is not None
+        self.plan, self.window = self._new_plan()
+
+    def close_plan(self) -> None:
+        """Releases what the plan holds in the CTS."""
+        assert self.plan is not None
+        self.plan.close()
+        self.plan = self.window = None
 
     def _open(self, patterns: Sequence[ClockPattern], tree: Node, cts: Cts, meter: Meter, timetable: Timetable) -> None:
         """Compiles the comparisons with the clock. Raises UnsupportedRequestError."""
@@ -374,3 +397,11 @@ class Shape:
             self.plan.close()
         for condition in self.conditions:  # behind the plan, which names their predicates
             condition.close()
+
+
+def _new_plan(
+    tree: Node, names: Sequence[str], units: Units, cts: Cts, work: Work, *, incremental: bool
+) -> tuple[Plan, Window | None]:
+    """A plan with the window over its rows. Raises Unsupported."""
+    tree, columns, window = without_window(tree, [Variable(name) for name in names])
+    return Plan(tree, columns, units, cts, work, incremental=incremental), window

@@ -54,6 +54,10 @@ class ReevaluatingSpu:
         self._result = after  # after the comparison, so that a failed call can be repeated
         return change
 
+    def change_to(self, rows: Sequence[Binding]) -> BindingDelta:
+        """The change from the last result to the rows of a plan that takes it from here."""
+        return binding_delta(self._result, Bag(self._columns, rows))
+
     def _evaluated(self) -> Bag:
         found = self._store.select(self._at(self._text), *self._dataset.graphs(self._store.has_graph), name=self._text)
         if found.variables == self._columns:

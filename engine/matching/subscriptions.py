@@ -19,6 +19,7 @@ from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
 from lamplighter.engine.matching.spellings import Spelling, Spellings
+from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.matching.unit_numbers import UnitNumbers
 from lamplighter.engine.slices import LONG, Slices
@@ -46,10 +47,10 @@ class Subscriptions:
 
     now: the clock function's time. work: the limit of an evaluation by a plan. ends: as in `Follower`. processor_time:
     in seconds; None for no prices.
-    timetable: the instant, and what is due. advance: lets the instant become another one.
-    follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that the
-    last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures that
-    were recovered from; the caller logs and removes them.
+    timetable: the instant, and what is due. takeovers: of plans by the store. advance: lets the instant become another
+    one. follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that
+    the last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures
+    that were recovered from; the caller logs and removes them.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class Subscriptions:
         self._state = CommitState()
         self.timetable = Timetable(now, slices)
         prices = Prices(processor_time)
-        self._shapes = ShapeRegistry(store, cts, self._lutt, work, self._state, self.timetable, prices)
+        self.takeovers = Takeovers(cts, slices)
+        self._shapes = ShapeRegistry(store, cts, self._lutt, work, self._state, self.timetable, prices, self.takeovers)
         self._follower = Follower(
             store, cts, self._lutt, self._shapes, self._state, now, work, slices, self.timetable, prices, ends=ends
         )
@@ -174,11 +176,6 @@ class Subscriptions:
     def price(self, number: int) -> Price:
         """What a subscription costs. Raises KeyError."""
         return self._shapes.price(self._units[number])
-
-    @property
-    def takeovers(self) -> int:
-        """How many plans the store has taken over."""
-        return self._shapes.takeovers
 
     @property
     def unit_count(self) -> int:

@@ -86,8 +86,14 @@ def _row(subscription: dict[str, Any]) -> tuple[str, ...]:
         str(subscription["subscribers"]),
         (subscription["since"] or "")[:19],
         printable(subscription["client"]),
-        printable(subscription["reason"]),
+        _reason(subscription),
     )
+
+
+def _reason(subscription: dict[str, Any]) -> str:
+    """Why the store evaluates it, and since which commit if a plan followed it before."""
+    reason, taken_over = printable(subscription["reason"]), subscription["taken_over"]
+    return f"since commit {taken_over}: {reason}" if reason and taken_over is not None else reason
 
 
 # --- timers --------------------------------------------------------------------------------------------------

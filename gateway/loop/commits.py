@@ -16,7 +16,7 @@ import msgspec
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Record
-from lamplighter.engine.core import Commit, Ended, Engine
+from lamplighter.engine.core import Commit, Ended, Engine, Takeover
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import RequestError, StoreError
 from lamplighter.engine.log_events import EventLogger
@@ -36,6 +36,7 @@ from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.state.instant import passed, passed_instant
+from lamplighter.gateway.state.resumption import SPUID, digits
 
 logger = EventLogger(__name__)
 
@@ -122,6 +123,8 @@ class Commits:
             self._timings.spu_manager.took(perf_counter() - stored)
             if commit.ended:
                 self._end_failed(commit.ended)
+            if commit.takeovers:
+                self._log_takeovers(commit.takeovers)
             self._end_slow()
         except Exception as error:
             raise behind_its_log(error) from error
@@ -180,6 +183,16 @@ class Commits:
         self._subscribers.end_failed([one for one in ended if one.spuid not in self._aggregators.subscriptions])
         for spuid, error in ended:
             self._aggregators.lost(spuid, error)
+
+    def _log_takeovers(self, takeovers: Sequence[Takeover]) -> None:
+        """Logs which subscriptions, those of applications too, the store evaluates from now on, or a plan follows."""
+        for takeover in takeovers:
+            resumable = self._subscribers.resumables.spuid(takeover.spuid)
+            spuid = digits(resumable) if resumable else takeover.spuid.removeprefix(SPUID)
+            if takeover.reason:
+                logger.warning("subscription taken over by the store", spuid=spuid, reason=takeover.reason)
+            else:
+                logger.info("subscription has a plan again", spuid=spuid, spu_class=takeover.spu_class)
 
     def _end_slow(self) -> None:
         """Ends the subscriptions that slow down all others. Those of applications are the operator's to look after."""

@@ -126,7 +126,7 @@ class Resuming(Generic[Sink]):
         return [
             followed
             for followed, handle in self.resumables.of_plans()
-            if self._engine.subscribed(handle) and self._engine.describe(handle).spu_class == RE_EVALUATED
+            if self._engine.subscribed(handle) and self._engine.describe(handle).taken_over is not None
         ]
 
     def restate_taken_over(self, append: Callable[[LogEntry], object]) -> Iterator[tuple[Followed, ChangeLogError]]:

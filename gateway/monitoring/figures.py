@@ -334,7 +334,8 @@ class Figures(Generic[S]):
         """The oldest subscriptions, those of the applications too; total: of all.
 
         limit: rows, `LISTED_MAX` without one. characters: of each text; a row whose text has more has their number.
-        subscribers: how many listed subscriptions share the query. price: as `engine.matching.prices.Price`.
+        subscribers: how many listed subscriptions share the query. taken_over: as in `SubscriptionInfo`. price: as
+        `engine.matching.prices.Price`.
         """
         parts = self._parts
         names = [
@@ -356,6 +357,7 @@ class Figures(Generic[S]):
                 "spuid": shown(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
                 "class": info.spu_class,
                 "reason": info.reason,
+                "taken_over": info.taken_over,
                 "subscribers": shared[info.text, info.spu_class],
                 "client": client,
                 "since": None if since is None else iso(since),

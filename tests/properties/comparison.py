@@ -310,8 +310,10 @@ class Comparison:
         if self._bounded and self.followers and len(self.oracle) > QUADS_MAX:
             self._check_size()
         notifications: tuple[Notification, ...] = ()
+        before = self._classes()
         try:
-            commit = engine_step()
+            with self._few_units():
+                commit = engine_step()
         except GatewayError as error:
             if self._bounded and refused is None and isinstance(error, LimitExceededError):
                 raise CaseTooLargeError from error  # a product of patterns fills the templates of an update
@@ -321,6 +323,7 @@ class Comparison:
         else:
             assert refused is None, f"refused by the oracle alone: {refused}: {text!r}"
             self._check_delta(commit)
+            self._check_takeovers(commit, before)
             notifications = tuple(commit.notifications)
             assert not commit.ended
             self.tally.counts["updates"] += 1
@@ -334,6 +337,23 @@ class Comparison:
         for one in self.followers:
             one.follow(notifications)
             self._check_follower(one)
+
+    def _classes(self) -> dict[str, str]:
+        return {one.spuid: self.engine.describe(one.spuid).spu_class for one in self.followers}
+
+    def _check_takeovers(self, commit: Commit, before: dict[str, str]) -> None:
+        """Whoever is followed in another way is told so, and `describe` says the same."""
+        after = self._classes()
+        takeovers = {one.spuid: one for one in commit.takeovers}
+        assert {spuid for spuid in after if after[spuid] != before[spuid]} <= set(takeovers)
+        for spuid, takeover in takeovers.items():
+            info = self.engine.describe(spuid)
+            by_store = info.spu_class == "re-evaluated"
+            assert (takeover.spu_class, takeover.reason) == (info.spu_class, info.reason)
+            assert bool(info.reason) is by_store
+            assert info.taken_over is not None
+            assert info.taken_over == commit.sequence or not by_store or before[spuid] == "re-evaluated"
+            self.tally.counts["taken over" if by_store else "returned"] += 1
 
     def _check_size(self) -> None:
         """Ends a case before the engine follows an update that multiplies rows."""

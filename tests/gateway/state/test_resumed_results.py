@@ -21,8 +21,11 @@ from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.errors import ChangeLogError, GatewayError, UnsupportedRequestError
 from lamplighter.engine.protocol import Resume
 from lamplighter.engine.terms import Bag
+from lamplighter.gateway.cli.listing_commands import _reason
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.state.resumption import shown
+from lamplighter.gateway.systemd import fields
 from tests.properties.timed_texts import PREFIX, at
 from tests.support.amounts import Amounts
 from tests.support.gateway_parts import (
@@ -250,6 +253,38 @@ async def test_what_the_store_takes_over_goes_on_in_this_process_only(tmp_path: 
             assert runner.figures.status()["resumable"]["subscriptions"] == 1 + start  # that of the reset
             assert "depend on the order" in str(await go_on(runner, copies[0]))
             assert await go_on(runner, copies[1]) is None
+
+
+async def test_a_takeover_is_listed_and_logged_and_so_is_the_return(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that has returned to a plan is reset after a start all the same: its client may have rows of the store."""
+    caplog.set_level("INFO")
+
+    async with recovered_runner(tmp_path) as runner:
+        plain = await runner.subscribe(PREFIX + PLANNED["extremes"], RecordingSink(), None, None)
+        copy = await begun(runner, "extremes")
+        await update(runner, f"{PREFIX} INSERT DATA {{ :s1 :v 1 , 2 , 3 , 4 ; :k :k0 }}")
+        listed = runner.figures.subscriptions()["subscriptions"]
+        assert [(one["class"], one["taken_over"]) for one in listed] == [("seeded", None)] * 2
+        await update(runner, f"{PREFIX} INSERT DATA {{ :s1 :v 'a' }}")
+        sequence = runner.figures.status()["sequence"] - 1  # the restated subscription is a record, too
+        listed = runner.figures.subscriptions()["subscriptions"]
+        assert [(one["class"], one["taken_over"]) for one in listed] == [("re-evaluated", sequence)] * 2
+        assert _reason(listed[0]) == f"since commit {sequence}: {listed[0]['reason']}"
+        taken = [record for record in caplog.records if "taken over by the store" in record.getMessage()]
+        assert [fields(record)["SUBSCRIPTION"] for record in taken] == [
+            plain.removeprefix("sepa://subscription/"),
+            shown(copy.spuid).removeprefix("sepa://subscription/").removesuffix("…"),
+        ]
+        assert {record.levelname for record in taken} == {"WARNING"}
+        await update(runner, f"{PREFIX} DELETE DATA {{ :s1 :v 1 , 2 , 3 , 'a' }}")
+        listed = runner.figures.subscriptions()["subscriptions"]
+        assert [(one["class"], one["taken_over"]) for one in listed] == [("seeded", sequence)] * 2
+        assert _reason(listed[0]) == ""
+        assert sum("has a plan again" in record.getMessage() for record in caplog.records) == 2
+    async with recovered_runner(tmp_path) as runner:
+        assert "depend on the order" in str(await go_on(runner, copy))
 
 
 async def test_another_subscription_that_hands_a_plan_over_is_noticed_too(tmp_path: Path) -> None:
