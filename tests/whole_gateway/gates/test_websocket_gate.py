@@ -738,6 +738,24 @@ async def test_it_goes_on_after_the_gateway_was_restarted(tmp_path: Path) -> Non
         assert (await health(at))["counters"]["resets"] == 2
 
 
+async def test_columns_of_select_star_stay_those_of_the_text_over_a_restart(tmp_path: Path) -> None:
+    star, columns = "SELECT * { ?s ?p ?o OPTIONAL { ?o <http://q> ?a } }", ["s", "p", "o", "a"]
+    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+        first = await subscribe(socket, star, resume=KEEP)
+        assert first["addedResults"]["head"]["vars"] == first["removedResults"]["head"]["vars"] == columns
+        await update(at, insert("1"))
+        assert (await notification(socket))["addedResults"]["head"]["vars"] == columns
+    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+        await away(at)
+        await update(at, insert("2"))
+        answer = await ask(socket, {"subscribe": {"sparql": star, "resume": resuming(first, 1)}})
+        assert answer == {"resumed": {"spuid": first["spuid"], "sequence": 2}}
+        await update(at, insert("3"))
+        for _ in range(2):
+            body = await notification(socket)
+            assert body["addedResults"]["head"]["vars"] == body["removedResults"]["head"]["vars"] == columns
+
+
 async def test_whoever_cannot_go_on_begins_anew_and_is_told_why(tmp_path: Path) -> None:
     async with running_and_connected(tmp_path, resume={"outbox_bytes_max": 2000}) as (at, socket):
         first = await subscribe(socket, ALL, resume=KEEP)
