@@ -254,9 +254,13 @@ class Jsap(msgspec.Struct, frozen=True):
         count = len(next(iter(arrays.values()), (None,)))
         for variable in listed(entry.sparql) & forced.keys():
             arrays[variable] = [forced.pop(variable)] * count
-        text = bound(entry.sparql, forced)
-        if arrays:
-            text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)))
+        new_nodes = {variable for variable, declared in entry.forced_bindings.items() if declared.type == "bnode"}
+        try:
+            text = bound(entry.sparql, forced, new_nodes)
+            if arrays:
+                text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)), new_nodes)
+        except ForcedBindingError as error:
+            raise ForcedBindingError(f"{name}, forced binding {error}") from error
         return self.declarations + text
 
     @property

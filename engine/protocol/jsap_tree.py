@@ -82,12 +82,36 @@ def normal(tree: Tree) -> Tree:
     for member in ("updates", "queries"):
         entries = _object(tree.get(member, {}), member)
         tree[member] = {
-            name: {**entry, "graphs": _graphs(entry["graphs"], f"{member}.{name}.graphs")}
-            if isinstance(entry, dict) and "graphs" in entry
-            else entry
+            name: _entry(entry, f"{member}.{name}") if isinstance(entry, dict) else entry
             for name, entry in entries.items()
         }
     return tree
+
+
+def _entry(entry: Tree, place: str) -> Tree:
+    """An update or a query in its current form."""
+    entry = dict(entry)
+    if "graphs" in entry:
+        entry["graphs"] = _graphs(entry["graphs"], f"{place}.graphs")
+    if isinstance(entry.get("forcedBindings"), dict):
+        entry["forcedBindings"] = {
+            variable: _declaration(declared, f"{place}.forcedBindings.{variable}")
+            if isinstance(declared, dict)
+            else declared
+            for variable, declared in entry["forcedBindings"].items()
+        }
+    return entry
+
+
+def _declaration(declared: Tree, place: str) -> Tree:
+    """The declaration of a forced binding, with SEPA's name of its language (protocol 4.4)."""
+    if "xml:lang" not in declared:
+        return declared
+    declared = dict(declared)
+    language = declared.pop("xml:lang")
+    if declared.setdefault("language", language) != language:
+        raise JsapError(f"{place}: language and xml:lang are two spellings of one member, and differ; keep one of them")
+    return declared
 
 
 def included(tree: Tree) -> list[str]:
