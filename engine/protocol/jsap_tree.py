@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:]')
 def decoded(document: bytes) -> Tree:
     """The tree of a document. Raises JsapError."""
     try:
-        tree = msgspec.json.decode(document)
+        tree = msgspec.json.decode(document.removeprefix(BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JsapError(f"not JSON: {error}") from error
     if not isinstance(tree, dict):
