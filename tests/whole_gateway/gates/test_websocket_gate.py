@@ -436,7 +436,18 @@ async def test_a_wrong_path_is_refused_and_the_right_one_named(gateway: Addresse
         await connect(gateway.subscribe.removesuffix("/subscribe") + path)
     assert caught.value.response.status_code == 404
     assert b"/subscribe" in (caught.value.response.body or b"")
-    async with connect(gateway.subscribe + "?client=x") as socket:
+
+
+async def test_a_parameter_of_the_address_is_refused_by_name(gateway: Addresses) -> None:
+    for parameters in ("client=x", "access_token=SECRET&client=x", "client"):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(f"{gateway.subscribe}?{parameters}")
+        assert caught.value.response.status_code == 400
+        error = json.loads(caught.value.response.body or b"")
+        assert error["error"] == "SPARQL11ProtocolException"
+        assert f"unknown parameter {parameters.partition('=')[0]}: the address" in error["error_description"]
+        assert "SECRET" not in error["error_description"]
+    async with connect(gateway.subscribe + "?") as socket:
         await subscribe(socket, ALL)
 
 
