@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -121,8 +122,12 @@ class Loader:
 
 
 def _included(address: str, reference: str) -> str:
-    """The address of an included document. ``file:///NAME`` is a file beside the document if the root has none."""
-    other, document = urlsplit(urljoin(address, reference)), urlsplit(address)
+    """The address of an included document. ``file:///NAME`` is a file beside the document if the root has none.
+
+    Profiles of SEPA's dashboard write it with four slashes.
+    """
+    joined = urljoin(address, re.sub("(?i)^file:////+", "file:///", reference))
+    other, document = urlsplit(joined), urlsplit(address)
     at_root = other.scheme == document.scheme == "file" and other.path.count("/") == 1
     if at_root and not Path(unquote(other.path)).exists():
         return urljoin(address, f".{other.path}")

@@ -335,7 +335,7 @@ def test_updates_are_not_sent_by_get() -> None:
         ({"namespaces": {"a": "http://e/> SELECT"}}, r"namespaces\.a: an IRI cannot hold '>'"),
         (
             {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"type": "iri"}}}}},
-            r"forcedBindings\[\.\.\.\]\.type",
+            r"forcedBindings\.x\.type: Invalid enum value 'iri'; use uri, literal or bnode",
         ),
         (
             {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"datatype": "xsd:string", "language": "it"}}}}},
