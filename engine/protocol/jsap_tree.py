@@ -146,6 +146,10 @@ def overridden(tree: Tree, settings: Sequence[str]) -> Tree:
     JsapError for a malformed setting.
     """
     for setting in settings:
+        try:
+            setting.encode()
+        except UnicodeEncodeError as error:
+            raise JsapError(f"not a setting: {setting!r} has half of a surrogate pair") from error
         path, sign, text = setting.partition("=")
         names = path.split(".")
         if not sign or not all(names):

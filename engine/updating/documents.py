@@ -85,6 +85,7 @@ def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
             f"{name}: the name does not tell the format; end it with {_SUFFIXES}, or pass the format as media_type"
         )
     syntax = _syntax(media_type or suffix[1:], name)
+    _check_path(name)
     if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for
         raise OSError(errno.EINVAL, "not a regular file; replace it by one", name)
     with path.open("rb") as file:
@@ -95,6 +96,16 @@ def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
     if len(data) > bytes_max:
         raise _too_large(name, bytes_max)
     return Document(without_mark(data), syntax, name)
+
+
+def _check_path(name: str) -> None:
+    """Raises UnsupportedRequestError for what no file can be called, for which `open` has a ValueError."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise UnsupportedRequestError(f"{name!r} cannot be the name of a file: {error.reason}") from error
+    if "\0" in name:
+        raise UnsupportedRequestError(f"{name!r} cannot be the name of a file: it has a zero")
 
 
 def without_mark(document: bytes) -> bytes:
