@@ -69,7 +69,9 @@ def read_select(
     """
     _check_size(found)
     try:
-        return _Parser(found, resolve, triple_terms, every_order).query()
+        parser = _Parser(found, resolve, triple_terms)
+        parser.every_order = every_order
+        return parser.query()
     except IndexError as error:
         raise UnknownSyntaxError("the text ends too early") from error
 
@@ -151,11 +153,9 @@ class UpdateReader:
 class _Parser(TripleParser):
     """A recursive-descent parser of queries and groups. Its methods follow the productions of the grammar."""
 
-    def __init__(
-        self, found: Sequence[Token], resolve: Resolve, triple_terms: bool = False, every_order: bool = False
-    ) -> None:
+    def __init__(self, found: Sequence[Token], resolve: Resolve, triple_terms: bool = False) -> None:
         super().__init__(found, resolve, triple_terms)
-        self._every_order = every_order
+        self.every_order = False
         self._graph: Part | None = None  # the graph of the enclosing GRAPH
         self._aggregates: list[tuple[Variable, Aggregate]] = []
 
@@ -203,7 +203,7 @@ class _Parser(TripleParser):
         node = Project(node, tuple(projection), (first, self.position))
         if distinct:
             node = Distinct(node)
-        if reduced or limit is not None or offset is not None or (order and self._every_order):
+        if reduced or limit is not None or offset is not None or (order and self.every_order):
             node = Slice(node, order, limit, offset, reduced)
         self._aggregates, self._graph = outer, around
         return node, default_graphs, named_graphs
@@ -230,7 +230,7 @@ class _Parser(TripleParser):
             raise UnknownSyntaxError(f"more than {KEYS_MAX} conditions of ORDER BY")
         limit, offset = self._limits()
         grouped = grouped or bool(self._aggregates)
-        if limit is None and offset is None and not self._every_order:  # notifications have no order
+        if limit is None and offset is None and not self.every_order:  # notifications have no order
             del self._aggregates[selected:]
         values = self._values() if self._take("VALUES") else None
         if grouped:
