@@ -43,6 +43,7 @@ from lamplighter.engine.matching.subscriptions import Subscriptions
 from lamplighter.engine.slices import Slices, sliced, uncollected
 from lamplighter.engine.sparql.clock_function import EPOCH, microseconds, query_at
 from lamplighter.engine.sparql.exists_variables import with_own_variables
+from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import Loaded, QuadStore, evaluating, quad_from_native, query_native
@@ -908,7 +909,7 @@ class Engine:
         graphs = self.readable(sparql, default_graphs, named_graphs, access)
         sparql = query_at(sparql, self._clock())
         if query.form == "SELECT":
-            return QueryResult(self._store.select(sparql, *graphs))
+            return QueryResult(self._store.select(with_columns(sparql, query.columns), *graphs))
         answer = query_native(self._store.native, sparql, *graphs)
         if isinstance(answer, ox.QueryBoolean):
             return QueryResult(bool(answer))

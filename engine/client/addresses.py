@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from lamplighter.engine.errors import ConfigurationError
 
@@ -34,14 +34,23 @@ def unix_path(url: str) -> str | None:
 
     try:
         parse_uri(url)
-    except InvalidURI as error:
+    except (InvalidURI, ValueError) as error:
         raise ConfigurationError(f"not a WebSocket address: {url!r}; it looks like ws://host:9000/subscribe") from error
     return None
 
 
+def split_address(url: str) -> SplitResult:
+    """The parts of an address. Raises ConfigurationError for a text that is none."""
+    try:
+        url.encode()
+        return urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"not an address: {url!r} ({error}); it looks like https://host:8443/query") from error
+
+
 def check_private(url: str) -> None:
     """Raises ConfigurationError for an address to which secrets would be sent over a network unencrypted."""
-    place = urlsplit(url)
+    place = split_address(url)
     if url.startswith(UNIX) or (place.scheme in ("https", "wss") and place.hostname):
         return
     if place.scheme in ("http", "ws") and place.hostname and is_loopback(place.hostname):

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from lamplighter.engine.client import results
-from lamplighter.engine.client.addresses import check_private, trusting
+from lamplighter.engine.client.addresses import check_private, split_address, trusting
 from lamplighter.engine.client.changes import DatasetChange, followed
 from lamplighter.engine.client.messages import Tokens, UpdateAnswer, UpdateDelta, graph_members
 from lamplighter.engine.errors import (
@@ -282,6 +282,6 @@ async def _read(answer: httpx.Response) -> bytes:
 
 
 def _checked(url: str) -> str:
-    if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+    if url and (split_address(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise ConfigurationError(f"not an address: {url!r}; it looks like http://host:8000")
     return url

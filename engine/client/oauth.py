@@ -49,6 +49,8 @@ class Credentials:
                 temporary.unlink(missing_ok=True)
         except OSError as error:
             raise ConfigurationError(f"{target}: {error.strerror}; name a file that can be written") from error
+        except ValueError as error:
+            raise ConfigurationError(f"{str(path)!r} cannot be the name of a file: {error}") from error
 
     @classmethod
     def load(cls, path: Path | str) -> Credentials:
@@ -62,6 +64,8 @@ class Credentials:
             raise ConfigurationError(f"{path}: {error.strerror}; register to get such a file") from error
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{path}: not a JSON object with client_id and client_secret") from error
+        except ValueError as error:
+            raise ConfigurationError(f"{str(path)!r} cannot be the name of a file: {error}") from error
 
 
 async def register(url: str, identity: str, *, code: str | None = None, ca: Path | str | None = None) -> Credentials:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -75,7 +76,10 @@ class Loader:
         except JsapError as error:
             raise JsapError(f"{_shown(address)}: {error}") from error
         for reference in included(tree):
-            other = _included(address, reference)
+            try:
+                other = _included(address, reference)
+            except ValueError as error:
+                raise JsapError(f"{_shown(address)}: include: {reference!r} is no address: {error}") from error
             if urlsplit(address).scheme != "file" and urlsplit(other).scheme == "file":
                 raise JsapError(f"{address}: include: a document from the network includes no files: {reference!r}")
             tree = merged(tree, self._tree(other, (*chain, address)))
@@ -90,6 +94,8 @@ class Loader:
                 document = read_file(path, DOCUMENT_BYTES_MAX)
             except OSError as error:
                 raise JsapError(f"{path}{where} cannot be read: {error.strerror}") from error
+            except ValueError as error:  # such as a zero
+                raise JsapError(f"{str(path)!r}{where} cannot be the name of a file: {error}") from error
         elif scheme in ("http", "https") and self._network:
             document = self._fetched(address, where)
         else:
@@ -117,12 +123,18 @@ class Loader:
             raise JsapError(f"{address}{where} cannot be read: status {error.response.status_code}") from error
         except httpx.HTTPError as error:
             raise JsapError(f"{address}{where} cannot be read: {error or type(error).__name__}") from error
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise JsapError(f"{address!r}{where} is no address: {error}") from error
         return document
 
 
 def _included(address: str, reference: str) -> str:
-    """The address of an included document. ``file:///NAME`` is a file beside the document if the root has none."""
-    other, document = urlsplit(urljoin(address, reference)), urlsplit(address)
+    """The address of an included document. ``file:///NAME`` is a file beside the document if the root has none.
+
+    Profiles of SEPA's dashboard write it with four slashes.
+    """
+    joined = urljoin(address, re.sub("(?i)^file:////+", "file:///", reference))
+    other, document = urlsplit(joined), urlsplit(address)
     at_root = other.scheme == document.scheme == "file" and other.path.count("/") == 1
     if at_root and not Path(unquote(other.path)).exists():
         return urljoin(address, f".{other.path}")
@@ -130,13 +142,19 @@ def _included(address: str, reference: str) -> str:
 
 
 def _address(place: str | Path) -> str:
-    if isinstance(place, str) and urlsplit(place).scheme in ("http", "https", "file"):
-        return place
+    try:
+        if isinstance(place, str) and urlsplit(place).scheme in ("http", "https", "file"):
+            return place
+    except ValueError as error:
+        raise JsapError(f"{place!r} is no address: {error}") from error
     path = Path(place).absolute()
     with suppress(OSError, RuntimeError):  # a loop of links
         if path.is_file():  # else the error is to name the file as it was given
             path = path.resolve()
-    return path.as_uri()
+    try:
+        return path.as_uri()
+    except UnicodeEncodeError as error:
+        raise JsapError(f"{str(path)!r} cannot be the name of a file: {error.reason}") from error
 
 
 def _where(place: str, lines: dict[str, dict[str, int]]) -> str:

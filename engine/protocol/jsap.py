@@ -254,9 +254,13 @@ class Jsap(msgspec.Struct, frozen=True):
         count = len(next(iter(arrays.values()), (None,)))
         for variable in listed(entry.sparql) & forced.keys():
             arrays[variable] = [forced.pop(variable)] * count
-        text = bound(entry.sparql, forced)
-        if arrays:
-            text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)))
+        new_nodes = {variable for variable, declared in entry.forced_bindings.items() if declared.type == "bnode"}
+        try:
+            text = bound(entry.sparql, forced, new_nodes)
+            if arrays:
+                text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)), new_nodes)
+        except ForcedBindingError as error:
+            raise ForcedBindingError(f"{name}, forced binding {error}") from error
         return self.declarations + text
 
     @property
@@ -432,7 +436,7 @@ def _unknown(value: Mapping[str, Any], kind: type[msgspec.Struct], place: str) -
 
 
 def _misspelt(value: Mapping[str, Any], known: Sequence[str], place: str) -> Iterator[str]:
-    missing = [name for name in known if name not in value]
+    missing = [name for name in known if not value.get(name)]
     for name in value:
         near = [] if name in known else get_close_matches(name.lower(), missing, 1, _NEARLY_EQUAL)
         if near:
@@ -445,7 +449,13 @@ def _misfits(tree: Tree) -> Iterator[str]:
     parts: list[tuple[str, Any, Any]] = []
     for member, kind in (("queries", Query), ("updates", Update)):
         if isinstance(tree.get(member), dict):
-            parts += [(f"{member}.{name}", entry, kind) for name, entry in rest.pop(member).items()]
+            for name, entry in rest.pop(member).items():
+                declared = entry.get("forcedBindings") if isinstance(entry, dict) else None
+                if isinstance(declared, dict):
+                    entry = {**entry, "forcedBindings": {}}
+                    place = f"{member}.{name}.forcedBindings"
+                    parts += [(f"{place}.{variable}", one, ForcedBinding) for variable, one in declared.items()]
+                parts.append((f"{member}.{name}", entry, kind))
     place, declared = "extended.lamplighter", _declared(tree)
     if isinstance(declared, dict) and isinstance(declared.get("aggregators"), dict):
         aggregators = declared["aggregators"].items()
@@ -462,6 +472,8 @@ def _misfits(tree: Tree) -> Iterator[str]:
 def _misfit(place: str, message: str) -> str:
     """msgspec's "problem - at `$.member`" as "place.member: problem"."""
     problem, _, path = message.partition(" - at `$")
+    if problem.startswith("Invalid enum value") and path.startswith(".type"):
+        problem += "; use uri, literal or bnode"
     full = (place + path.rstrip("`")).strip(".")
     return f"{full}: {problem}" if full else problem
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:]')
 def decoded(document: bytes) -> Tree:
     """The tree of a document. Raises JsapError."""
     try:
-        tree = msgspec.json.decode(document)
+        tree = msgspec.json.decode(document.removeprefix(BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JsapError(f"not JSON: {error}") from error
     if not isinstance(tree, dict):
@@ -82,12 +83,36 @@ def normal(tree: Tree) -> Tree:
     for member in ("updates", "queries"):
         entries = _object(tree.get(member, {}), member)
         tree[member] = {
-            name: {**entry, "graphs": _graphs(entry["graphs"], f"{member}.{name}.graphs")}
-            if isinstance(entry, dict) and "graphs" in entry
-            else entry
+            name: _entry(entry, f"{member}.{name}") if isinstance(entry, dict) else entry
             for name, entry in entries.items()
         }
     return tree
+
+
+def _entry(entry: Tree, place: str) -> Tree:
+    """An update or a query in its current form."""
+    entry = dict(entry)
+    if "graphs" in entry:
+        entry["graphs"] = _graphs(entry["graphs"], f"{place}.graphs")
+    if isinstance(entry.get("forcedBindings"), dict):
+        entry["forcedBindings"] = {
+            variable: _declaration(declared, f"{place}.forcedBindings.{variable}")
+            if isinstance(declared, dict)
+            else declared
+            for variable, declared in entry["forcedBindings"].items()
+        }
+    return entry
+
+
+def _declaration(declared: Tree, place: str) -> Tree:
+    """The declaration of a forced binding, with SEPA's name of its language (protocol 4.4)."""
+    if "xml:lang" not in declared:
+        return declared
+    declared = dict(declared)
+    language = declared.pop("xml:lang")
+    if declared.setdefault("language", language) != language:
+        raise JsapError(f"{place}: language and xml:lang are two spellings of one member, and differ; keep one of them")
+    return declared
 
 
 def included(tree: Tree) -> list[str]:
@@ -121,6 +146,10 @@ def overridden(tree: Tree, settings: Sequence[str]) -> Tree:
     JsapError for a malformed setting.
     """
     for setting in settings:
+        try:
+            setting.encode()
+        except UnicodeEncodeError as error:
+            raise JsapError(f"not a setting: {setting!r} has half of a surrogate pair") from error
         path, sign, text = setting.partition("=")
         names = path.split(".")
         if not sign or not all(names):

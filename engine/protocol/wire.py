@@ -239,7 +239,7 @@ def requests(text: str | bytes) -> list[WireRequest | GatewayError]:
     """
     try:
         return _requests(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return [NotJsonError(f"the message is not JSON: {error}")]
 
 

@@ -60,7 +60,7 @@ class CountedPattern:
 class QueryReads:
     """What queries of one skeleton read.
 
-    form: SELECT, ASK or CONSTRUCT; unrepeatable: as in `QueryOutline`. node: the algebra of the WHERE with its
+    form: SELECT, ASK or CONSTRUCT; unrepeatable, columns: as in `QueryOutline`. node: the algebra of the WHERE with its
     modifiers; skipped: the constants before those of the node. certain: the variables that a part of the node binds in
     each solution, by its identity. patterns: those of the node; rows: the rows of its VALUES, multiplied; tokens: those
     of the text; width: at least the terms and the triples that one solution adds to the answer.
@@ -68,6 +68,7 @@ class QueryReads:
 
     form: str
     unrepeatable: str | None
+    columns: tuple[str, ...]
     node: Node
     skipped: int
     certain: dict[int, frozenset[Variable]]
@@ -108,6 +109,7 @@ def reads_of(text: str, lifted: Lifted) -> QueryReads | None:
     return QueryReads(
         outline.form,
         outline.unrepeatable,
+        outline.columns,
         node,
         skipped,
         {id(part): certain(part) for part in found if isinstance(part, Node)},

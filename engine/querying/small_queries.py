@@ -21,6 +21,7 @@ import pyoxigraph as ox
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.querying.excerpts import Excerpt, TooLarge
 from lamplighter.engine.querying.query_reads import QueryReads, reads_of
+from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import QueryOutline, canonical
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter
 from lamplighter.engine.sparql.text_cache import Remembered
@@ -85,7 +86,8 @@ class SmallQueries:
                 if _within_limits(excerpt, reads, graphs, rows_max, len(text)):
                     scratch = ox.Store()
                     scratch.extend(reversed(excerpt.quads))  # so that its lists have the order of the store's
-                    return query_native(scratch, text, default_graphs, named_graphs)
+                    listed = with_columns(text, reads.columns) if reads.form == "SELECT" else text
+                    return query_native(scratch, listed, default_graphs, named_graphs)
         return None
 
     def _lifted(self, text: str) -> Lifted | None:

@@ -6,13 +6,13 @@ reports their errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from lamplighter.engine.errors import ForcedBindingError
 from lamplighter.engine.sparql.forced_bindings import bound
 from lamplighter.engine.sparql.lexer import Token, tokens
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Term, is_blank
 
 _DECLARATION = {"PREFIX": 3, "BASE": 2}  # tokens of each
 
@@ -68,11 +68,17 @@ def parts(text: str) -> list[RequestPart]:
     return result
 
 
-def with_rows(text: str, variables: Sequence[str], rows: Sequence[Sequence[Term | None]]) -> str:
+def with_rows(
+    text: str,
+    variables: Sequence[str],
+    rows: Sequence[Sequence[Term | None]],
+    new_nodes: Collection[str] = (),
+) -> str:
     """The text with a VALUES block at the beginning of each WHERE, in each part that uses one of the variables.
 
     Operations that cannot contain VALUES (INSERT DATA, DELETE WHERE, ...) are repeated once for each row. In a row,
-    None is undefined. Raises ForcedBindingError for a query that cannot contain VALUES.
+    None is undefined. new_nodes: as of `bound`. Raises ForcedBindingError for a query that cannot contain VALUES, and
+    for a blank node in VALUES.
     """
     pieces: list[str] = []
     end = 0
@@ -93,7 +99,10 @@ def with_rows(text: str, variables: Sequence[str], rows: Sequence[Sequence[Term 
             given = [
                 {name: term for name, term in zip(variables, row, strict=True) if term is not None} for row in rows
             ]
-            pieces += [text[part.start : part.body[0].start], " ;\n".join(bound(operation, row) for row in given)]
+            pieces += [
+                text[part.start : part.body[0].start],
+                " ;\n".join(bound(operation, row, new_nodes) for row in given),
+            ]
     return "".join([*pieces, text[end:]])
 
 
@@ -113,7 +122,11 @@ def listed(text: str) -> frozenset[str]:
 
 
 def values_block(variables: Sequence[str], rows: Sequence[Sequence[Term | None]]) -> str:
-    """A VALUES block (SPARQL 1.1 Query, 10.2). None is undefined."""
+    """A VALUES block (SPARQL 1.1 Query, 10.2). None is undefined. Raises ForcedBindingError for a blank node."""
+    for row in rows:
+        for name, term in zip(variables, row, strict=True):
+            if term is not None and is_blank(term):
+                raise ForcedBindingError(f"?{name}: {term} is a blank node, which VALUES cannot have; give an IRI")
     lines = " ".join(f"({' '.join(term or 'UNDEF' for term in row)})" for row in rows)
     return f"VALUES ({' '.join(f'?{name}' for name in variables)}) {{ {lines} }} "
 

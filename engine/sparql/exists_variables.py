@@ -15,16 +15,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
+    Distinct,
     Expression,
     Extend,
     Filter,
     Group,
     LeftJoin,
+    Node,
     OrderKey,
     Pattern,
     Project,
@@ -33,7 +36,7 @@ from lamplighter.engine.sparql.algebra import (
     visible,
 )
 from lamplighter.engine.sparql.cursor import CLOSING, UnknownSyntaxError
-from lamplighter.engine.sparql.grammar import UpdateReader
+from lamplighter.engine.sparql.grammar import UpdateReader, read_select
 from lamplighter.engine.sparql.lexer import Token, tokens
 
 _EXISTS = re.compile("EXISTS", re.I)
@@ -57,19 +60,12 @@ def with_own_variables(text: str) -> str:
 
 
 def own_names(found: Sequence[Token]) -> dict[int, str]:
-    """The position of each such variable -> its new name."""
+    """The number of each such variable among the tokens -> its new name."""
     names: dict[int, str] = {}
     if not any(token.is_word("EXISTS") for token in found):
         return names
     used = Counter(token.text[1:] for token in found if token.kind == "variable")
-    for start, end in _blocks(found):
-        block = found[start:end]
-        if not any(token.is_word("EXISTS") for token in block):
-            continue
-        try:
-            node = UpdateReader(block, lambda raw: raw).group(0, None)
-        except (UnknownSyntaxError, IndexError):
-            continue
+    for start, node in _trees(found):
         for span, scope in _scopes(node, None):
             first, last = (start + position for position in span)
             inside = [index for index in range(first, last) if found[index].kind == "variable"]
@@ -87,6 +83,55 @@ def _fresh(name: str, number: int, used: Container[str]) -> str:
     while fresh in used:
         fresh += "_"
     return fresh
+
+
+def _trees(found: Sequence[Token]) -> Iterator[tuple[int, Node]]:
+    """The tree of the query, or of each block of an update, with the number of its first token. Those that the grammar
+    does not know are left out."""
+    form = _form(found)
+    if form is None:
+        for start, end in _blocks(found):
+            block = found[start:end]
+            if any(token.is_word("EXISTS") for token in block):
+                with suppress(UnknownSyntaxError, IndexError):
+                    yield start, UpdateReader(block, lambda raw: raw).group(0, None)
+        return
+    star: tuple[Token, ...] = _SELECT_ALL
+    start = form + 1
+    if found[form].is_word("SELECT"):
+        star, start = (), form
+    elif not found[form].is_word("ASK"):  # what CONSTRUCT and DESCRIBE make is not evaluated
+        start = _where(found, form)
+    with suppress(UnknownSyntaxError):
+        query = read_select([*star, *found[start:]], lambda raw: raw, triple_terms=True, every_order=True)
+        yield start - len(star), query.node
+
+
+_SELECT_ALL = (Token("word", "SELECT", 0, 0), Token("sign", "*", 0, 0))
+
+
+def _form(found: Sequence[Token]) -> int | None:
+    """The number of the word that begins a query behind its declarations; None for an update."""
+    for index, token in enumerate(found):
+        if token.text in CLOSING or token.is_word("INSERT", "DELETE", "WITH"):
+            return None
+        if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"):
+            return index
+    return None
+
+
+def _where(found: Sequence[Token], form: int) -> int:
+    """The number of the first token behind the template of a CONSTRUCT, or the names of a DESCRIBE."""
+    if found[form].is_word("CONSTRUCT") and form + 1 < len(found) and found[form + 1].text == "{":
+        return form + next((end for _, end in _blocks(found[form:])), len(found) - form)
+    return next(
+        (
+            index
+            for index, token in enumerate(found)
+            if index > form and (token.text == "{" or token.is_word("WHERE", "FROM"))
+        ),
+        len(found),
+    )
 
 
 def _blocks(found: Sequence[Token]) -> Iterator[tuple[int, int]]:
@@ -122,7 +167,7 @@ def _scopes(node: Any, given: Scope | None) -> Iterator[tuple[Span, Scope]]:
             yield from _of_expressions(arguments, visible(inner), given)
         case Slice(inner, order):
             yield from _scopes(inner, given)
-            yield from _of_expressions([key.expression for key in order], visible(inner), given)
+            yield from _of_expressions([key.expression for key in order], _ordered(inner), given)
         case Project(inner, variables):
             projected = frozenset(variables)
             if given is not None:
@@ -134,6 +179,13 @@ def _scopes(node: Any, given: Scope | None) -> Iterator[tuple[Span, Scope]]:
         case _ if is_dataclass(node) and not isinstance(node, (Expression, Aggregate, OrderKey)):
             for field in fields(node):
                 yield from _scopes(getattr(node, field.name), given)
+
+
+def _ordered(node: Node) -> Scope:
+    """The variables of the solutions that ORDER BY sorts: those before the projection (18.2.4.4, 18.2.5)."""
+    while isinstance(node, (Project, Distinct)):
+        node = node.node
+    return visible(node)
 
 
 def _of_expressions(

@@ -2,12 +2,15 @@
 
 A variable is replaced only where it is a token: not in strings, comments or IRIs, nor as part of a longer name. Values
 are terms in N-Triples syntax, whose escapes are valid in SPARQL, so no value can inject SPARQL.
+
+A blank node is a value where SPARQL gives it a meaning: for a variable that is declared as one, in INSERT DATA and in
+the template of INSERT, where it is a new node. Elsewhere it would match anything, or break the syntax.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
@@ -15,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from lamplighter.engine.errors import ForcedBindingError, LimitExceededError
-from lamplighter.engine.sparql.lexer import tokens
+from lamplighter.engine.sparql.lexer import Token, tokens
 from lamplighter.engine.term_bounds import TERM_BYTES_MOST, check_term
 from lamplighter.engine.terms import XSD, Term, iri, is_blank, lexical, literal, term_from_json
 
@@ -24,6 +27,13 @@ Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
 SPARQL results document (``{"type": "uri", "value": ...}``), which has its own type."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_UNLIKE_A_PREFIX = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:/|(urn|mailto|tel|tag|did|data|geo|info|acct|cid|mid|ni|sip|sips|sms|xmpp|coap|news|jid):",
+    re.I,
+)
+"""IRIs that need no look at the namespaces: hierarchical ones, and the schemes without a hierarchy that are in use.
+What else has a colon is taken for a name (SEPA protocol 4.4: a URI is hierarchical, or a ``urn:``)."""
+_LABEL = re.compile(r"_:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _LEXICAL = {
     "integer": re.compile(r"[+-]?[0-9]+"),
     "decimal": re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)"),
@@ -57,19 +67,16 @@ class ForcedBinding(msgspec.Struct, frozen=True):
         expanded: prefixed name -> full name; other text is returned unchanged. Raises ValueError for a value that does
         not fit the declaration.
         """
+        blank = self.type == "bnode"
         if isinstance(value, Mapping):
-            own = {"xml:lang": value["language"]} if "language" in value else {}  # SEPA's name for it
-            return _checked(term_from_json({**own, **value}))
+            return _checked(term_from_json(_with_language(value)), blank)
         if self.type == "literal":
             return _checked(self._literal(value, expanded))
         if not isinstance(value, str):
             raise ValueError(f"an IRI must be text, not {value!r}")
         if value.startswith("_:"):
-            return _checked(value)
-        name = expanded(value)
-        if not _SCHEME.match(name):
-            raise ValueError(f"{value!r} is neither an absolute IRI nor a name with a prefix of the profile")
-        return _checked(iri(name))
+            return _checked(value, blank)
+        return _checked(iri(_absolute(value, expanded)))
 
     def _literal(self, value: Value, expanded: Callable[[str], str]) -> Term:
         text, own = _text_and_datatype(value)
@@ -77,7 +84,7 @@ class ForcedBinding(msgspec.Struct, frozen=True):
             return literal(text, language=self.language)
         if own is None and self.value is not None and not isinstance(self.value, str):
             own = _text_and_datatype(self.value)[1]  # a text given for a numeric default is a number
-        datatype = own if self.datatype is None else expanded(self.datatype)
+        datatype = own if self.datatype is None else _absolute(self.datatype, expanded)
         if datatype is not None and datatype.startswith(XSD):
             name = datatype.removeprefix(XSD)
             if name == "decimal" and isinstance(value, float):
@@ -105,12 +112,39 @@ def _text_and_datatype(value: Value) -> tuple[str, str | None]:
     raise ValueError(f"a value must be text, a number, a boolean or a time, not {type(value).__name__}")
 
 
-def _checked(term: Term) -> Term:
-    """The term, if it can be a value in a request. Raises ValueError."""
-    if is_blank(term):
+def _with_language(member: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A member of a results document with the standard's name of its language, if it has SEPA's. Raises ValueError."""
+    if "language" not in member:
+        return member
+    language = member["language"]
+    if member.get("xml:lang", language) != language:
+        raise ValueError(f"language is {language!r} and xml:lang is {member['xml:lang']!r}; keep one of them")
+    return {**member, "xml:lang": language}
+
+
+def _absolute(value: str, expanded: Callable[[str], str]) -> str:
+    """The IRI of a text: an absolute IRI, or a name with a prefix of the profile. Raises ValueError."""
+    name = expanded(value)
+    if not _SCHEME.match(name):
+        raise ValueError(f"{value!r} is neither an absolute IRI nor a name with a prefix of the profile")
+    if name == value and not _UNLIKE_A_PREFIX.match(value):
+        prefix = value.partition(":")[0]
         raise ValueError(
-            f"{term} is a blank node, which in a request would stand for anything; give an IRI or a literal"
+            f"the prefix {prefix}: of {value!r} is not declared; add it to the namespaces of the profile, or, if "
+            f'{prefix}: is the scheme of an IRI, give {{"type": "uri", "value": ...}}'
         )
+    return name
+
+
+def _checked(term: Term, blank: bool = False) -> Term:
+    """The term, if it can be a value in a request. blank: whether it may be a blank node. Raises ValueError."""
+    if is_blank(term):
+        if not blank:
+            raise ValueError(
+                f"{term} is a blank node, which in a request would stand for anything; give an IRI or a literal"
+            )
+        if not _LABEL.fullmatch(term):
+            raise ValueError(f"not the label of a blank node: {term!r}")
     try:
         term.encode()
     except UnicodeEncodeError as error:
@@ -122,20 +156,29 @@ def _checked(term: Term) -> Term:
     return term
 
 
-def bound(sparql: str, values: Mapping[str, Term]) -> str:
+def bound(sparql: str, values: Mapping[str, Term], new_nodes: Collection[str] = ()) -> str:
     """The text with each ``?name`` and ``$name`` of values replaced by its term.
 
-    Raises ForcedBindingError for a blank node, which would be a variable in a request.
+    new_nodes: the variables that may be blank nodes, in INSERT DATA and in templates of INSERT; there they are new
+    nodes. Raises ForcedBindingError for any other blank node, which would be a variable in a request.
     """
     for name, term in values.items():
         try:
-            _checked(term)
+            _checked(term, name in new_nodes)
         except ValueError as error:
             raise ForcedBindingError(f"?{name}: {error}") from error
     parts, position, counts = [], 0, False
+    inserting = _Inserting()
     for token in tokens(sparql):
+        makes = inserting.after(token)
         if token.kind == "variable" and token.text[1:] in values:
             term = values[token.text[1:]]
+            if is_blank(term) and not makes:
+                raise ForcedBindingError(
+                    f"{token.text}: {term} is a blank node, which a request cannot select by its label; it may stand "
+                    "in INSERT DATA and in the template of INSERT only, for a new node; find the node by its "
+                    "properties, or give an IRI"
+                )
             if counts and term.endswith(f"^^<{XSD}integer>"):
                 term = lexical(term)  # LIMIT and OFFSET take no literal
             # With spaces around it, since `?a<?b` must not become `<a><<b>`.
@@ -143,3 +186,22 @@ def bound(sparql: str, values: Mapping[str, Term]) -> str:
             position = token.end
         counts = token.is_word("LIMIT", "OFFSET")
     return "".join([*parts, sparql[position:]])
+
+
+class _Inserting:
+    """Follows the tokens of an update: which of them are in the data or the template of an INSERT."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._inserts = self._names = False
+
+    def after(self, token: Token) -> bool:
+        """Whether the token, which comes next, may be a blank node: it is in such a block, and names no graph."""
+        makes = self._inserts and self._depth > 0 and not self._names
+        self._names = token.is_word("GRAPH")
+        if token.kind == "sign" and token.text in "{}":
+            self._depth += 1 if token.text == "{" else -1
+            self._inserts = self._inserts and self._depth > 0
+        elif not self._depth and not token.is_word("DATA"):
+            self._inserts = token.is_word("INSERT")
+        return makes

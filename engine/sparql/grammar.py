@@ -59,14 +59,19 @@ _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _MODIFIERS = ("GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "VALUES")
 
 
-def read_select(found: Sequence[Token], resolve: Resolve, *, triple_terms: bool = False) -> Select:
+def read_select(
+    found: Sequence[Token], resolve: Resolve, *, triple_terms: bool = False, every_order: bool = False
+) -> Select:
     """The algebra of a SELECT query, given its tokens after the declarations. Raises UnknownSyntaxError.
 
     triple_terms: whether patterns with triple terms, reified triples and annotations are read (`TRIPLE_TERM`).
+    every_order: whether an ORDER BY without LIMIT and OFFSET, which changes no result, is read too.
     """
     _check_size(found)
     try:
-        return _Parser(found, resolve, triple_terms).query()
+        parser = _Parser(found, resolve, triple_terms)
+        parser.every_order = every_order
+        return parser.query()
     except IndexError as error:
         raise UnknownSyntaxError("the text ends too early") from error
 
@@ -150,6 +155,7 @@ class _Parser(TripleParser):
 
     def __init__(self, found: Sequence[Token], resolve: Resolve, triple_terms: bool = False) -> None:
         super().__init__(found, resolve, triple_terms)
+        self.every_order = False
         self._graph: Part | None = None  # the graph of the enclosing GRAPH
         self._aggregates: list[tuple[Variable, Aggregate]] = []
 
@@ -197,7 +203,7 @@ class _Parser(TripleParser):
         node = Project(node, tuple(projection), (first, self.position))
         if distinct:
             node = Distinct(node)
-        if reduced or limit is not None or offset is not None:
+        if reduced or limit is not None or offset is not None or (order and self.every_order):
             node = Slice(node, order, limit, offset, reduced)
         self._aggregates, self._graph = outer, around
         return node, default_graphs, named_graphs
@@ -224,7 +230,7 @@ class _Parser(TripleParser):
             raise UnknownSyntaxError(f"more than {KEYS_MAX} conditions of ORDER BY")
         limit, offset = self._limits()
         grouped = grouped or bool(self._aggregates)
-        if limit is None and offset is None:  # notifications have no order
+        if limit is None and offset is None and not self.every_order:  # notifications have no order
             del self._aggregates[selected:]
         values = self._values() if self._take("VALUES") else None
         if grouped:

@@ -19,6 +19,7 @@ from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, Un
 from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, timed
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
 from lamplighter.engine.sparql.limits import outside_data
+from lamplighter.engine.sparql.projections import check_having, in_text_order
 from lamplighter.engine.sparql.syntax_errors import readable
 from lamplighter.engine.store.quad_store import quad_from_native
 from lamplighter.engine.terms import Quad, Term
@@ -49,7 +50,8 @@ def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int =
 
 
 def _checked(text: str) -> list[Token]:
-    """The tokens of a text that can be parsed safely, without those inside of data. Raises RequestError."""
+    """The tokens of a text that can be parsed safely, without those inside of data. Raises RequestError, for a HAVING
+    that never holds, too."""
     if len(text) > REQUEST_BYTES_MAX:
         raise UnsupportedRequestError(f"a request text has {REQUEST_BYTES_MAX} characters at most; send it in parts")
     try:
@@ -57,7 +59,9 @@ def _checked(text: str) -> list[Token]:
     except UnicodeEncodeError as error:
         line, column = line_and_column(text, error.start)
         raise RequestSyntaxError("half of a surrogate pair is not a character", line, column) from error
-    return list(outside_data(_readable(text)))
+    found = list(outside_data(_readable(text)))
+    check_having(text, found)
+    return found
 
 
 def _readable(text: str) -> Iterator[Token]:
@@ -107,7 +111,7 @@ class QueryOutline:
     """A query. form: SELECT, ASK, CONSTRUCT or DESCRIBE.
 
     unrepeatable: the first function in it whose value differs on each evaluation, if any. columns: the variables of a
-    SELECT, in the store's order.
+    SELECT, those of ``SELECT *`` in the order of the text.
     """
 
     text: str
@@ -147,7 +151,7 @@ def parse_query(text: str) -> QueryOutline:
     if not isinstance(answer, kinds.get(query.form, ox.QueryTriples)):
         raise RequestSyntaxError(f"{_GLUED}: {text[:100]}")  # `DESCRIBEe:a`
     if isinstance(answer, ox.QuerySolutions):
-        return replace(query, columns=tuple(variable.value for variable in answer.variables))
+        return replace(query, columns=in_text_order(text, [variable.value for variable in answer.variables]))
     return query
 
 

@@ -10,6 +10,7 @@ import errno
 import gzip
 import os
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -70,7 +71,7 @@ def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
     if isinstance(source, bytes):
         if len(source) > bytes_max:
             raise _too_large("the document", bytes_max)
-        return Document(source, _syntax(media_type or "application/n-triples", "the document"), None)
+        return Document(without_mark(source), _syntax(media_type or "application/n-triples", "the document"), None)
     name = os.fspath(source)
     if "\n" in name:
         raise UnsupportedRequestError(
@@ -84,6 +85,7 @@ def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
             f"{name}: the name does not tell the format; end it with {_SUFFIXES}, or pass the format as media_type"
         )
     syntax = _syntax(media_type or suffix[1:], name)
+    _check_path(name)
     if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for
         raise OSError(errno.EINVAL, "not a regular file; replace it by one", name)
     with path.open("rb") as file:
@@ -93,7 +95,23 @@ def opened(source: Source, media_type: str | None, bytes_max: int) -> Document:
             raise RequestSyntaxError(f"not a whole gzip file: {error}; compress it again", filename=name) from error
     if len(data) > bytes_max:
         raise _too_large(name, bytes_max)
-    return Document(data, syntax, name)
+    return Document(without_mark(data), syntax, name)
+
+
+def _check_path(name: str) -> None:
+    """Raises UnsupportedRequestError for what no file can be called, for which `open` has a ValueError."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise UnsupportedRequestError(f"{name!r} cannot be the name of a file: {error.reason}") from error
+    if "\0" in name:
+        raise UnsupportedRequestError(f"{name!r} cannot be the name of a file: it has a zero")
+
+
+def without_mark(document: bytes) -> bytes:
+    """The document without the byte order mark that some editors write before UTF-8; the native parser of Turtle would
+    take it for a name."""
+    return document.removeprefix(BOM_UTF8)
 
 
 def quads_of(

@@ -549,9 +549,18 @@ class _Gate:
             except ForeignRequestError as error:
                 errors[error.code] += 1
                 return socket.refusal(HTTPStatus(error.status), error.code, str(error))
-        if request.path.partition("?")[0] not in self._paths:
+        path, _, parameters = request.path.partition("?")
+        if path not in self._paths:
             return socket.refusal(
                 HTTPStatus.NOT_FOUND, "wrong_path", f"there is nothing at this path; subscribe at {settings.path}"
+            )
+        if parameters:  # their values may be secret
+            name = parameters.partition("&")[0].partition("=")[0][:100]
+            return socket.refusal(
+                HTTPStatus.BAD_REQUEST,
+                MalformedRequestError.code,
+                f"unknown parameter {name}: the address of a WebSocket takes none; write it into the message, as a "
+                "member of subscribe",
             )
         if self._connections >= settings.connections_max and not socket.local:
             reason = f"websocket.connections_max = {settings.connections_max} is reached"

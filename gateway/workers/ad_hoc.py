@@ -42,6 +42,7 @@ from lamplighter.engine.errors import (
     UnsupportedRequestError,
 )
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import QueryOutline, parse_query
 from lamplighter.engine.store.quad_store import evaluating, query_native
 from lamplighter.engine.store.renewal import native_name
@@ -654,10 +655,11 @@ def write_answer(
 
     Raises RequestSyntaxError, LimitExceededError, StoreError, UnsupportedRequestError.
     """
-    parse_query(query.text)  # here, since the planner may take long
+    columns = parse_query(query.text).columns  # here, since the planner may take long
+    text = with_columns(query.text, columns) if query.form == "SELECT" else query.text
 
     def run() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-        return query_native(store, query.text, default_graphs, named_graphs)
+        return query_native(store, text, default_graphs, named_graphs)
 
     counted = run()
     if not isinstance(counted, ox.QueryBoolean):

@@ -24,7 +24,7 @@ from lamplighter.engine.errors import (
     StoreError,
 )
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.engine.updating.documents import check_depth
+from lamplighter.engine.updating.documents import check_depth, without_mark
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
@@ -55,6 +55,7 @@ class RdfBodies:
         Raises RequestSyntaxError, UnsupportedRequestError for XML with a DOCTYPE, LimitExceededError, QueueFullError
         when too many wait, StoreError when no fork can be started.
         """
+        body = without_mark(body)
         if len(body) <= SMALL_BYTES:
             return tuple(_quads(b"".join(_statements(body, media_type, base)), graph, FreshNodes()))
         if self._waiting >= WAITING_MAX:

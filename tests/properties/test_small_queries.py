@@ -29,7 +29,8 @@ MOST = 60
 
 def rows(answer: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples) -> Rows:
     assert isinstance(answer, ox.QuerySolutions)
-    return Counter(tuple(str(term) for term in row) for row in answer)
+    columns = sorted(variable.value for variable in answer.variables)  # a `SELECT *` has them in another order
+    return Counter(tuple(str(row[name]) for name in columns) for row in answer)
 
 
 def test_the_answers_are_those_of_the_store(amounts: Amounts) -> None:

@@ -47,8 +47,9 @@ def _compared(test: QueryTest) -> str:
     else:
         assert isinstance(found, ox.QuerySolutions)
         assert isinstance(expected, ox.QuerySolutions)
-        assert found.variables == expected.variables, test.name
-        mine, its = ([tuple(map(str, row)) for row in answer] for answer in (found, expected))
+        columns = [variable.value for variable in expected.variables]  # the store sorts those of `SELECT *`
+        assert sorted(variable.value for variable in found.variables) == sorted(columns), test.name
+        mine, its = ([tuple(str(row[name]) for name in columns) for row in answer] for answer in (found, expected))
         assert Counter(mine) == Counter(its), test.name
         if re.search(r"\bORDER\s+BY\b", suite.bare(test.text), re.I):
             assert _keys(mine) == _keys(its), test.name

@@ -70,6 +70,7 @@ class OAuthHandlers:
             "client_id": credentials.client_id,
             "client_secret": credentials.client_secret,
             "signature": authorization.tokens.jwk,
+            "grant_types": [_GRANT],  # those that were registered, whatever others were asked for (RFC 7591, 3.2.1)
         }
         return json_answer({"credentials": members}, 201, _NO_STORE)
 
@@ -134,8 +135,8 @@ def _registration(body: bytes) -> tuple[str, str | None]:
     identity, grants = wanted.get("client_identity"), wanted.get("grant_types")
     if not isinstance(identity, str):
         raise _invalid("the member register.client_identity is missing or not a string")
-    if not isinstance(grants, list):
-        raise _invalid("the member register.grant_types is missing or not an array")
+    if not isinstance(grants, list) or not all(isinstance(grant, str) for grant in grants):
+        raise _invalid("the member register.grant_types is missing or not an array of strings")
     if _GRANT not in grants:
         raise UnauthorizedError("invalid_grant", f"register.grant_types must have {_GRANT}", 400)
     # Some clients can add members beside `register` only.

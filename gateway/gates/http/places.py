@@ -45,6 +45,16 @@ class UnsupportedMediaTypeError(RequestError):
     status = 415
 
 
+class ConditionError(RequestError):
+    """A change with a precondition (RFC 9110, 13.1), which no door evaluates."""
+
+    code = "precondition_not_supported"
+    status = 501
+
+
+_CONDITIONS = frozenset((b"if-match", b"if-none-match", b"if-unmodified-since"))
+"""If-Modified-Since is for GET and HEAD only."""
+
 _NOTHING = Graphs(frozenset())
 NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, registered=False)
 """The caller of paths that require no authentication."""
@@ -177,6 +187,7 @@ class HttpApplication:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")
             _check_coding(request)
+            _check_conditions(request)
             place.read_parameters(request)
             answer = await place.handler(request, caller)
             if WAITED in request.scope and place.need is not Need.NOTHING:  # it may have lost its rights meanwhile
@@ -214,3 +225,16 @@ def _check_coding(request: Request) -> None:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             coding = value.decode("latin-1")[:100]
             raise UnsupportedMediaTypeError(f"Content-Encoding is {coding!r}; send the body as it is, without a coding")
+
+
+def _check_conditions(request: Request) -> None:
+    """Raises ConditionError for a request that must have no effect unless a condition holds. What only reads answers
+    with the whole representation, as RFC 9110 permits, or evaluates If-None-Match itself."""
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return
+    for name, _ in request.scope["headers"]:
+        if name in _CONDITIONS:
+            raise ConditionError(
+                f"{name.decode().title()} is not supported by {request.method}, and nothing was changed; leave it out, "
+                "or send a SPARQL update whose WHERE has the condition"
+            )

@@ -42,7 +42,7 @@ QUERIES = {
     "SELECT ?x ?y ?n { { ?x <a:p> ?y } UNION { GRAPH ?n { ?x <a:p> ?y } } }": "telescoped",
     "SELECT ?n { <a:b> <a:v> ?n }": "telescoped",
     "SELECT ?n { <a:c> <a:v> ?n }": "telescoped",
-    "SELECT * { ?x <a:p> ?y OPTIONAL { ?y <a:v> ?n } FILTER NOT EXISTS { ?y <a:q> ?z } }": "seeded",
+    "SELECT ?x ?y ?n { ?x <a:p> ?y OPTIONAL { ?y <a:v> ?n } FILTER NOT EXISTS { ?y <a:q> ?z } }": "seeded",
     "SELECT DISTINCT ?x { ?x <a:p> ?y }": "seeded",
     "SELECT ?x ( SUM( ?n ) AS ?t ) { ?x <a:v> ?n } GROUP BY ?x": "seeded",
     "SELECT ( COUNT( * ) AS ?t ) { ?x <a:p> ?y }": "counted",

@@ -211,6 +211,10 @@ def test_what_becomes_of_a_missed_update_is_said_for_delayed_ones_only() -> None
         profile(updates={"U": {"sparql": "CLEAR ALL", "delay": "PT1S", "missed": "later"}})
 
 
+def test_a_byte_order_mark_is_no_part_of_the_document() -> None:
+    assert parse(b'\xef\xbb\xbf{"host": "a"}').host == "a"
+
+
 @each_row("document", [b"", b"[]", b'{"updates": 1}', b'{"updates": {"U": {}}}', b"\xff"])
 def test_what_is_no_jsap_is_said(document: bytes) -> None:
     with pytest.raises(JsapError):
@@ -331,7 +335,7 @@ def test_updates_are_not_sent_by_get() -> None:
         ({"namespaces": {"a": "http://e/> SELECT"}}, r"namespaces\.a: an IRI cannot hold '>'"),
         (
             {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"type": "iri"}}}}},
-            r"forcedBindings\[\.\.\.\]\.type",
+            r"forcedBindings\.x\.type: Invalid enum value 'iri'; use uri, literal or bnode",
         ),
         (
             {"queries": {"Q": {"sparql": "", "forcedBindings": {"x": {"datatype": "xsd:string", "language": "it"}}}}},

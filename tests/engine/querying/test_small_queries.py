@@ -87,7 +87,7 @@ def test_a_query_that_finds_few_quads_is_answered_as_by_the_store(
 ) -> None:
     found = small.answer(P + text, None, None, 10_000)
     assert found is not None, "it was left to a process"
-    expected = engine.store.native.query(P + text)
+    expected = engine.store.native.query(P + text.replace("SELECT *", "SELECT ?p ?o"))  # the store sorts its columns
     if "[]" in text:
         assert isinstance(found, ox.QueryTriples)
         assert isinstance(expected, ox.QueryTriples)

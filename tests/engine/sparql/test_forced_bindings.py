@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lamplighter.engine.core import Engine
-from lamplighter.engine.errors import ForcedBindingError
+from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap import Jsap, parse
 from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
 from lamplighter.engine.sparql.lexer import tokens
@@ -67,7 +67,14 @@ def written(value: Any, declared: dict[str, Any]) -> Term:
         ({"type": "bnode"}, "http://a.example/.well-known/genid/1", "<http://a.example/.well-known/genid/1>"),
         ({"type": "uri"}, {"type": "literal", "value": "x", "xml:lang": "de"}, '"x"@de'),
         ({}, {"type": "literal", "value": "x", "language": "de"}, '"x"@de'),
-        ({}, {"type": "literal", "value": "x", "language": "de", "xml:lang": "en"}, '"x"@en'),
+        ({}, {"type": "literal", "value": "x", "language": "de", "xml:lang": "de"}, '"x"@de'),
+        ({"xml:lang": "it"}, "ciao", '"ciao"@it'),
+        ({"xml:lang": "it", "language": "it"}, "ciao", '"ciao"@it'),
+        ({"type": "uri"}, "URN:uuid:1", "<URN:uuid:1>"),
+        ({"type": "uri"}, "mailto:a@b.example", "<mailto:a@b.example>"),
+        ({"type": "uri"}, "x-own://a", "<x-own://a>"),
+        ({"type": "uri"}, {"type": "uri", "value": "other:lamp"}, "<other:lamp>"),
+        ({"datatype": "urn:km"}, "5", '"5"^^<urn:km>'),
         ({}, {"type": "uri", "value": "http://a.example/b"}, "<http://a.example/b>"),
     ],
 )
@@ -84,7 +91,12 @@ def test_values_are_read_as_they_are_declared(declared: dict[str, Any], value: A
         ({"type": "uri"}, "http://a.example/> <b", "an IRI cannot hold"),
         ({"type": "uri"}, "ex:a } ; DROP ALL #", "an IRI cannot hold"),
         ({"type": "uri"}, "_:b0", "blank node"),
-        ({"type": "bnode"}, "_:b0", "blank node"),
+        ({"type": "bnode"}, "_:b } ; DROP ALL #", "not the label of a blank node"),
+        ({"type": "bnode"}, "b0", "neither an absolute IRI"),
+        ({"type": "uri"}, "other:lamp", "the prefix other: of 'other:lamp' is not declared; add it to the namespaces"),
+        ({"type": "bnode"}, "other:lamp", "the prefix other: of 'other:lamp' is not declared"),
+        ({"datatype": "other:unit"}, "5", "the prefix other: of 'other:unit' is not declared"),
+        ({}, {"type": "literal", "value": "x", "language": "de", "xml:lang": "en"}, "language is 'de' and xml:lang is"),
         ({}, {"type": "bnode", "value": "b0"}, "blank node"),
         ({}, {"type": "literal", "value": "x", "xml:lang": "de } ;"}, "language tag"),
         ({}, {"type": "literal", "value": "x", "datatype": "a> } ;"}, "an IRI cannot hold"),
@@ -104,6 +116,68 @@ def test_values_are_read_as_they_are_declared(declared: dict[str, Any], value: A
 def test_what_is_no_such_value_is_refused_by_name(declared: dict[str, Any], value: Any, reason: str) -> None:
     with pytest.raises(ForcedBindingError, match=f"U, forced binding x: .*{reason}"):
         written(value, declared)
+
+
+NODE = {"type": "bnode"}
+
+
+@each_row(
+    "sparql, expected",
+    [
+        ("INSERT DATA { ?x a ex:A ; ex:p ?x }", "INSERT DATA { _:n a ex:A ; ex:p _:n }"),
+        ("INSERT DATA { GRAPH ex:g { ?x ex:p 1 } }", "INSERT DATA { GRAPH ex:g { _:n ex:p 1 } }"),
+        ("INSERT { ?x ex:of ?s } WHERE { ?s a ex:A }", "INSERT { _:n ex:of ?s } WHERE { ?s a ex:A }"),
+        (
+            "WITH ex:g DELETE { ?s ?p ?o } INSERT { ?s ?p ?x } WHERE { ?s ?p ?o } ; INSERT DATA { ?x ex:p 1 }",
+            "WITH ex:g DELETE { ?s ?p ?o } INSERT { ?s ?p _:n } WHERE { ?s ?p ?o } ; INSERT DATA { _:n ex:p 1 }",
+        ),
+    ],
+)
+def test_a_blank_node_is_a_new_node_of_an_insert(sparql: str, expected: str) -> None:
+    for row, values in (({}, {"x": "_:n"}), ({}, {"x": {"type": "bnode", "value": "n"}}), ({"x": "_:n"}, {})):
+        text = application(f"BASE <http://e/> {sparql}", x=NODE).update_text("U", row, values)
+        assert " ".join(text.partition("BASE <http://e/> ")[2].split()) == expected
+
+
+def test_a_blank_node_of_an_update_is_another_one_each_time() -> None:
+    engine = Engine()
+    text = application("INSERT DATA { ?x ex:p 1 }", x=NODE).update_text("U", {}, {"x": "_:n"})
+    nodes = {engine.update(text).added[0].s for _ in range(2)}
+    assert len(nodes) == 2
+    assert "_:n" not in nodes
+
+
+@each_row(
+    "sparql, values, reason",
+    [
+        ("INSERT { ex:a ex:p ?o } WHERE { ?x ex:p ?o }", "_:n", "cannot select by its label"),
+        ("INSERT { ?x ex:p ?o } WHERE { ?x ex:p ?o }", "_:n", "cannot select by its label"),
+        (
+            "DELETE { ?x ex:p ?o } INSERT { ?x ex:q ?o } WHERE { ex:a ex:p ?o }",
+            "_:n",
+            "find the node by its properties",
+        ),
+        ("DELETE DATA { ?x ex:p 1 }", "_:n", "cannot select by its label"),
+        ("INSERT DATA { GRAPH ?x { ex:a ex:p 1 } }", "_:n", "cannot select by its label"),
+        ("WITH ?x INSERT { ex:a ex:p 1 } WHERE {}", "_:n", "cannot select by its label"),
+        ("INSERT { ?s ex:p 1 } WHERE { ?s ex:p ?o FILTER(sameTerm(?s, ?x)) }", "_:n", "cannot select by its label"),
+        ("SELECT * { ?x ?p ?o }", "_:n", "cannot select by its label"),
+        ("INSERT { ?s ex:p ?x } WHERE { ?s ?p ?o }", ["_:n", "_:m"], "which VALUES cannot have"),
+    ],
+)
+def test_a_blank_node_is_refused_where_it_would_match_anything(sparql: str, values: Any, reason: str) -> None:
+    with pytest.raises(ForcedBindingError, match=rf"U, forced binding \?x: _:n is a blank node, .*{reason}"):
+        application(sparql, x=NODE).update_text("U", {}, {"x": values})
+
+
+def test_arrays_of_blank_nodes_are_new_nodes_of_each_operation() -> None:
+    text = application("INSERT DATA { ?x ex:p 1 }", x=NODE).update_text("U", {}, {"x": ["_:n", "_:m"]})
+    assert len(Engine().update(text).added) == 2
+
+
+def test_two_spellings_of_a_declared_language_that_differ_are_refused() -> None:
+    with pytest.raises(JsapError, match=r"updates\.U\.forcedBindings\.x: language and xml:lang are two spellings"):
+        application("~ ?x", x={"language": "it", "xml:lang": "de"})
 
 
 def test_a_number_may_be_a_limit() -> None:

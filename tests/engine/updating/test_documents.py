@@ -43,6 +43,15 @@ def test_the_format_follows_from_the_name_of_the_file(tmp_path: Path, name: str)
 
 
 @each_row("kind", DOCUMENTS)
+def test_a_byte_order_mark_is_no_part_of_the_document(tmp_path: Path, kind: str) -> None:
+    marked = b"\xef\xbb\xbf" + DOCUMENTS[kind].encode()
+    path = tmp_path / f"lamp.{kind}.gz"
+    path.write_bytes(gzip.compress(marked))
+    for source, name in ((marked, kind), (path, None)):
+        assert Engine().load(source, name).added == (Quad(*STATE),)
+
+
+@each_row("kind", DOCUMENTS)
 def test_bytes_with_a_named_format_go_into_a_graph(kind: str) -> None:
     with Engine() as engine:
         commit = engine.load(DOCUMENTS[kind].encode(), kind, graph="<http://g>")

@@ -21,8 +21,8 @@ from tests.support.gateway_parts import recovered_runner, update
 from tests.support.oracle import REFUSALS, Answer, Oracle, answer_from_json
 
 SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
-NAMED = "SELECT * WHERE { GRAPH ?g { ?s ?p ?o } }"
-EVERY = "SELECT * WHERE { ?s ?p ?o }"
+NAMED = "SELECT ?g ?s ?p ?o WHERE { GRAPH ?g { ?s ?p ?o } }"
+EVERY = "SELECT ?s ?p ?o WHERE { ?s ?p ?o }"
 JSON = "application/sparql-results+json"
 
 

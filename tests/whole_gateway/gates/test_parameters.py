@@ -18,7 +18,7 @@ from tests.support.running_gateway import Answer, http, running_gateway
 DOORS: dict[str, dict[str, object]] = {
     name: {"enabled": True} for name in ("changes", "ldn", "mcp", "ngsild", "sensorthings", "webhooks", "wot")
 } | {"ngsild": {"enabled": True, "subscriptions": {"enabled": True}}}
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 ENTITY = "/ngsi-ld/v1/entities/urn:e:1"
 SELECT, INSERT = "SELECT * { ?s ?p ?o }", "INSERT DATA {}"
 QUERY, UPDATE = {"query": SELECT}, {"update": INSERT}
@@ -34,6 +34,43 @@ async def ask(at: Addresses, method: str, path: str, body: Any = None, media_typ
     root = at.query.removesuffix("/query")
     data = body if isinstance(body, str | None) else json.dumps(body)
     return await http(root + path, method, data, None if body is None else {"Content-Type": media_type})
+
+
+@pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "If-Unmodified-Since"])
+async def test_a_precondition_of_a_change_is_refused_at_each_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    """No change is made, whatever the condition: none is evaluated."""
+    places: list[Place] = []
+
+    def recorded(served: list[Place], *arguments: Any) -> HttpApplication:
+        places.extend(served)
+        return HttpApplication(served, *arguments)
+
+    monkeypatch.setattr(gate, "HttpApplication", recorded)
+    async with running_gateway(tmp_path, **DOORS) as at:
+        root = at.query.removesuffix("/query")
+        count = 0
+        for place in places:
+            path = f"{place.path}x" if place.path.endswith("/") and len(place.path) > 1 else place.path
+            for method in (place.methods or METHODS) - {"GET", "HEAD", "OPTIONS"}:
+                for value in ("*", '"tag"'):
+                    answer = await http(root + path, method, "{}", {header: value, "Content-Type": "application/json"})
+                    assert (answer.status, header in answer.body.decode()) == (501, True), (method, path, answer)
+                    count += 1
+        assert count > 40
+        assert (await http(root + "/log")).json["records"] == []
+        assert (await http(root + "/delayed", headers={header: "*"})).status in (200, 304)
+
+
+async def test_a_graph_is_not_replaced_under_a_condition(at: Addresses) -> None:
+    root, turtle = at.query.removesuffix("/query"), {"Content-Type": "text/turtle"}
+    target = root + "/graphs?graph=http://g"
+    assert (await http(target, "PUT", "<http://a> <http://b> 1 .", turtle)).status == 201
+    answer = await http(target, "PUT", "<http://a> <http://b> 2 .", {**turtle, "If-Match": '"old"'})
+    assert (answer.status, answer.json["error"]) == (501, "precondition_not_supported")
+    assert b'"1"' in (await http(target, headers={"Accept": "application/n-triples"})).body
+    assert (await http(target, "PUT", "<http://a> <http://b> 2 .", turtle)).status == 204
 
 
 async def test_an_unknown_parameter_is_refused_at_each_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -436,7 +436,18 @@ async def test_a_wrong_path_is_refused_and_the_right_one_named(gateway: Addresse
         await connect(gateway.subscribe.removesuffix("/subscribe") + path)
     assert caught.value.response.status_code == 404
     assert b"/subscribe" in (caught.value.response.body or b"")
-    async with connect(gateway.subscribe + "?client=x") as socket:
+
+
+async def test_a_parameter_of_the_address_is_refused_by_name(gateway: Addresses) -> None:
+    for parameters in ("client=x", "access_token=SECRET&client=x", "client"):
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(f"{gateway.subscribe}?{parameters}")
+        assert caught.value.response.status_code == 400
+        error = json.loads(caught.value.response.body or b"")
+        assert error["error"] == "SPARQL11ProtocolException"
+        assert f"unknown parameter {parameters.partition('=')[0]}: the address" in error["error_description"]
+        assert "SECRET" not in error["error_description"]
+    async with connect(gateway.subscribe + "?") as socket:
         await subscribe(socket, ALL)
 
 
@@ -736,6 +747,24 @@ async def test_it_goes_on_after_the_gateway_was_restarted(tmp_path: Path) -> Non
             assert (fresh["sequence"], len(values(fresh["addedResults"]))) == (0, 3)
             assert reason in fresh["reset"]
         assert (await health(at))["counters"]["resets"] == 2
+
+
+async def test_columns_of_select_star_stay_those_of_the_text_over_a_restart(tmp_path: Path) -> None:
+    star, columns = "SELECT * { ?s ?p ?o OPTIONAL { ?o <http://q> ?a } }", ["s", "p", "o", "a"]
+    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+        first = await subscribe(socket, star, resume=KEEP)
+        assert first["addedResults"]["head"]["vars"] == first["removedResults"]["head"]["vars"] == columns
+        await update(at, insert("1"))
+        assert (await notification(socket))["addedResults"]["head"]["vars"] == columns
+    async with running_gateway(tmp_path) as at, connect(at.subscribe) as socket:
+        await away(at)
+        await update(at, insert("2"))
+        answer = await ask(socket, {"subscribe": {"sparql": star, "resume": resuming(first, 1)}})
+        assert answer == {"resumed": {"spuid": first["spuid"], "sequence": 2}}
+        await update(at, insert("3"))
+        for _ in range(2):
+            body = await notification(socket)
+            assert body["addedResults"]["head"]["vars"] == body["removedResults"]["head"]["vars"] == columns
 
 
 async def test_whoever_cannot_go_on_begins_anew_and_is_told_why(tmp_path: Path) -> None:

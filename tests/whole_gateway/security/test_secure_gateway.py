@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from tests.support.commands import command
 from tests.support.components import require_command
@@ -115,6 +116,16 @@ def test_no_plain_text_is_spoken_on_the_network(gateway: SecureGateway) -> None:
 # --- registration ---------------------------------------------------------------------------------------
 
 
+def test_the_grant_types_that_were_registered_are_told(gateway: SecureGateway) -> None:
+    """RFC 7591, 3.2.1."""
+    for number, grants in enumerate((["client_credentials"], ["password", "client_credentials", "refresh_token"])):
+        name = f"grants:{number}"
+        gateway.local("POST", "/clients", json.dumps({"name": name}))
+        body = json.dumps({"register": {"client_identity": name, "grant_types": grants}})
+        answer = gateway.https("POST", "/oauth/register", body, JSON)
+        assert (answer.status, answer.json["credentials"]["grant_types"]) == (201, ["client_credentials"])
+
+
 def test_a_client_registers_once_with_much_besides(gateway: SecureGateway) -> None:
     gateway.local("POST", "/clients", json.dumps({"name": "sensor:7f"}))
     answer = gateway.register("sensor:7f", httpsAgent={"options": {"ca": "x" * 40_000}})
@@ -150,6 +161,12 @@ REGISTER = {"register": {"client_identity": "x", "grant_types": ["client_credent
         (JSON, {}, {"register": {"client_identity": "x"}}, (400, "invalid_request")),
         (JSON, {}, {"register": {"client_identity": 5, "grant_types": []}}, (400, "invalid_request")),
         (JSON, {}, {"register": {"client_identity": "x", "grant_types": ["password"]}}, (400, "invalid_grant")),
+        (
+            JSON,
+            {},
+            {"register": {"client_identity": "x", "grant_types": ["client_credentials", 5]}},
+            (400, "invalid_r"),
+        ),
         (JSON, {}, REGISTER, (401, "not_authorized_identity")),
         (JSON, {}, {**REGISTER, "register": {**REGISTER["register"], "client_identity": "SEPATest"}}, (401, "not_au")),
     ],
@@ -423,8 +440,10 @@ def test_one_header_at_the_handshake_counts_for_all_messages(gateway: SecureGate
 
 
 def test_a_token_in_the_sockets_address_is_refused(gateway: SecureGateway, full: str) -> None:
-    with gateway.websocket(f"/subscribe?access_token={full.split()[1]}") as socket:
-        assert refusal(ask(socket, {"query": {"sparql": "ASK {}"}}))[:2] == (401, "invalid_request")
+    with pytest.raises(InvalidStatus) as caught, gateway.websocket(f"/subscribe?access_token={full.split()[1]}"):
+        pass
+    assert caught.value.response.status_code == 400
+    assert b"unknown parameter access_token" in (caught.value.response.body or b"")
 
 
 def test_nobody_ends_the_subscription_of_another_client(gateway: SecureGateway, full: str) -> None:

@@ -143,7 +143,7 @@ def test_the_history_has_the_matches_of_a_subscription(
 def test_bounds_and_forms(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["query", lake, PREFIX + "SELECT * { ?s :in ?o }", "--gateway", "gw-[12]", "--limit-rows", "1"]) == 1
     said = capsys.readouterr()
-    assert said.out.startswith("1 row\no ") and "there are more than 1 row; raise --limit-rows" in said.err
+    assert said.out.startswith("1 row\ns ") and "there are more than 1 row; raise --limit-rows" in said.err
     assert main(["query", lake, PREFIX + "ASK { ?s :in ?o }", "--gateway", "gw-2", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"head": {}, "boolean": True}
     counted = PREFIX + "SELECT (COUNT(*) AS ?n) { ?o :broken true }"

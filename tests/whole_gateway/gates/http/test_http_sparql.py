@@ -266,6 +266,29 @@ GRAPH_MEDIA_TYPES = [
 ]
 
 
+async def test_columns_of_select_star_have_the_order_of_the_text_in_each_format(gateway: Addresses) -> None:
+    """Of a query that is answered in the loop, of one that a fork answers, and of one about the past."""
+    await update(gateway, "INSERT DATA { <http://a> <http://p> 1 GRAPH <http://g> { <http://a> <http://q> 2 } }")
+    small, large = "SELECT * { ?s ?p ?o }", "SELECT * { ?s ?p ?o OPTIONAL { GRAPH ?g { ?s ?b ?a } } }"
+    for text, columns in ((small, "s p o"), (large, "s p o g b a")):
+        names = columns.split()
+        for parameters in ({}, {"at": "1/1"}):
+            found = await query(gateway, text, **parameters)
+            assert found.json["head"]["vars"] == names
+            csv = await http(gateway.query, headers={"Accept": "text/csv"}, query=text, **parameters)
+            assert csv.body.decode().split("\r\n")[0] == ",".join(names)
+            tsv = await http(gateway.query, headers={"Accept": "text/tab-separated-values"}, query=text, **parameters)
+            assert tsv.body.decode().split("\n")[0] == "\t".join(f"?{name}" for name in names)
+
+
+async def test_having_with_a_variable_of_as_is_refused_with_its_cure(gateway: Addresses) -> None:
+    for text in ("SELECT (COUNT(*) AS ?n) { ?s ?p ?o } HAVING(?n > 1)", "SELECT (1 AS ?n) { GRAPH ?g {} } HAVING(?n)"):
+        answer = await http(gateway.query, query=text)
+        assert (answer.status, answer.json["error"]) == (400, "unsupported")
+        assert "?n has no value in HAVING" in answer.json["error_description"]
+        assert "repeat the expression" in answer.json["error_description"]
+
+
 async def test_construct_is_answered_as_a_graph(gateway: Addresses) -> None:
     await update(gateway, "INSERT DATA { <http://a> <http://p> 'x' }")
     for accept, media_type, part in GRAPH_MEDIA_TYPES:

@@ -20,7 +20,7 @@ from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from tests.support.forks import forks, no_forks
 from tests.support.hostile_texts import DEEP, LAUGHS, RDF
-from tests.support.running_gateway import http, running_gateway, until, update
+from tests.support.running_gateway import http, rows, running_gateway, until, update
 from tests.support.secure_gateway import SecureGateway
 
 XML = "application/rdf+xml"
@@ -132,3 +132,17 @@ async def test_the_disk_has_a_thread_of_its_own(tmp_path: Path) -> None:
         finally:
             busy.set()
             await asyncio.gather(*filled)
+
+
+@pytest.mark.parametrize("padding", ["", " " * rdf_bodies.SMALL_BYTES])
+async def test_a_byte_order_mark_is_no_part_of_the_document(gateway: Addresses, padding: str) -> None:
+    documents = {
+        "text/turtle": f"@prefix e: <urn:e:> . {padding} e:a e:p 1 .",
+        "application/n-triples": f'<urn:e:a> {padding} <urn:e:p> "1" .',
+        "application/ld+json": f'{{"@id": "urn:e:a", {padding} "urn:e:p": 1}}',
+    }
+    for media_type, document in documents.items():
+        body = b"\xef\xbb\xbf" + document.encode()
+        assert (await http(graphs(gateway), "PUT", body, {"Content-Type": media_type})).status in (201, 204), media_type
+        found = await rows(gateway, "SELECT ?o { GRAPH <http://g> { <urn:e:a> <urn:e:p> ?o } }")
+        assert [row["o"] for row in found] == ["1"]
