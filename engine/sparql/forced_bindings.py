@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +24,8 @@ Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
 """A value for a variable: text or a number, interpreted by the declaration of its forced binding, or a member of a
 SPARQL results document (``{"type": "uri", "value": ...}``), which has its own type."""
 
+REMEMBERED_MAX = 64
+"""Texts whose variables are remembered: a reaction of many rows has the same text for each of them."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LEXICAL = {
     "integer": re.compile(r"[+-]?[0-9]+"),
@@ -132,14 +135,36 @@ def bound(sparql: str, values: Mapping[str, Term]) -> str:
             _checked(term)
         except ValueError as error:
             raise ForcedBindingError(f"?{name}: {error}") from error
-    parts, position, counts = [], 0, False
+    places, rest = _places(sparql)
+    parts: list[str] = []
+    for place in places:
+        name = place.variable[1:]
+        if name not in values:
+            parts += [place.before, place.variable]
+            continue
+        term = values[name]
+        if place.counts and term.endswith(f"^^<{XSD}integer>"):
+            term = lexical(term)  # LIMIT and OFFSET take no literal
+        # With spaces around it, since `?a<?b` must not become `<a><<b>`.
+        parts += [place.before, " ", term, " "]
+    return "".join([*parts, rest])
+
+
+class _Place(NamedTuple):
+    """A variable in a text. before: the text from the variable before it; counts: whether LIMIT or OFFSET does."""
+
+    before: str
+    variable: str
+    counts: bool
+
+
+@lru_cache(REMEMBERED_MAX)
+def _places(sparql: str) -> tuple[list[_Place], str]:
+    """The variables of a text, and what is behind the last."""
+    places, position, counts = [], 0, False
     for token in tokens(sparql):
-        if token.kind == "variable" and token.text[1:] in values:
-            term = values[token.text[1:]]
-            if counts and term.endswith(f"^^<{XSD}integer>"):
-                term = lexical(term)  # LIMIT and OFFSET take no literal
-            # With spaces around it, since `?a<?b` must not become `<a><<b>`.
-            parts += [sparql[position : token.start], " ", term, " "]
+        if token.kind == "variable":
+            places.append(_Place(sparql[position : token.start], token.text, counts))
             position = token.end
         counts = token.is_word("LIMIT", "OFFSET")
-    return "".join([*parts, sparql[position:]])
+    return places, sparql[position:]

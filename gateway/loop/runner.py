@@ -182,6 +182,7 @@ class Runner:
             log,
             self.counters,
             outcomes,
+            slices,
         )
         self._timers = Timers(
             engine,
