@@ -150,7 +150,7 @@ def bound(sparql: str, values: Mapping[str, Term]) -> str:
     return "".join([*parts, rest])
 
 
-class _Place(NamedTuple):
+class _VariablePlace(NamedTuple):
     """A variable in a text. before: the text from the variable before it; counts: whether LIMIT or OFFSET does."""
 
     before: str
@@ -159,12 +159,12 @@ class _Place(NamedTuple):
 
 
 @lru_cache(REMEMBERED_MAX)
-def _places(sparql: str) -> tuple[list[_Place], str]:
+def _places(sparql: str) -> tuple[list[_VariablePlace], str]:
     """The variables of a text, and what is behind the last."""
     places, position, counts = [], 0, False
     for token in tokens(sparql):
         if token.kind == "variable":
-            places.append(_Place(sparql[position : token.start], token.text, counts))
+            places.append(_VariablePlace(sparql[position : token.start], token.text, counts))
             position = token.end
         counts = token.is_word("LIMIT", "OFFSET")
     return places, sparql[position:]
