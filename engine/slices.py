@@ -63,13 +63,14 @@ def sliced(members: Sequence[_Member], slices: Slices, size: int = SLICE) -> Ite
 
 
 def distinct(members: Iterable[_Key], slices: Slices) -> dict[_Key, None]:
-    """The members in order, each once, with pauses if they are many."""
+    """The members in order, each once, with pauses if they are many, equal or not."""
     found: dict[_Key, None] = {}
-    rest = iter(members)
+    rest, count = iter(members), 0
     while some := list(islice(rest, SLICE)):
         found.update(dict.fromkeys(some))
-        if len(found) > LONG:
-            slices.begin(len(found))
+        count += len(some)
+        if count > LONG:
+            slices.begin(count)
             slices.pause()
     return found
 

@@ -53,7 +53,8 @@ VALUES_MAX = 48
 """Blocks of VALUES in one tree. Each is written within the one before, by recursion."""
 WIDE, WIDE_PLANS_MAX = 16, 100
 """Triple patterns above which a tree is compiled in slices, and how many such plans there are at a time. The store
-evaluates further ones, so that plans cannot fill the memory."""
+evaluates further ones, so that plans cannot fill the memory. A tree with fewer patterns and many expressions is
+compiled in slices, too."""
 EXPRESSION_MAX = 200
 """Tokens of one expression. The store evaluates it for each new tuple of operands."""
 

@@ -88,6 +88,14 @@ class Spelling:
         """The number of triple patterns; 0 for syntax that only the store can parse."""
         return 0 if self.select is None else sum(isinstance(part, Pattern) for part in walk(self.select))
 
+    @property
+    def pairs(self) -> int:
+        """The number of pairs of a triple pattern with a pattern or an expression: a plan has a function for each
+        pattern, with lines for each of them all. 0 for syntax that only the store can parse."""
+        if self.select is None:
+            return 0
+        return self.patterns * sum(isinstance(part, (Pattern, Expression)) for part in walk(self.select))
+
     def render(self, terms: Sequence[Term]) -> str:
         """The query text with these constants."""
         body = joined(part if isinstance(part, str) else _written(terms[part]) for part in self.parts)

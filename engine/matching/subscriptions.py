@@ -146,9 +146,9 @@ class Subscriptions:
 
     def _left_to_store(self, spelling: Spelling) -> str | None:
         """Why a new shape gets no plan, although it may have one. Announces long work if it takes long to compile."""
-        if spelling.patterns > WIDE:
-            if len(self._shapes.wide) >= WIDE_PLANS_MAX:
-                return f"{WIDE_PLANS_MAX} other shapes have plans of more than {WIDE} triple patterns"
+        if spelling.patterns > WIDE and len(self._shapes.wide) >= WIDE_PLANS_MAX:
+            return f"{WIDE_PLANS_MAX} other shapes have plans of more than {WIDE} triple patterns"
+        if spelling.pairs > WIDE * WIDE:
             self._slices.begin(LONG)
         return None
 

@@ -7,10 +7,11 @@ reports their errors.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from lamplighter.engine.errors import ForcedBindingError
-from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.forced_bindings import REMEMBERED_MAX, bound
 from lamplighter.engine.sparql.lexer import Token, tokens
 from lamplighter.engine.terms import Term, is_blank
 
@@ -106,6 +107,7 @@ def with_rows(
     return "".join([*pieces, text[end:]])
 
 
+@lru_cache(REMEMBERED_MAX)
 def listed(text: str) -> frozenset[str]:
     """The variables of projections, GROUP BY and ORDER BY, where a term cannot replace them."""
     names, listing, depth = set(), False, 0

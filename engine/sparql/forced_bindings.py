@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -26,6 +27,8 @@ Value = str | bool | int | float | Decimal | datetime | Mapping[str, Any]
 """A value for a variable: text or a number, interpreted by the declaration of its forced binding, or a member of a
 SPARQL results document (``{"type": "uri", "value": ...}``), which has its own type."""
 
+REMEMBERED_MAX = 64
+"""Texts whose variables are remembered: a reaction of many rows has the same text for each of them."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _UNLIKE_A_PREFIX = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:/|(urn|mailto|tel|tag|did|data|geo|info|acct|cid|mid|ni|sip|sips|sms|xmpp|coap|news|jid):",
@@ -167,25 +170,48 @@ def bound(sparql: str, values: Mapping[str, Term], new_nodes: Collection[str] = 
             _checked(term, name in new_nodes)
         except ValueError as error:
             raise ForcedBindingError(f"?{name}: {error}") from error
-    parts, position, counts = [], 0, False
-    inserting = _Inserting()
+    places, rest = _places(sparql)
+    parts: list[str] = []
+    for place in places:
+        name = place.variable[1:]
+        if name not in values:
+            parts += [place.before, place.variable]
+            continue
+        term = values[name]
+        if is_blank(term) and not place.makes:
+            raise ForcedBindingError(
+                f"{place.variable}: {term} is a blank node, which a request cannot select by its label; it may stand "
+                "in INSERT DATA and in the template of INSERT only, for a new node; find the node by its "
+                "properties, or give an IRI"
+            )
+        if place.counts and term.endswith(f"^^<{XSD}integer>"):
+            term = lexical(term)  # LIMIT and OFFSET take no literal
+        # With spaces around it, since `?a<?b` must not become `<a><<b>`.
+        parts += [place.before, " ", term, " "]
+    return "".join([*parts, rest])
+
+
+class _VariablePlace(NamedTuple):
+    """A variable in a text. before: the text from the variable before it; counts: whether LIMIT or OFFSET does; makes:
+    whether a blank node may stand there, for a new node."""
+
+    before: str
+    variable: str
+    counts: bool
+    makes: bool
+
+
+@lru_cache(REMEMBERED_MAX)
+def _places(sparql: str) -> tuple[list[_VariablePlace], str]:
+    """The variables of a text, and what is behind the last."""
+    places, position, counts, inserting = [], 0, False, _Inserting()
     for token in tokens(sparql):
         makes = inserting.after(token)
-        if token.kind == "variable" and token.text[1:] in values:
-            term = values[token.text[1:]]
-            if is_blank(term) and not makes:
-                raise ForcedBindingError(
-                    f"{token.text}: {term} is a blank node, which a request cannot select by its label; it may stand "
-                    "in INSERT DATA and in the template of INSERT only, for a new node; find the node by its "
-                    "properties, or give an IRI"
-                )
-            if counts and term.endswith(f"^^<{XSD}integer>"):
-                term = lexical(term)  # LIMIT and OFFSET take no literal
-            # With spaces around it, since `?a<?b` must not become `<a><<b>`.
-            parts += [sparql[position : token.start], " ", term, " "]
+        if token.kind == "variable":
+            places.append(_VariablePlace(sparql[position : token.start], token.text, counts, makes))
             position = token.end
         counts = token.is_word("LIMIT", "OFFSET")
-    return "".join([*parts, sparql[position:]])
+    return places, sparql[position:]
 
 
 class _Inserting:

@@ -39,7 +39,7 @@ from lamplighter.engine.sparql.requests import (
 )
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.term_bounds import check_term, checked
-from lamplighter.engine.terms import Bag, Quad, Term, is_blank, is_iri
+from lamplighter.engine.terms import Binding, Quad, Term, is_blank, is_iri
 
 _PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
 
@@ -258,10 +258,14 @@ def _modify_delta(operation: Modification, context: _Context) -> QuadDelta:
     if len(solutions) > solutions_max:
         raise too_many_quads(context.quads_max)
     context.left -= quads_each * len(solutions)
+    rows: Iterable[Binding] = solutions
+    if not any("_:" in part for pattern in inserts for part in pattern if part is not None):
+        # Equal rows make equal quads, but for new nodes, of which each solution has its own.
+        rows = distinct((row[: len(variables)] for row in solutions), context.slices)
     return _delta(
         context,
-        _instances(deletes, variables, solutions, with_graph, context.new_blank_node),
-        _instances(inserts, variables, solutions, with_graph, context.new_blank_node),
+        _instances(deletes, variables, rows, with_graph, context.new_blank_node),
+        _instances(inserts, variables, rows, with_graph, context.new_blank_node),
         (),
     )
 
@@ -291,7 +295,7 @@ def _solutions_query(operation: ModifyOperation, variables: Sequence[str]) -> Ti
 def _instances(
     patterns: Sequence[QuadPattern],
     variables: Sequence[str],
-    solutions: Bag,
+    solutions: Iterable[Binding],
     with_graph: Term | None,
     new_blank_node: Callable[[], Term],
 ) -> Iterable[Quad]:

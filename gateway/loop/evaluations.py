@@ -7,7 +7,9 @@ ends its subscriptions. What may take long is known before it begins, so that it
 from __future__ import annotations
 
 import os
+import signal
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from time import perf_counter, thread_time
@@ -34,6 +36,12 @@ MEASURED_MAX = 10_000
 """Evaluated queries whose last time is remembered."""
 EVALUATIONS_MS_MAX = 20
 """Processor time that the store took last for what it evaluates for a commit; beyond, the commit is a long step."""
+CHARACTER_S = 1e-5
+"""Time for the data in each character of a text, on a busy machine."""
+
+
+class _SeveralRiskyError(BaseException):
+    """An update has a second risky evaluation. Not an Exception: only `Evaluations.prepare` deals with it."""
 
 
 @dataclass
@@ -82,6 +90,9 @@ class Evaluations:
 
     following: whether a commit is being matched. timed: whether the present step has had a trial, which is told
     prepared_s, the processor time of what the step evaluated. evaluated_s: the time of the same, since the last commit.
+
+    A fork takes some milliseconds, so an update has two at most: one for its first risky evaluation, and one for all of
+    its evaluations together if there are more.
     """
 
     def __init__(self, engine: Engine, reader: Reader, trials: Trials, slices: LoopSlices, current: Current) -> None:
@@ -97,13 +108,17 @@ class Evaluations:
         self.timed = False
         self.prepared_s = 0.0
         self.evaluated_s = 0.0
+        self._tried: int | None = None  # risky evaluations of the present update; None where each is tried
+        self._together = False  # whether those of the present update were tried together
+        self._left_s: float | None = None  # in a fork that tries them together: what is left to them
         engine.store.around_select = self.measured
 
     def prepare(self, request: Request, access: Access) -> QuadDelta:
         """The delta of an update. Nothing is changed. Raises GatewayError, StoreError for whatever is unexpected."""
         begun, wall = thread_time() if self.timed else 0.0, perf_counter()
+        self._tried = 0
         try:
-            return self._engine.prepare(request, access=access)
+            return self._prepared(request, access)
         except GatewayError:
             raise
         except BaseException as error:
@@ -112,9 +127,36 @@ class Evaluations:
             logger.exception("update preparation failed")
             raise StoreError(f"the update could not be evaluated: {error!r}") from error
         finally:
+            self._tried, self._together = None, False
             if self.timed:
                 self.prepared_s = thread_time() - begun
             self.evaluated_s = perf_counter() - wall
+
+    def _prepared(self, request: Request, access: Access) -> QuadDelta:
+        try:
+            return self._engine.prepare(request, access=access)
+        except _SeveralRiskyError:
+            with self._slices.beside():
+                self._try_here(lambda: self._evaluate_all(request, access), len(request.text) * CHARACTER_S)
+            self._together = True
+            return self._engine.prepare(request, access=access)
+
+    def _evaluate_all(self, request: Request, access: Access) -> None:
+        """In a fork. Its limit is for the evaluations: data may be large, and is not their fault."""
+        self._left_s = signal.setitimer(signal.ITIMER_PROF, 0)[0]
+        self._engine.prepare(request, access=access)
+
+    def _evaluated(self, select: SelectRun) -> Bag:
+        """In a fork."""
+        if self._left_s is None:
+            return select()
+        begun = thread_time()
+        signal.setitimer(signal.ITIMER_PROF, max(self._left_s, 0.001))  # 0 would be for ever
+        try:
+            return select()
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            self._left_s -= thread_time() - begun
 
     def is_long(self, delta: QuadDelta) -> bool:
         """Whether following a delta may take long: it is large, many match it, or the store needs time."""
@@ -133,9 +175,9 @@ class Evaluations:
         Raises LimitExceededError, and TooMuchWork while a commit is matched.
         """
         if os.getpid() != self._process:
-            return select()  # it is being tried
-        if self._trials.risky(text):
-            self._try_here(select)
+            return self._evaluated(select)  # it is being tried
+        if not self._together and self._trials.risky(text):
+            self._try_one(select)
         if not self.following:
             return select()
         ms_max = self._current.settings.limits.evaluation_ms_max
@@ -154,11 +196,18 @@ class Evaluations:
             self.too_slow(text, evaluation.ms)
         return result
 
-    def _try_here(self, select: SelectRun) -> None:
+    def _try_one(self, select: SelectRun) -> None:
+        if self._tried:
+            raise _SeveralRiskyError
+        self._try_here(select)
+        if self._tried is not None:
+            self._tried += 1
+
+    def _try_here(self, work: Callable[[], object], besides_s: float = 0.0) -> None:
         if not self.following and not self._slices.elsewhere:
             self._slices.begin(LONG)  # the loop is not to wait for a fork
         try:
-            self._reader.try_here(select)
+            self._reader.try_here(work, besides_s)
         except LimitExceededError:
             if self.following:
                 raise self._engine.work.exceeded() from None

@@ -28,6 +28,7 @@ from lamplighter.gateway.loop.failures import behind_its_log
 from lamplighter.gateway.loop.inferring import Inferring
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.removals import Removals
+from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.loop.validating import Validating
 from lamplighter.gateway.monitoring.figures import Counters
@@ -56,6 +57,7 @@ class Reactions:
     _log: LogWriter
     _counters: Counters
     _outcomes: Outcomes
+    _slices: LoopSlices
     _in_a_row: Counter[str] = field(default_factory=Counter, init=False)  # by application, since the last request
     _retrying: bool = field(default=False, init=False)
 
@@ -129,7 +131,7 @@ class Reactions:
         cause, before = trigger.cause, self._log.sequence
         failures: list[Exception] = []
         try:
-            reaction = trigger.reaction()
+            reaction = trigger.reaction(self._slices)
             request = self._engine.request(reaction.sparql)
             if reaction.delay is None and reaction.at is None:
                 delta = self._commits.effect(request, "update failed", {"reaction": cause.id}, failures.append)

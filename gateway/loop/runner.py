@@ -183,6 +183,7 @@ class Runner:
             log,
             self.counters,
             outcomes,
+            slices,
         )
         self._timers = Timers(
             engine,

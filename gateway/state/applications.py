@@ -25,6 +25,7 @@ from lamplighter.engine.errors import (
     RequestSyntaxError,
 )
 from lamplighter.engine.protocol.jsap import Jsap, Query, Update, profile
+from lamplighter.engine.slices import SLICE, Slices
 from lamplighter.engine.sparql.requests import parse_query, parse_update, subscribable
 from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.state.delayed import at_moment, delay_us
@@ -76,14 +77,20 @@ class Trigger:
     def cause(self) -> Cause:
         return Cause(KIND, f"{self.application.name}/{self.aggregator}/{self.member}", self.sequence)
 
-    def reaction(self) -> Reaction:
+    def reaction(self, slices: Slices) -> Reaction:
         """The update requests of a trigger. Raises JsapError, ForcedBindingError."""
         profile = self.application.profile
         aggregator = profile.aggregators[self.aggregator]
         name = aggregator.added if self.member == "added" else aggregator.removed
         assert name is not None
         update = profile.updates[name]
-        texts = [self.application.update_text(name, binding) for binding in self.rows.bindings()]
+        if len(self.rows) > SLICE:
+            slices.begin(len(self.rows))
+        texts = []
+        for number, binding in enumerate(self.rows.bindings(), 1):
+            texts.append(self.application.update_text(name, binding))
+            if number % SLICE == 0:
+                slices.pause()
         return Reaction(";\n".join(texts), update.delay, update.at, update.missed)
 
 

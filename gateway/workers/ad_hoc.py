@@ -216,10 +216,11 @@ class Reader:
         async for _ in self._forked(partial(_tried, work), self._trial_bounds, self._trying).chunks():
             pass
 
-    def try_here(self, work: Callable[[], object]) -> None:
+    def try_here(self, work: Callable[[], object], besides_s: float = 0.0) -> None:
         """As `trial`, within a running step: its thread waits, and the fork has the current dataset.
 
-        Raises LimitExceededError. Where no process can be started, or each one is stuck, the work counts as passed.
+        besides_s: for what the limit of processor time does not count. Raises LimitExceededError. Where no process can
+        be started, or each one is stuck, the work counts as passed.
         """
         bounds = self._trial_bounds
         for _ in range(_RESTARTS_MAX):
@@ -238,7 +239,7 @@ class Reader:
             os.close(sink)
             self._trying.add(number)
             try:
-                ended = _awaited(number, source, bounds.time_ms_max / 1000)
+                ended = _awaited(number, source, bounds.time_ms_max / 1000 + besides_s)
             finally:
                 os.close(source)
                 self._trying.discard(number)

@@ -95,6 +95,11 @@ def test_compiling_many_patterns_is_a_long_step_with_pauses() -> None:
         assert slices.paused > WIDE
         engine.subscribe(f"SELECT * {{ {star(WIDE + 1)} }}")
         assert slices.begun == 1, "the shape is known"
+        made = " ".join(f"BIND(?o0 + {number} AS ?b{number})" for number in range(WIDE))
+        engine.subscribe(f"SELECT * {{ ?s <x:p> ?o0 {made} }}")
+        assert slices.begun == 1
+        engine.subscribe(f"SELECT * {{ {star(WIDE)} {made} }}")
+        assert slices.begun == 2, "each function of a pattern has all assignments"
 
 
 def test_deep_text_is_a_function_that_sees_the_names_around_it() -> None:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pyoxigraph as ox
 import pytest
@@ -14,8 +15,10 @@ from lamplighter.engine.errors import (
     StoreError,
     UnsupportedRequestError,
 )
+from lamplighter.engine.slices import LONG, SLICE, Slices, distinct
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Quad
+from lamplighter.engine.updating import by_store
 from lamplighter.engine.updating.by_store import UsingGraphs, quad_delta, resolved
 from tests.support.amounts import Amounts
 from tests.support.tables import each_row
@@ -211,3 +214,47 @@ def test_blank_node_shared_by_two_operations_is_refused_as_the_grammar_says() ->
 def test_half_a_surrogate_pair_is_an_error_and_no_crash() -> None:
     with pytest.raises(RequestSyntaxError, match="surrogate"):
         delta_of("INSERT DATA { <a:a> <a:b> '\ud800' }", QuadStore())
+
+
+@each_row(
+    ("insert", "instances", "added"),
+    [
+        ("<a:s> <a:p> ?p", 3, 1),
+        ("<a:s> <a:p> 1 . <a:s> <a:q> 1", 6, 2),
+        ("<a:s> <a:p> ?o", 900, 300),
+        ("[] <a:p> ?p", 900, 300),
+    ],
+)
+def test_equal_solutions_are_instantiated_once_unless_they_make_nodes(
+    insert: str, instances: int, added: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    instance = by_store._instance
+
+    def counted(part: str, *others: Any) -> str | None:
+        made.append(part)
+        return instance(part, *others)
+
+    store = QuadStore()
+    store.apply(delta_of("INSERT DATA {" + " . ".join(f"<a:s> <a:p> {number}" for number in range(300)) + "}", store))
+    monkeypatch.setattr(by_store, "_instance", counted)
+    delta = delta_of(f"INSERT {{ {insert.replace('<a:p>', '<a:new>')} }} WHERE {{ ?s ?p ?o }}", store)
+    assert (len(made), len(delta.added)) == (instances, added)
+
+
+class Announced(Slices):
+    def __init__(self) -> None:
+        self.begun = self.pauses = 0
+
+    def begin(self, size: int) -> None:
+        self.begun += 1
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+
+def test_many_equal_members_are_long_work_too() -> None:
+    few, many = Announced(), Announced()
+    assert distinct([1] * LONG, few) == distinct([1] * 3 * LONG, many) == {1: None}
+    assert (few.begun, few.pauses) == (0, 0)
+    assert many.begun > 0 and many.pauses == 2 * LONG // SLICE

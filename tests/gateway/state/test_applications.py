@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,17 @@ import pytest
 from lamplighter.engine.change_log import Gap, Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.protocol import Resume
-from lamplighter.engine.slices import LONG
-from lamplighter.engine.terms import lexical
+from lamplighter.engine.slices import LONG, SLICE, Slices
+from lamplighter.engine.sparql import clauses, forced_bindings
+from lamplighter.engine.sparql.lexer import Token, tokens
+from lamplighter.engine.terms import Bag, lexical
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.log.entries import LogEntry
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop import reactions as reactions_module
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
+from lamplighter.gateway.state.applications import Application, Trigger, load_applications, sparql_faults
 from tests.support.amounts import Amounts
 from tests.support.event_loops import until
 from tests.support.gateway_parts import (
@@ -758,3 +760,33 @@ async def test_an_application_begins_in_a_large_dataset(tmp_path: Path) -> None:
         await idle(runner)
         assert count(runner, "out") == 1
         assert runner.figures.status()["problems"] == []
+
+
+class CountedSlices(Slices):
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.pauses = 0
+
+    def begin(self, size: int) -> None:
+        self.begun.append(size)
+
+    def pause(self) -> None:
+        self.pauses += 1
+
+
+def test_a_reaction_of_many_rows_pauses_and_reads_its_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(text: str) -> Iterator[Token]:
+        read.append(text)
+        return tokens(text)
+
+    for module in (forced_bindings, clauses):
+        monkeypatch.setattr(module, "tokens", counted)
+    application = copier("long", "in", "a-name-that-no-other-test-has")
+    rows = Bag(("x", "v"), [(f"<urn:{number}>", '"x"') for number in range(3 * SLICE)])
+    slices = CountedSlices()
+    reaction = Trigger(application, next(iter(application.profile.aggregators)), "added", 1, rows).reaction(slices)
+    assert (slices.begun, slices.pauses) == ([3 * SLICE], 3)
+    assert reaction.sparql.count("<urn:7>") == 1 and reaction.sparql.count(";\n") == 3 * SLICE - 1
+    assert len(read) == 2, "once for its variables, and once for those that a term cannot replace"

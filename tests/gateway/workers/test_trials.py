@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -394,3 +394,43 @@ def test_a_small_dataset_is_no_risk(trials: Trials) -> None:
     trials.engine.update("DELETE WHERE { ?s ?p ?o }")
     trials.engine.update(triples(10))
     assert not trials.risky("SELECT * { ?s <urn:p>* ?o . ?o <urn:q> ?v . ?v <urn:q> ?w }")
+
+
+MANY = " ; ".join(f"INSERT {{ ?s <http://q> {count} }} WHERE {{ VALUES ?s {{ <http://s1> }} }}" for count in range(40))
+"""Each evaluation is risky, as VALUES may multiply solutions, and none takes long."""
+
+
+async def test_an_update_with_many_risky_evaluations_has_two_forks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks: list[object] = []
+    try_here = Reader.try_here
+
+    def counted(reader: Reader, work: Callable[[], object], besides_s: float) -> None:
+        forks.append(work)
+        try_here(reader, work, besides_s)
+
+    monkeypatch.setattr(Reader, "try_here", counted)
+    async with recovered_runner(tmp_path) as runner:
+        accepted = await update(runner, MANY)
+        assert len(forks) == 2
+        assert len(next(record for record in records(tmp_path) if record.seq == accepted.sequence).a) == 40
+
+
+async def test_evaluations_that_are_tried_together_are_refused_together(tmp_path: Path) -> None:
+    text = f"{MANY} ; {PRODUCT}"
+    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=200)) as runner:
+        await update(runner, text)  # on next to nothing it passes
+        trials = runner.figures.status()["trials"]
+        await update(runner, triples(1000))
+        with pytest.raises(LimitExceededError, match=r"limits\.evaluation_ms_max = 200"):
+            await update(runner, text)
+        assert runner.figures.status()["trials"] == trials, "it is the step that refuses it"
+        await update(runner, f"{MANY} ; {CHAIN}")
+
+
+async def test_data_beside_risky_evaluations_may_take_longer_than_they(tmp_path: Path) -> None:
+    data = " . ".join(f"<http://e/{number}> <http://e/p> {number}" for number in range(30_000))
+    async with recovered_runner(tmp_path, settings=limited(evaluation_ms_max=100)) as runner:
+        accepted = await update(runner, f"{MANY} ; INSERT DATA {{ {data} }} ; {MANY}")
+        assert len(next(record for record in records(tmp_path) if record.seq == accepted.sequence).a) == 30_040
