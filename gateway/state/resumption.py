@@ -12,7 +12,7 @@ not have the attached clients: after a start of the gateway none is attached.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import zip_longest
 from typing import Generic, NamedTuple, TypeVar
@@ -26,8 +26,9 @@ from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.gateway.settings import QuotaSettings, ResumeSettings
+from lamplighter.gateway.sharing import Usage, refusal
 from lamplighter.gateway.state.delayed import delay_us
-from lamplighter.gateway.state.quotas import Quotas, Usage
+from lamplighter.gateway.state.quotas import Quotas
 
 Sink = TypeVar("Sink")
 """The sink of a client; compared by identity."""
@@ -173,10 +174,13 @@ class ResumableSubscriptions(Generic[Sink]):
         longest = timedelta(seconds=self._settings.keep_s_max)
         return longest // timedelta(microseconds=1), isodate.duration_isoformat(longest)
 
-    def check_room(self) -> None:
-        """Raises LimitExceededError when no further subscription can be kept."""
-        if len(self._kept) >= self._settings.subscriptions_max:
-            raise LimitExceededError(f"resume.subscriptions_max = {self._settings.subscriptions_max} is reached")
+    def check_room(self, client: str) -> None:
+        """Raises LimitExceededError when no further subscription of a client can be kept. client: "" if it has no
+        name."""
+        most = self._settings.subscriptions_max
+        used, free = self.usage.of(client), most - len(self._kept)
+        if why := refusal(client, used, 1, free, f"resume.subscriptions_max = {most}"):
+            raise LimitExceededError(f"{why}; end some, or have the operator raise it")
 
     # --- from the change log ---
 
@@ -383,12 +387,14 @@ class ResumableSubscriptions(Generic[Sink]):
             self._forget(kept)
         client = kept.followed.identity
         while client is not None and self.usage_bytes.of(client) > self._quotas().retained_bytes_max:
-            self._halve_largest([other for other in self._kept.values() if other.followed.identity == client])
+            self._halve_largest(client)
         while self._bytes > self._settings.bytes_max:
-            self._halve_largest(self._kept.values())
+            unnamed = self._bytes - self.usage_bytes.total
+            self._halve_largest(None if unnamed > self.usage_bytes.most() else self.usage_bytes.heaviest())
 
-    def _halve_largest(self, those: Iterable[_Kept[Sink]]) -> None:
-        """Drops half of the largest at once, so that it is not searched each time."""
+    def _halve_largest(self, client: str | None) -> None:
+        """Drops half of the largest of a client at once, so that it is not searched each time."""
+        those = [one for one in self._kept.values() if one.followed.identity == client]
         largest = max(those, key=lambda other: other.bytes * (_ATTACHED_WEIGHT if other.is_told_at_once else 1))
         half = largest.bytes // 2
         while largest.bytes > half:

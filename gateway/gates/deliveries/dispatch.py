@@ -126,6 +126,11 @@ class Dispatch:
     def id(self) -> str:
         return self.receiver.id
 
+    @property
+    def client(self) -> str:
+        """The client that registered it, "" for one without a name."""
+        return self.followed.identity or ""
+
     # --- told by the sink ---
 
     def began(self, spuid: str, members: bytes, reset: str | None) -> None:
@@ -185,12 +190,12 @@ class Dispatch:
         self.waiting.append(message)
         self.bytes += message.size
         self._changed.set()
-        self._owner.grown(message.size)
+        self._owner.grown(self.client, message.size)
 
     def _clear(self) -> None:
         self._part = 0
         self.waiting.clear()
-        self._owner.grown(-self.bytes)
+        self._owner.grown(self.client, -self.bytes)
         self.bytes = 0
 
     # --- the task ---
@@ -281,7 +286,7 @@ class Dispatch:
         retry_s = 0.0
         following: int | None = None
         try:
-            async with self._owner.slots.of(slow=self._slow or self.failures > 0):
+            async with self._owner.slots.of(self.client, slow=self._slow or self.failures > 0):
                 if self.ended or self._stale:
                     return ""
                 try:
@@ -334,7 +339,7 @@ class Dispatch:
             self.waiting.popleft()
             self._part = 0
             self.bytes -= message.size
-            self._owner.grown(-message.size)
+            self._owner.grown(self.client, -message.size)
 
     async def _pause(self, reason: str) -> None:
         """Waits until the next attempt, or, after too many, for a decision of the owner."""

@@ -16,11 +16,12 @@ from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.outbox import Outbox
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.security import peers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Peer
 from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings
-from lamplighter.gateway.state import quotas
-from lamplighter.gateway.state.quotas import Held, SharedRoom, Usage
+from lamplighter.gateway.sharing import SharedRoom, Usage
+from lamplighter.gateway.state.quotas import Held
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.state.shares import Shares
 from tests.gateway.security.test_permissions import Ear
@@ -154,10 +155,10 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
     usage, two = Usage(), QuotaSettings(connections_max=2)
     unix, tcp = socket.socket(socket.AF_UNIX), socket.socket()
     user = [0]
-    monkeypatch.setattr(quotas, "peer", lambda _: Peer(1, user[0]))
+    monkeypatch.setattr(peers, "peer", lambda one: Peer(1, user[0]) if one.family == socket.AF_UNIX else None)
 
     def held(connected: socket.socket, address: str = "", *, plain: bool = True) -> Held:
-        new = Held(usage, lambda: two)
+        new = Held(usage, lambda: two, 100)
         new.by_origin(connected, address, plain=plain)
         return new
 
@@ -190,7 +191,7 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
 
 def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -> None:
     usage = Usage()
-    held = Held(usage, QuotaSettings)
+    held = Held(usage, QuotaSettings, 100)
     held.by_caller(FLOOD)
     held.end()
     held.by_caller(FLOOD)  # its last request has its turn now
@@ -226,18 +227,23 @@ async def test_a_restart_from_a_snapshot_counts_as_before_and_resuming_counts_no
 
 
 def test_no_client_takes_all_of_a_room() -> None:
-    room, stack = SharedRoom(64), ExitStack()
+    room, stack = SharedRoom(lambda: 64, "places"), ExitStack()
     taken = []
-    for client in "abc":
+    for client in ("a", "b", "c", ""):
         count = 0
-        while room.has(client):
+        while not room.refusal(client):
             stack.enter_context(room.held(client))
             count += 1
         taken.append(count)
-    assert taken == [32, 16, 8]
-    assert room.has("d")
-    with room.held("d", 100):  # an answer may be larger than what is free
-        assert not room.has("e")
-    assert room.has("e")
+    assert taken == [32, 16, 8, 8], "the operator's own may take all"
+    assert room.refusal("") == room.refusal("d") == "places = 64 is reached"
     stack.close()
-    assert room.has("a") and not SharedRoom(0).has("a")
+    with room.held("a", 30):
+        assert not room.refusal("b", 17)
+        why = "this client holds 0 of places = 64, and leaves 34 to others; a client may hold as much as it leaves"
+        assert room.refusal("b", 18) == why
+    with room.held("d", 100):  # an answer may be larger than what is free
+        assert room.refusal("e")
+    assert not room.refusal("e")
+    for size in (0, 1):
+        assert bool(SharedRoom(lambda: size, "places").refusal("a")) is (size == 0)  # noqa: B023
