@@ -98,7 +98,7 @@ class SharedRoom:
             self.take(client, -amount)
 
 
-class Turns:
+class ClientTurns:
     """at_once: turns at the same time. The clients that wait have theirs in turn, each client's requests in order."""
 
     def __init__(self, at_once: int) -> None:

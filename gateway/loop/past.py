@@ -47,7 +47,7 @@ from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.sharing import SharedRoom, Turns
+from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
@@ -104,7 +104,7 @@ class Past:
         self._applications = applications
         self._log = log
         self._clock = clock
-        self._rebuilding = Turns(1)  # a dataset in memory besides the current one
+        self._rebuilding = ClientTurns(1)  # a dataset in memory besides the current one
         self._asking = SharedRoom(lambda: ASKING_MAX, "the number of queries of the past that may wait")
         self._verified: OrderedDict[LogPosition, None] = OrderedDict()  # positions that the log has
 

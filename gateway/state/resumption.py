@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import zip_longest
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import isodate
 import msgspec
@@ -175,11 +175,10 @@ class ResumableSubscriptions(Generic[Sink]):
         return longest // timedelta(microseconds=1), isodate.duration_isoformat(longest)
 
     def check_room(self, client: str) -> None:
-        """Raises LimitExceededError when no further subscription of a client can be kept. client: "" if it has no
-        name."""
+        """Raises LimitExceededError when no further one of a client can be kept; client: "" if it has no name."""
         most = self._settings.subscriptions_max
-        used, free = self.usage.of(client), most - len(self._kept)
-        if why := refusal(client, used, 1, free, f"resume.subscriptions_max = {most}"):
+        why = refusal(client, self.usage.of(client), 1, most - len(self._kept), f"resume.subscriptions_max = {most}")
+        if why:
             raise LimitExceededError(f"{why}; end some, or have the operator raise it")
 
     # --- from the change log ---
@@ -389,13 +388,12 @@ class ResumableSubscriptions(Generic[Sink]):
         while client is not None and self.usage_bytes.of(client) > self._quotas().retained_bytes_max:
             self._halve_largest(client)
         while self._bytes > self._settings.bytes_max:
-            unnamed = self._bytes - self.usage_bytes.total
-            self._halve_largest(None if unnamed > self.usage_bytes.most() else self.usage_bytes.heaviest())
+            named = self.usage_bytes.most() >= self._bytes - self.usage_bytes.total
+            self._halve_largest(self.usage_bytes.heaviest() if named else None)
 
     def _halve_largest(self, client: str | None) -> None:
         """Drops half of the largest of a client at once, so that it is not searched each time."""
-        those = [one for one in self._kept.values() if one.followed.identity == client]
-        largest = max(those, key=lambda other: other.bytes * (_ATTACHED_WEIGHT if other.is_told_at_once else 1))
+        largest = max((one for one in self._kept.values() if one.followed.identity == client), key=_weight)
         half = largest.bytes // 2
         while largest.bytes > half:
             self._forget(largest)
@@ -442,6 +440,11 @@ class ResumableSubscriptions(Generic[Sink]):
         for text, commit in zip_longest(state.notifications, state.commits[: len(state.notifications)]):
             kept.retained.append(_Note(members := text.encode(), commit))
             self._grow(kept, len(members) + _ENTRY_BYTES)
+
+
+def _weight(kept: _Kept[Any]) -> int:
+    """What counts where one has to lose notifications."""
+    return kept.bytes * (_ATTACHED_WEIGHT if kept.is_told_at_once else 1)
 
 
 def _has_expired(kept: _Kept[Sink], now_us: int, wall: str) -> bool:

@@ -18,7 +18,7 @@ from lamplighter.engine.sparql.requests import GraphOperation
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, resolved
 from lamplighter.engine.updating.request import Request
-from lamplighter.gateway.sharing import Turns
+from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 from lamplighter.gateway.workers.trials import Trial
@@ -46,7 +46,7 @@ class LargeUpdates:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._turns = Turns(AT_ONCE_MAX)
+        self._turns = ClientTurns(AT_ONCE_MAX)
 
     async def operations(self, text: str, client: str) -> list[Resolved]:
         """The operations of a text. client: whose turn it takes. Raises RequestError, StoreError."""

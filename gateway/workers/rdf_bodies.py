@@ -25,7 +25,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.documents import check_depth
-from lamplighter.gateway.sharing import SharedRoom, Turns
+from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
@@ -46,7 +46,7 @@ class RdfBodies:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._turns = Turns(AT_ONCE_MAX)
+        self._turns = ClientTurns(AT_ONCE_MAX)
         self._room = SharedRoom(lambda: WAITING_MAX, "the number of large documents that may wait to be parsed")
 
     async def quads(

@@ -55,7 +55,7 @@ from lamplighter.engine.sparql.text_cache import Remembered
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.settings import LimitSettings
-from lamplighter.gateway.sharing import Turns
+from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 
 REMEMBERED_MAX = 4096
@@ -173,7 +173,7 @@ class Trials:
         self.engine = engine
         self.reader = reader
         self.limits = limits
-        self.turns = Turns(AT_ONCE_MAX)
+        self.turns = ClientTurns(AT_ONCE_MAX)
         self.passed = _Memory()
         self.failed = _Memory()
         self.runs = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from random import Random
 
-from lamplighter.gateway.sharing import Turns
+from lamplighter.gateway.sharing import ClientTurns
 
 SLOW_S = 1.0
 """A receiver that took longer for its last answer counts as slow."""
@@ -24,7 +24,7 @@ class Slots:
 
     def __init__(self, concurrent_max: int) -> None:
         slow = concurrent_max // 2
-        self._prompt, self._slow = Turns(concurrent_max - slow), Turns(slow)
+        self._prompt, self._slow = ClientTurns(concurrent_max - slow), ClientTurns(slow)
 
     def of(self, client: str, *, slow: bool) -> AbstractAsyncContextManager[None]:
         """One of a client, whose requests have their turns with those of the others."""

@@ -95,6 +95,7 @@ class Dispatch:
         assert followed.delivery is not None
         self._owner = owner
         self.followed = followed
+        self.client = followed.identity or ""
         self.receiver: Receiver = followed.delivery
         self.position = position
         self._reason = reason
@@ -125,11 +126,6 @@ class Dispatch:
     @property
     def id(self) -> str:
         return self.receiver.id
-
-    @property
-    def client(self) -> str:
-        """The client that registered it, "" for one without a name."""
-        return self.followed.identity or ""
 
     # --- told by the sink ---
 

@@ -1,4 +1,4 @@
-"""Turns: few requests of a door are answered at the same time, since each needs a process or much of the loop."""
+"""ClientTurns: few requests of a door are answered at the same time, since each needs a process or much of the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lamplighter.engine.errors import QueueFullError
 from lamplighter.gateway.gates.http.calls import small_body
 from lamplighter.gateway.gates.http.places import Handler
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.sharing import SharedRoom, Turns
+from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 
 BODY: Final = "lamplighter.body"
 """Key of a request's scope: its body, empty where its method has none."""
@@ -24,7 +24,7 @@ class RequestTurns:
     """Those of one door. at_once: answered at the same time; most: under way, those whose body is received too."""
 
     def __init__(self, at_once: int, most: int) -> None:
-        self._turns = Turns(at_once)
+        self._turns = ClientTurns(at_once)
         self._under_way = SharedRoom(lambda: most, "the number of requests that may wait here")
 
     def of(self, answer: Handler, body_bytes_max: int) -> Handler:

@@ -1,4 +1,4 @@
-"""Turns of a door: slow clients keep their places to themselves, and leave some to the others."""
+"""ClientTurns of a door: slow clients keep their places to themselves, and leave some to the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lamplighter.gateway.gates.http import waiting
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.security.peers import origin
-from lamplighter.gateway.sharing import Turns
+from lamplighter.gateway.sharing import ClientTurns
 
 
 class Clients:
@@ -125,7 +125,7 @@ async def test_clients_take_turns() -> None:
 
 
 async def test_a_turn_of_a_request_that_is_cancelled_goes_to_the_next() -> None:
-    turns = Turns(1)
+    turns = ClientTurns(1)
 
     async def one(client: str) -> str:
         async with turns.of(client):
