@@ -421,15 +421,7 @@ class ResumableSubscriptions(Generic[Sink]):
     def state(self) -> list[Retained]:
         """The content of a snapshot."""
         lost = [Retained(followed, 0, lost=reason) for followed, reason in self._interrupted.values()]
-        return lost + [
-            Retained(
-                kept.followed,
-                kept.sequence,
-                tuple(note.members.decode() for note in kept.retained),
-                tuple(note.commit for note in kept.retained),
-            )
-            for kept in self._kept.values()
-        ]
+        return lost + [_retained(kept) for kept in self._kept.values()]
 
     def restore(self, state: Retained, handle: str) -> None:
         """Restores a subscription from a snapshot, with no client attached; handle: as in `begin`."""
@@ -440,6 +432,11 @@ class ResumableSubscriptions(Generic[Sink]):
         for text, commit in zip_longest(state.notifications, state.commits[: len(state.notifications)]):
             kept.retained.append(_Note(members := text.encode(), commit))
             self._grow(kept, len(members) + _ENTRY_BYTES)
+
+
+def _retained(kept: _Kept[Any]) -> Retained:
+    texts = tuple(note.members.decode() for note in kept.retained)
+    return Retained(kept.followed, kept.sequence, texts, tuple(note.commit for note in kept.retained))
 
 
 def _weight(kept: _Kept[Any]) -> int:
