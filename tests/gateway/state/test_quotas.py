@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lamplighter.engine.access import FULL
@@ -19,13 +20,15 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security import peers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Peer
-from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings
+from lamplighter.gateway.service.supervision import warn_of_quotas
+from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings, read_settings
+from lamplighter.gateway.settings.shares import Overruled, overruled
 from lamplighter.gateway.sharing import SharedRoom, Usage
 from lamplighter.gateway.state.quotas import Held
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.state.shares import Shares
 from tests.gateway.security.test_permissions import Ear
-from tests.support.gateway_parts import CLIENT, FakeClock, recovered_runner, time_passes, update
+from tests.support.gateway_parts import CLIENT, FakeClock, recovered, recovered_runner, time_passes, update
 
 FLOOD, OTHER = (Caller(name, FULL, False, registered=True) for name in ("flood", "other"))
 TEXT = "SELECT ?o { ?s <p:> ?o }"
@@ -43,6 +46,41 @@ def test_defaults_stay_far_from_what_all_share() -> None:
     assert one.retained_bytes_max * 4 <= all_.resume.bytes_max
     assert one.connections_max * 2 <= min(all_.http.connections_max, all_.websocket.connections_max)
     assert one.subscriptions_max >= all_.websocket.subscriptions_per_client_max, "that is of one connection"
+    assert overruled(all_) == []
+
+
+SMALL_ROOMS = {
+    "delayed.pending_max": ("quotas.delayed_max", 20_000),
+    "resume.subscriptions_max": ("quotas.resumable_max", 250),
+    "resume.bytes_max": ("quotas.retained_bytes_max", 4 * 1024 * 1024),
+    "http.connections_max": ("quotas.connections_max", 100),
+    "websocket.connections_max": ("quotas.connections_max", 100),
+    "websocket.unsent_bytes_max": ("quotas.outbox_bytes_max", 32 * 1024 * 1024),
+}
+"""The room of all -> the quota of it, and its default."""
+
+
+@pytest.mark.parametrize("room", SMALL_ROOMS)
+def test_a_quota_above_a_clients_share_starts_and_both_settings_are_named(
+    room: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quota, default = SMALL_ROOMS[room]
+    table, key = room.split(".")
+    file = tmp_path / "lamplighter.toml"
+    for size, wanted in ((2 * default, []), (2 * default - 2, [Overruled(quota, room, default - 1)])):
+        file.write_text(f"[{table}]\n{key} = {size}\n")
+        assert overruled(read_settings(file)) == wanted
+    warn_of_quotas(read_settings(file))
+    [line] = [record.getMessage() for record in caplog.records]
+    assert f"quota={quota} room={room} share={default - 1}" in line
+
+
+def test_what_is_queued_for_one_client_is_at_most_half_of_what_is_queued_for_all(tmp_path: Path) -> None:
+    mebibyte = 1024 * 1024
+    for quota, most in ((8, 8), (16, 16), (17, 16), (1000, 16)):
+        document = {"quotas": {"outbox_bytes_max": quota * mebibyte}, "websocket": {"unsent_bytes_max": 32 * mebibyte}}
+        with closing(recovered(tmp_path / str(quota), settings=msgspec.convert(document, Settings))) as runner:
+            assert runner.outbox_bytes_max() == most * mebibyte
 
 
 async def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> None:
