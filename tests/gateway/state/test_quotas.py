@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -12,16 +13,17 @@ import pytest
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Followed
-from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.outbox import Outbox
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security import peers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Peer
 from lamplighter.gateway.service.supervision import warn_of_quotas
-from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings, read_settings
+from lamplighter.gateway.settings import GatewaySettings, QuotaSettings, ResumeSettings, Settings, read_settings
 from lamplighter.gateway.settings.shares import Overruled, overruled
 from lamplighter.gateway.sharing import SharedRoom, Usage
 from lamplighter.gateway.state.quotas import Held
@@ -285,3 +287,22 @@ def test_no_client_takes_all_of_a_room() -> None:
     assert not room.refusal("e")
     for size in (0, 1):
         assert bool(SharedRoom(lambda: size, "places").refusal("a")) is (size == 0)  # noqa: B023
+
+
+async def test_updates_queries_and_subscriptions_take_the_share_of_their_client(tmp_path: Path) -> None:
+    some = Settings(gateway=GatewaySettings(queue_max=8))
+    async with recovered_runner(tmp_path, settings=some) as runner:
+        asked: list[Callable[[Caller], Awaitable[object]]] = [
+            lambda caller: runner.update(UpdateCall(INSERT, CLIENT, caller=caller)),
+            lambda caller: runner.query(runner.outline("ASK {}"), "text/csv", None, None, caller=caller),
+            lambda caller: runner.subscribe(TEXT, Ear(), None, None, caller=caller),
+            lambda caller: runner.graph(None, "text/turtle", caller),
+        ]
+        waiting = [ask(FLOOD) for ask in asked]  # nothing is answered meanwhile
+        for ask in asked:
+            with pytest.raises(QueueFullError, match=r"holds 4 of gateway\.queue_max = 8"):
+                ask(FLOOD)
+        waiting.append(asked[0](OTHER))
+        for one in waiting:
+            await one
+        await asked[0](FLOOD)
