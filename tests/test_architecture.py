@@ -62,7 +62,7 @@ ROOMS = {
         {"__init__"},
     ],
     "gateway": [
-        {"__init__", "clock", "disk", "systemd", "texts"},
+        {"__init__", "clock", "disk", "sharing", "systemd", "texts"},
         {"settings"},
         {"addresses", "page", "security", "workers"},
         {"state"},

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections import deque
+from collections import Counter, deque
 from http import HTTPStatus
 from socket import AF_UNIX
 from time import perf_counter
@@ -46,8 +46,8 @@ _NOTHING = memoryview(b"")
 
 
 class Unread:
-    """The sum over all connections of a gate. bytes_max: above it the connection with the most is closed, preferably
-    one without a valid token."""
+    """The sum over all connections of a gate. bytes_max: above it a connection is closed: of those without a valid
+    token, else of the client that has the most over all of its connections, the one with the most."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -59,7 +59,10 @@ class Unread:
         if size:
             self._sizes[connection] = size
         while self._bytes > self._bytes_max:
-            largest = max(self._sizes, key=lambda one: (not one.trusted, self._sizes[one]))
+            of_client = Counter[str]()
+            for one, waiting in self._sizes.items():
+                of_client[one.client] += waiting
+            largest = max(self._sizes, key=lambda one: (not one.trusted, of_client[one.client], self._sizes[one]))
             largest.refuse(
                 CloseCode.TRY_AGAIN_LATER, f"websocket.unread_bytes_max = {self._bytes_max} is reached; try later"
             )
@@ -83,6 +86,8 @@ class BoundedSocket(ServerConnection):
         if self.local:
             self.unread = Unread(sys.maxsize)
         self.trusted = False
+        self.client = ""
+        """As whom it counts: nobody until a message has told."""
         self.protocol.max_message_size = INFLATED_BYTES_MAX if self.compression else MESSAGE_BYTES_MAX
         self._head = 0
         self._pongs = 0  # bytes since the peer last read

@@ -25,13 +25,12 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http.answers import gone
 from lamplighter.gateway.gates.http.places import WAITED
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.gates.outbox import Outbox, Unsent
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.quotas import SharedRoom
+from lamplighter.gateway.sharing import SharedRoom
 from lamplighter.gateway.state.resumption import SPUID
 
 logger = EventLogger(__name__)
@@ -145,8 +144,8 @@ class EventStreams:
         self._settings = settings
         self._unsent = unsent
         self._streams: dict[EventStream, Callable[[], None]] = {}  # each with what gives its place back
-        self._streams_max = max(1, settings.http.connections_max // 2)
-        self._room = SharedRoom(self._streams_max)
+        most = max(1, settings.http.connections_max // 2)
+        self._room = SharedRoom(lambda: most, "the number of open streams, half of http.connections_max,")
 
     async def subscribe(
         self,
@@ -160,12 +159,8 @@ class EventStreams:
     ) -> EventStream:
         """The answer to a request that subscribes, when the sink has the first result. dataset: default and named
         graphs; priority: the class of the request. Raises the errors of `Runner.subscribe`, and ClientDisconnect."""
-        client = client_of(request, caller)
-        if not self._room.has(client):
-            raise QueueFullError(
-                f"too many streams of this client, or of all, are open; {self._streams_max} are the most, half of "
-                "http.connections_max; subscribe over WebSocket, or to fewer queries at a time"
-            )
+        if why := self._room.refusal(caller.client):
+            raise QueueFullError(f"{why}; subscribe over WebSocket, or to fewer queries at a time")
         outbox = Outbox(
             self._settings.websocket.outbox_bytes_max,
             replay_bytes_max=self._runner.replay_bytes_max,
@@ -183,10 +178,10 @@ class EventStreams:
         sink = sink_of(stream)
         spuid: str | None = None
         with ExitStack() as place:
-            place.enter_context(self._room.held(client))
+            place.enter_context(self._room.held(caller.client))
             self._streams[stream] = place.pop_all().close
-        if caller.registered:
-            self._runner.figures.shares.join(caller.name, outbox, lambda: self._runner.quotas().outbox_bytes_max)
+        if caller.client:
+            self._runner.figures.shares.join(caller.client, outbox, self._runner.outbox_bytes_max)
         try:
             outcome = self._runner.subscribe(sparql, sink, *dataset, resume=resume, caller=caller, priority=priority)
             waited: set[asyncio.Future[Any]] = {outcome, left}

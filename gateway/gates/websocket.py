@@ -231,9 +231,10 @@ class _Connection:
                 if caller is None or caller.registered or request.authorization != authorization:
                     caller, authorization = None, request.authorization
                     caller = self._gatekeeper.socket_caller(authorization, self._socket)
-                    if caller.registered:  # each of its requests counts
-                        self._held.by_caller(caller)
-                        self._runner.figures.shares.join(caller.name, self._outbox, self._outbox_bytes_max)
+                    self._held.by_caller(caller)  # each of its requests counts
+                    self._socket.client = caller.client
+                    if caller.client:
+                        self._runner.figures.shares.join(caller.client, self._outbox, self._runner.outbox_bytes_max)
                     if not self._socket.trusted:
                         self._trust()
                 if not room:
@@ -270,15 +271,12 @@ class _Connection:
         """Raises QueueFullError unless the queue has room for all requests of a message."""
         asked = getattr(found[0], "priority", None)
         if len(found) == 1 and asked is None:
-            self._runner.check_room(1, caller.priority(None), self._lane)
+            self._runner.check_room(1, caller.priority(None), self._lane, caller.client)
             return
         counts = Counter(getattr(request, "priority", None) for request in found)
         for asked, count in counts.items():
             with suppress(MalformedRequestError, AccessDeniedError):  # its own answer says so
-                self._runner.check_room(count, caller.priority(asked), self._lane)
-
-    def _outbox_bytes_max(self) -> int:
-        return self._runner.quotas().outbox_bytes_max
+                self._runner.check_room(count, caller.priority(asked), self._lane, caller.client)
 
     def _free(self, size: int, answered: asyncio.Future[Any]) -> None:
         self._under_way_bytes -= size
@@ -288,8 +286,11 @@ class _Connection:
     @property
     def _has_its_share(self) -> bool:
         """Whether nothing more is read before one of its requests is answered. No connection holds more requests than
-        the queue has room for: one alone fills half of it, and each further one half of the rest."""
-        return self._under_way_bytes > UNDER_WAY_BYTES_MAX or self._under_way > self._runner.queue_free(self._lane)
+        half of what the queue has room for: one alone fills a third of it, and a client that fills its share by a
+        connection has some left for the next one."""
+        if self._under_way_bytes > UNDER_WAY_BYTES_MAX:
+            return True
+        return 2 * self._under_way > max(1, self._runner.queue_free(self._lane))
 
     def _refuse(
         self,
@@ -357,7 +358,7 @@ class _Connection:
                 self._outbox.put(asked_message(request.alias, number, places))
 
             source = MessageSource(ask)
-            self._runner.messages.join(source)
+            self._runner.messages.join(source, caller.client)
             self._messages = source
 
     def _cause_of(self, caller: Caller) -> Cause:
@@ -592,7 +593,7 @@ class _CountedSocket(BoundedSocket):
         self.first_bytes_max = gate.security.first_message_bytes_max
         self.compression = gate.settings.compression
         self.loop_held = gate.runner.timings.loop_held
-        self.held = Held(gate.runner.figures.websocket_connections, gate.runner.quotas)
+        self.held = Held(gate.runner.figures.websocket_connections, gate.runner.quotas, gate.settings.connections_max)
         super().connection_made(transport)
         if gate.sockets > gate.settings.connections_max + HANDSHAKES_MAX and not self.local:
             self.transport.abort()

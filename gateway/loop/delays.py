@@ -16,6 +16,7 @@ from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.monitoring.figures import Counters
+from lamplighter.gateway.sharing import refusal
 from lamplighter.gateway.state.delayed import DelayedUpdates, Pending, Scheduler, at_moment, delay_us, text_bytes
 from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.request_ids import Accepted
@@ -49,8 +50,9 @@ class Delays:
         settings = self._current.settings
         if delay is not None and at is not None:
             raise MalformedRequestError("use either delay or at, not both")
-        if len(self._delayed) >= settings.delayed.pending_max:
-            raise LimitExceededError(f"delayed.pending_max = {settings.delayed.pending_max} updates are pending")
+        most, used = settings.delayed.pending_max, self._delayed.usage.of(client or "")
+        if why := refusal(client or "", used, 1, most - len(self._delayed), f"delayed.pending_max = {most}"):
+            raise LimitExceededError(f"{why}; cancel some, or have the operator raise it")
         request.check(access)  # its errors belong to whoever asks now
         timer = Timer(
             id=uuid.uuid4().hex,

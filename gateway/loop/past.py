@@ -46,7 +46,8 @@ from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, shown
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.callers import ANYBODY, Caller
+from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
@@ -103,10 +104,11 @@ class Past:
         self._applications = applications
         self._log = log
         self._clock = clock
-        self._rebuilding = False
+        self._rebuilding = ClientTurns(1)  # a dataset in memory besides the current one
+        self._asking = SharedRoom(lambda: ASKING_MAX, "the number of queries of the past that may wait")
         self._verified: OrderedDict[LogPosition, None] = OrderedDict()  # positions that the log has
 
-    async def position(self, place: Place) -> LogPosition:
+    async def position(self, place: Place, caller: Caller) -> LogPosition:
         """The position behind an acknowledged record that is kept. Raises as `records`."""
         if place[1] == 0:
             return LogPosition(place)
@@ -117,9 +119,9 @@ class Past:
         def find(history: History) -> bytes:
             return _encode(position_of(next(history.records(before(place), place))))
 
-        return self._verify(_decode_position(await self._found(find)))
+        return self._verify(_decode_position(await self._found(find, caller)))
 
-    async def changes(self, asked: ChangesAsked) -> ChangesFound:
+    async def changes(self, asked: ChangesAsked, caller: Caller) -> ChangesFound:
         """The first changes behind a position; the newest records are read from memory.
 
         Raises ResetError for a position that cannot be continued, QueueFullError, StoreError.
@@ -137,19 +139,19 @@ class Past:
             _check(part.reset)
             found = ChangesFound(len(part.changes), asked.write(part.changes), part.at, part.ended)
         else:
-            found = await self._changes_of_files(asked, newest)
+            found = await self._changes_of_files(asked, newest, caller)
         self._verify(after)
         self._verify(found.at)
         return found
 
-    async def _changes_of_files(self, asked: ChangesAsked, newest: Place) -> ChangesFound:
+    async def _changes_of_files(self, asked: ChangesAsked, newest: Place, caller: Caller) -> ChangesFound:
         def find(history: History) -> bytes:
             part = part_behind(history, asked.after, newest, asked.visible, asked.limit)
             head = _ChangesHead(len(part.changes), part.at, part.ended, part.reset)
             return _encode(head) + b"\n" + asked.write(part.changes)
 
         try:
-            found = await self._found(find)
+            found = await self._found(find, caller)
         except LimitExceededError as error:
             raise ResetError(TOO_LARGE) from error
         told, _, body = found.partition(b"\n")
@@ -164,7 +166,7 @@ class Past:
             self._verified.popitem(last=False)
         return position
 
-    async def records(self, wanted: LogRange) -> bytes:
+    async def records(self, wanted: LogRange, caller: Caller) -> bytes:
         """A page of the change log (`LogPage`) as JSON. The newest records are answered from memory.
 
         Raises UnknownResourceError, QueueFullError, LimitExceededError.
@@ -177,9 +179,9 @@ class Past:
             lines = self._log.tail.newest(wanted.last)
         if lines is not None:
             return _encode(page(map(_record, lines), newest, wanted.quads))
-        return await self._found(lambda history: _encode(page_of(history, wanted, newest)))
+        return await self._found(lambda history: _encode(page_of(history, wanted, newest)), caller)
 
-    async def explanation(self, name: str, until: datetime | None) -> bytes:
+    async def explanation(self, name: str, until: datetime | None, caller: Caller = ANYBODY) -> bytes:
         """Why an actuator was switched (`Explainer.explain`), as JSON. name: as `full_iri` takes it.
 
         Raises MalformedRequestError, UnknownResourceError, QueueFullError, LimitExceededError.
@@ -193,11 +195,11 @@ class Past:
         def find(history: History) -> bytes:
             return _encode(as_json(self._explainer(history).explain(iri, until), Names(base_iri)))
 
-        return await self._found(find)
+        return await self._found(find, caller)
 
-    async def outcomes(self, count: int) -> bytes:
+    async def outcomes(self, count: int, caller: Caller = ANYBODY) -> bytes:
         """The newest outcomes of all actuators (`Explainer.newest`), as JSON."""
-        return await self._found(lambda history: _encode({"outcomes": self._explainer(history).newest(count)}))
+        return await self._found(lambda history: _encode({"outcomes": self._explainer(history).newest(count)}), caller)
 
     def _explainer(self, history: History) -> Explainer:
         texts = query_texts(self._applications)
@@ -207,26 +209,29 @@ class Past:
         """The answer of a query on the dataset as of a record, which a fork rebuilds from a snapshot and the log.
 
         headers: gets the record that was used, before the first bytes. Raises as `Queries.query`, UnknownResourceError
-        for a record that is not kept, QueueFullError while another such query runs.
+        for a record that is not kept, QueueFullError while too many such queries of the client, or of all, wait: they
+        have their turns one after another.
         """
-        if self._rebuilding:
-            raise QueueFullError("another query of the past is running; try again later")
-        self._rebuilding = True
-        try:
-            work = partial(self._write_answer, query, caller, self._log.tail.acknowledged)
-            answer = await self._reader.beside(work)
-            async with aclosing(answer.chunks()) as chunks:
-                begun = b""
-                while b"\n" not in begun:
-                    begun += await anext(chunks)
-                head, _, rest = begun.partition(b"\n")
-                headers["Lamplighter-At"] = head.decode()
-                if rest:
-                    yield rest
+        if why := self._asking.refusal(caller.client):
+            raise QueueFullError(f"{why}; try again later")
+        with self._asking.held(caller.client):
+            async with self._rebuilding.of(caller.client), aclosing(self._answer(query, caller, headers)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-        finally:
-            self._rebuilding = False
+
+    async def _answer(self, query: PastQuery, caller: Caller, headers: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        work = partial(self._write_answer, query, caller, self._log.tail.acknowledged)
+        answer = await self._reader.beside(work, caller.client)
+        async with aclosing(answer.chunks()) as chunks:
+            begun = b""
+            while b"\n" not in begun:
+                begun += await anext(chunks)
+            head, _, rest = begun.partition(b"\n")
+            headers["Lamplighter-At"] = head.decode()
+            if rest:
+                yield rest
+            async for chunk in chunks:
+                yield chunk
 
     def _write_answer(self, query: PastQuery, caller: Caller, newest: Place, out: BinaryIO) -> None:
         """In the fork."""
@@ -251,9 +256,9 @@ class Past:
             engine.store.native, asked, query.media_type, *graphs, out, self._current.settings.query, head.encode()
         )
 
-    async def _found(self, find: Callable[[History], bytes]) -> bytes:
+    async def _found(self, find: Callable[[History], bytes], caller: Caller) -> bytes:
         """What a function finds in a fork."""
-        answer = await self._reader.beside(partial(self._write, find))
+        answer = await self._reader.beside(partial(self._write, find), caller.client)
         return await answer.whole()
 
     def _write(self, find: Callable[[History], bytes], out: BinaryIO) -> None:
@@ -275,6 +280,8 @@ def _check(reset: str) -> None:
         raise ResetError(reset)
 
 
+ASKING_MAX = 16
+"""Queries of the past that run or wait."""
 _VERIFIED_MAX = 256
 _encode = msgspec.json.Encoder().encode
 _decode_head = msgspec.json.Decoder(_ChangesHead).decode

@@ -93,9 +93,11 @@ class Queries:
                 answer = ReadyAnswer(serialised(found, media_type))
                 self._timings.store_query.took(perf_counter() - begun)
                 return answer
-            return self._reader.start(self._engine.store.native, replace(query, text=text), media_type, *graphs)
+            return self._reader.start(
+                self._engine.store.native, replace(query, text=text), media_type, *graphs, caller.client
+            )
 
-        return self._queue.submit(start, lane, in_loop=True, priority=priority)
+        return self._queue.submit(start, lane, in_loop=True, priority=priority, client=caller.client)
 
     def graph(self, graph: Term | None, media_type: str, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         """The outcome is an Answer with all triples of a graph, None for the default one, or UnknownGraphError."""
@@ -105,9 +107,9 @@ class Queries:
             if graph is not None and not self._engine.store.has_graph(graph):
                 raise UnknownGraphError(f"there is no graph {graph}")
             self._counters.queries += 1
-            return self._reader.graph(self._engine.store.native, graph, media_type)
+            return self._reader.graph(self._engine.store.native, graph, media_type, caller.client)
 
-        return self._queue.submit(start, in_loop=True)
+        return self._queue.submit(start, in_loop=True, client=caller.client)
 
     def resource(self, request: ResourceRequest, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         """The outcome is an Answer with the description of a resource, whose iteration raises UnknownResourceError."""
@@ -115,6 +117,6 @@ class Queries:
         def start() -> Answer:
             readable = current_access(caller, self._access_of).read
             self._counters.queries += 1
-            return self._reader.read(partial(request.write, self._engine.store.native, readable))
+            return self._reader.read(partial(request.write, self._engine.store.native, readable), caller.client)
 
-        return self._queue.submit(start, in_loop=True)
+        return self._queue.submit(start, in_loop=True, client=caller.client)

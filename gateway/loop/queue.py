@@ -17,7 +17,8 @@ for the others.
 
 The queue is bounded for clients (``gateway.queue_max``): a request beyond it is refused at once (SEPA protocol 5.1).
 Normal and bulk requests share that room, and bulk requests have half of it at most. Alarms and control requests each
-have a quarter of it beside, which no other class can take.
+have a quarter of it beside, which no other class can take. Each client has a share of the room of a class
+(`gateway.sharing`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.failures import failure
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
 from lamplighter.gateway.settings import GatewaySettings
+from lamplighter.gateway.sharing import Usage, fits, refusal
 from lamplighter.gateway.workers.large_updates import RequestReading
 from lamplighter.gateway.workers.trials import Trial
 
@@ -78,7 +80,7 @@ class Step:
     outcome: of `run`, for the requester. trial: makes the trial that has to pass before, None if there is none.
     refused: runs in its place when the trial fails; without it the requester is told only. begun: when it arrived, if
     it is to be timed. in_loop: it forks, so the loop itself runs it, however long it takes. priority: the class in
-    which it waits. number: of its lane's, from 0.
+    which it waits. number: of its lane's, from 0. client: whose share of the room it takes, "" for none.
     tried, error: the trial that it has had, and why that failed.
     """
 
@@ -91,6 +93,7 @@ class Step:
     in_loop: bool = False
     priority: Priority = Priority.NORMAL
     number: int = 0
+    client: str = ""
     tried: Trial | RequestReading | None = None
     error: GatewayError | None = None
 
@@ -107,16 +110,18 @@ QueueEntry = Step | _Tried
 
 
 class _Class:
-    """The entries of one class. waiting: its steps that had no turn yet, those in lanes too. room: how many of clients
-    may wait. tag: of its next entry in virtual time, in which each entry takes a `stride`."""
+    """The entries of one class. waiting: its steps that had no turn yet, those in lanes too; usage: the same by client.
+    room: how many of clients may wait. tag: of its next entry in virtual time, in which each entry takes a
+    `stride`."""
 
-    __slots__ = ("entries", "room", "stride", "tag", "waiting")
+    __slots__ = ("entries", "room", "stride", "tag", "usage", "waiting")
 
     def __init__(self, stride: int) -> None:
         # A deque and a future: an asyncio.Queue takes 3 us of processor time for a step, mostly in function calls.
         self.entries: deque[QueueEntry] = deque()
         self.stride = stride
         self.room = self.waiting = self.tag = 0
+        self.usage = Usage()
 
 
 _tag = attrgetter("tag")
@@ -158,17 +163,18 @@ class Queue:
         *,
         in_loop: bool = False,
         priority: Priority = Priority.NORMAL,
+        client: str = "",
     ) -> asyncio.Future[Any]:
         """The outcome of a step that the gateway itself asks for. It takes no room from clients."""
         step = Step(run, asyncio.get_running_loop().create_future(), lane, trial, refused, begun, in_loop, priority)
+        step.client = client
         if lane is not None:
             if lane.priority is not priority:
                 step.priority = lane.priority = lane.reached(priority)
             step.number = lane.entered
             lane.entered += 1
         found = self._classes[step.priority]
-        found.waiting += 1
-        self._waiting += 1
+        self._count(step, found, 1)
         self._enter(step, found)
         return step.outcome
 
@@ -189,21 +195,38 @@ class Queue:
         *,
         in_loop: bool = False,
         priority: Priority = Priority.NORMAL,
+        client: str = "",
     ) -> asyncio.Future[Any]:
-        """The outcome of a client's step. Raises QueueFullError."""
-        self.check_room(1, priority, lane)
-        return self.put(run, lane, trial, begun=begun, in_loop=in_loop, priority=priority)
+        """The outcome of a client's step. client: as in `check_room`. Raises QueueFullError."""
+        self.check_room(1, priority, lane, client)
+        return self.put(run, lane, trial, begun=begun, in_loop=in_loop, priority=priority, client=client)
 
-    def check_room(self, count: int, priority: Priority = Priority.NORMAL, lane: Lane | None = None) -> None:
-        """Raises QueueFullError unless the queue has room for so many requests of a class. lane: theirs."""
+    def check_room(
+        self, count: int, priority: Priority = Priority.NORMAL, lane: Lane | None = None, client: str = ""
+    ) -> None:
+        """Raises QueueFullError unless the queue has room for so many requests of a class. lane: theirs; client: whose
+        they are, "" for one that has no share."""
         if lane is not None and lane.priority is not priority:
             priority = lane.reached(priority)
-        if count > self.free(priority):
+        free = self.free(priority)
+        if count > free:
             self._counters.queue_full += 1
             raise QueueFullError(self._full(priority))
+        if client and not fits(client, used := self._used(client, priority), count, free):
+            self._counters.queue_full += 1
+            room = f"gateway.queue_max = {self.room}, the room for {priority.word} requests,"
+            why = refusal(client, used, count, free, room)
+            raise QueueFullError(f"{why}; wait for answers, or send fewer requests in one message")
         waiting = self._waiting + count
         if waiting > self._peaks.waiting:
             self._peaks.waiting = waiting
+
+    def _used(self, client: str, priority: Priority) -> int:
+        """How many requests of a client wait in the room of a class."""
+        found = self._classes[priority]
+        if found is self._normal or found is self._bulk:  # they share it
+            return self._normal.usage.of(client) + self._bulk.usage.of(client)
+        return found.usage.of(client)
 
     def _full(self, priority: Priority) -> str:
         """Why there is no room."""
@@ -316,8 +339,14 @@ class Queue:
         return least.entries.popleft()
 
     def _begin(self, step: Step) -> None:
-        self._classes[step.priority].waiting -= 1
-        self._waiting -= 1
+        self._count(step, self._classes[step.priority], -1)
+
+    def _count(self, step: Step, found: _Class, change: int) -> None:
+        """A step waits, or does not any more."""
+        found.waiting += change
+        self._waiting += change
+        if step.client:
+            found.usage.add(step.client, change)
 
     def _ready(self, step: Step) -> bool:
         """Whether a step is run now. It is not if one before it on its lane is on trial, or its requester is gone."""
@@ -331,15 +360,14 @@ class Queue:
         """Puts a step on trial. It is taken again when that has ended, with the steps of its lane behind it."""
         lane = step.lane or Lane()
         found = self._classes[step.priority]
-        found.waiting += 1
-        self._waiting += 1
+        self._count(step, found, 1)
         lane.waiting.append(step)
-        tasks.create_task(self._try(trial, lane, found), name="trial")
+        tasks.create_task(self._try(trial, lane, found, step.client), name="trial")
 
-    async def _try(self, trial: Trial | RequestReading, lane: Lane, found: _Class) -> None:
+    async def _try(self, trial: Trial | RequestReading, lane: Lane, found: _Class, client: str) -> None:
         error: GatewayError | None = None
         try:
-            await trial.run()
+            await trial.run(client)
         except OSError as raised:
             error = StoreError(f"there is no process to try the request in: {raised.strerror}")
         except BaseException as raised:

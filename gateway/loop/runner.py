@@ -410,9 +410,9 @@ class Runner:
         """A client's step. Raises QueueFullError."""
         return self._queue.submit(run)
 
-    def check_room(self, count: int, priority: Priority, lane: Lane | None = None) -> None:
-        """Raises QueueFullError unless the queue has room for so many requests of a class. lane: theirs."""
-        self._queue.check_room(count, priority, lane)
+    def check_room(self, count: int, priority: Priority, lane: Lane | None, client: str) -> None:
+        """As `Queue.check_room`."""
+        self._queue.check_room(count, priority, lane, client)
 
     def access(self, caller: Caller) -> Access:
         """What a caller may do now (`current_access`). Raises AccessDeniedError for a client that was removed."""
@@ -456,9 +456,9 @@ class Runner:
     def resource(self, request: ResourceRequest, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
         return self._queries.resource(request, caller)
 
-    async def beside(self, work: Callable[[BinaryIO], None]) -> Answer:
+    async def beside(self, work: Callable[[BinaryIO], None], caller: Caller) -> Answer:
         """As `Reader.beside`."""
-        return await self._reader.beside(work)
+        return await self._reader.beside(work, caller.client)
 
     def take_snapshot(self) -> asyncio.Future[Taken]:
         return self._restore.take_snapshot()
@@ -502,7 +502,9 @@ class Runner:
             finally:
                 self._evaluations.prepared_s = self._subscribers.evaluated_s
 
-        return self._queue.submit(start, lane, lambda: self._subscribers.trial(asked), priority=priority)
+        return self._queue.submit(
+            start, lane, lambda: self._subscribers.trial(asked), priority=priority, client=caller.client
+        )
 
     def unsubscribe(
         self, spuid: str, sink: Sink, lane: Lane | None = None, caller: Caller = ANYBODY
@@ -511,7 +513,9 @@ class Runner:
 
         Somebody else's is answered as an unknown one, also when it is on the same connection.
         """
-        return self._queue.submit(lambda: self._subscribers.end(spuid, sink, caller, self._reactions), lane)
+        return self._queue.submit(
+            lambda: self._subscribers.end(spuid, sink, caller, self._reactions), lane, client=caller.client
+        )
 
     def deliveries(self, kind: str) -> list[Followed]:
         return self._delivered.of_kind(kind)
@@ -555,6 +559,10 @@ class Runner:
     def quotas(self) -> QuotaSettings:
         """What one client may use now."""
         return self._current.quotas()
+
+    def outbox_bytes_max(self) -> int:
+        """What may wait for one client now, over all of its connections."""
+        return min(self.quotas().outbox_bytes_max, self.settings.websocket.unsent_bytes_max // 2)
 
     @property
     def replay_bytes_max(self) -> int:

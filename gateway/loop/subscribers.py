@@ -42,7 +42,8 @@ from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.state.quotas import Usage, check
+from lamplighter.gateway.sharing import Usage
+from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.resumption import (
     SPUID,
     Attached,
@@ -254,7 +255,7 @@ class Subscribers:
             if resumable:
                 check(kept, 1, "resumable_max", quotas.resumable_max, "the resumable subscriptions")
         if resumable:
-            self.resumables.check_room()
+            self.resumables.check_room(client)
 
     def most(self) -> int:
         """How many plain ones the client has that has most."""

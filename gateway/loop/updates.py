@@ -102,7 +102,12 @@ class UpdateRequests:
             return RequestReading(self._large_updates, request, tried) if request.large else tried()
 
         outcome = self._queue.submit(
-            lambda: self._update(call, request), call.lane, trial, perf_counter(), priority=call.priority
+            lambda: self._update(call, request),
+            call.lane,
+            trial,
+            perf_counter(),
+            priority=call.priority,
+            client=call.caller.client,
         )
         self._counters.updates += 1
         return outcome
@@ -165,7 +170,7 @@ class UpdateRequests:
                 self._commits.commit(delta, cause, client=caller.name or None)
             return write.graph in delta.created and write.graph in access.read
 
-        outcome = self._queue.submit(run, priority=priority)
+        outcome = self._queue.submit(run, priority=priority, client=caller.client)
         self._counters.updates += 1
         return outcome
 
@@ -180,4 +185,4 @@ class UpdateRequests:
             self._delays.cancel(name, cause)
             self._delays.changed()
 
-        return self._queue.submit(cancel)
+        return self._queue.submit(cancel, client=caller.client)

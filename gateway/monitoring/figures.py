@@ -29,10 +29,10 @@ from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.health.model import HealthModel
 from lamplighter.gateway.monitoring.timings import Timings
+from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.delayed import DelayedUpdates
 from lamplighter.gateway.state.outcomes import Outcomes
-from lamplighter.gateway.state.quotas import Usage
 from lamplighter.gateway.state.resumption import ResumableSubscriptions, shown
 from lamplighter.gateway.state.shares import Shares
 from lamplighter.gateway.workers.trials import Trials

@@ -20,7 +20,7 @@ class Caller:
     access: the graphs it may read, write and subscribe to. operator: whether it may administer the gateway (detailed
     state, backup, restore, other clients and what they own). registered: whether it is in the registry; the
     subscriptions and timers of such a client end when it is removed. highest: the highest class that its requests may
-    have.
+    have. origin: of a caller without a name that has a share (`gateway.security.peers.origin`).
     """
 
     name: str
@@ -28,6 +28,12 @@ class Caller:
     operator: bool
     registered: bool
     highest: Priority = Priority.NORMAL
+    origin: str = ""
+
+    @property
+    def client(self) -> str:
+        """As whom its requests count where clients share something (`gateway.sharing`)."""
+        return self.name or self.origin
 
     @property
     def numbered(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs
 
@@ -16,7 +18,7 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import refused
 from lamplighter.gateway.security.browsers import Browsers, cookie_token
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
-from lamplighter.gateway.security.peers import PeerSocket, peer
+from lamplighter.gateway.security.peers import PeerSocket, origin, peer
 from lamplighter.gateway.security.rates import network, too_many
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
@@ -62,13 +64,18 @@ class OpenGatekeeper:
         self._requests = TokenBuckets(requests_per_s, requests_per_s)
 
     def http_caller(self, request: Request) -> Caller:
-        return self._anybody(request.client.host if request.client else "local")
+        self._check_rate(request.client.host if request.client else "local")
+        return self.page_caller(request)
 
-    def page_caller(self, request: Request) -> Caller | None:
-        return ANYBODY
+    def page_caller(self, request: Request) -> Caller:
+        return _unnamed(
+            ANYBODY, origin(request.scope["state"]["socket"], request.client.host if request.client else "")
+        )
 
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
-        return self._anybody(socket_address(socket))
+        address = socket_address(socket)
+        self._check_rate(address)
+        return _unnamed(ANYBODY, origin(socket.transport.get_extra_info("socket"), address))
 
     def trusts(self, socket: ServerConnection) -> bool:
         return True
@@ -76,12 +83,11 @@ class OpenGatekeeper:
     def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
         pass
 
-    def _anybody(self, address: str) -> Caller:
+    def _check_rate(self, address: str) -> None:
         if self._clock is not None and self._requests_per_s:
             wait_s = self._requests.take(network(address), self._clock.boottime_us() / 1e6)
             if wait_s:
                 raise too_many(wait_s, f"security.plain_requests_per_s = {self._requests_per_s} is reached")
-        return ANYBODY
 
 
 class TokenGatekeeper:
@@ -170,7 +176,7 @@ class TokenGatekeeper:
             raise UnauthorizedError(
                 "invalid_grant", f"user {process.user} may not use this socket; name it in security.local_users"
             )
-        return LOCAL
+        return _unnamed(LOCAL, origin(socket, ""))
 
     def _check_url(self, query: str, address: str) -> None:
         """Tokens in addresses end up in logs and histories (RFC 6750, 5.3)."""
@@ -180,6 +186,12 @@ class TokenGatekeeper:
                 "request_refused",
                 UnauthorizedError("invalid_request", "a token must not be in the address; send it in a header"),
             )
+
+
+@lru_cache(maxsize=4096)
+def _unnamed(caller: Caller, origin_of: str) -> Caller:
+    """A caller without a name, with its origin. It is made once, since each request needs it."""
+    return replace(caller, origin=origin_of) if origin_of else caller
 
 
 def socket_address(socket: ServerConnection) -> str:

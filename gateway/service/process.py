@@ -46,7 +46,7 @@ from lamplighter.gateway.service.adapter_process import (
 )
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.service.shape_files import shape_sources
-from lamplighter.gateway.service.supervision import GatewayService, Reread
+from lamplighter.gateway.service.supervision import GatewayService, Reread, warn_of_quotas
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.applications import Application, load_applications, sparql_faults
 from lamplighter.gateway.systemd import Supervisor, mark_lines
@@ -259,6 +259,7 @@ def _recovered_once(
 ) -> tuple[Protection, Runner, Recovery]:
     """doubt: the findings of earlier tries. Raises NotApplied too."""
     settings = configuration.settings
+    warn_of_quotas(settings)
     clock = MachineClock(settings.gateway.clock_trusted)
     log = LogWriter(configuration.data, clock, settings.gateway.durability)
     log.open()

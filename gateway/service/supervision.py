@@ -22,6 +22,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.service.adapter_process import background, on_hangup, turn_s
 from lamplighter.gateway.service.reload import change
 from lamplighter.gateway.settings import Settings
+from lamplighter.gateway.settings.shares import overruled
 from lamplighter.gateway.systemd import Supervisor
 
 logger = EventLogger(__name__)
@@ -116,9 +117,16 @@ class GatewayService:
             await self._runner.apply(found.settings)
             self._protection.apply(found.settings)
         self._settings = found.settings
+        warn_of_quotas(found.settings)
         logger.info("configuration reloaded", applied=",".join(found.applied) or "nothing")
         if found.waiting:
             logger.warning("configuration changes need a restart", keys=",".join(found.waiting))
+
+
+def warn_of_quotas(settings: Settings) -> None:
+    """Logs the quotas that have no effect."""
+    for one in overruled(settings):
+        logger.warning("quota above the share of a client", quota=one.quota, room=one.room, share=one.share)
 
 
 def _asked(addresses: Addresses) -> None:

@@ -1,9 +1,9 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
-security, inference, shacl: the tables of these names; deliveries: ``[webhooks]`` and ``[ldn]``; ``[mqtt]``, ``[coap]``,
-``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other tables are here. An unknown key or a
-bad value stops the start; the error names file, line and key (refusals). No store is loaded, so that the adapters'
-processes read the same model.
+security, inference, shacl: the tables of these names; deliveries: ``[webhooks]`` and ``[ldn]``; shares: quotas without
+effect; ``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
+tables are here. An unknown key or a bad value stops the start; the error names file, line and key (refusals). No store
+is loaded, so that the adapters' processes read the same model.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from lamplighter.engine.change_log import INTEGER_MAX, Cause, Count, Missed, Rec
 from lamplighter.engine.errors import GatewayError, MalformedRequestError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock, iso, moment, since_1970_us
-from lamplighter.gateway.state.quotas import Usage
+from lamplighter.gateway.sharing import Usage
 
 logger = EventLogger(__name__)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.protocol import KeptMessage, MessagePlace
+from lamplighter.gateway.sharing import SharedRoom
 
 SOURCES_MAX = 16
 """Clients that offer messages at the same time."""
@@ -64,16 +65,18 @@ class MessageSources:
     """All clients that offer messages."""
 
     def __init__(self) -> None:
-        self._sources: set[MessageSource] = set()
+        self._sources: dict[MessageSource, str] = {}  # and whose they are
+        self._room = SharedRoom(lambda: SOURCES_MAX, "the number of connections that may offer messages of devices")
 
-    def join(self, source: MessageSource) -> None:
-        """Raises LimitExceededError."""
-        if len(self._sources) >= SOURCES_MAX:
-            raise LimitExceededError(f"{SOURCES_MAX} clients offer messages of devices already")
-        self._sources.add(source)
+    def join(self, source: MessageSource, client: str) -> None:
+        """client: whose it is. Raises LimitExceededError."""
+        if why := self._room.refusal(client):
+            raise LimitExceededError(why)
+        self._sources[source] = client
+        self._room.take(client)
 
     def leave(self, source: MessageSource) -> None:
-        self._sources.discard(source)
+        self._room.take(self._sources.pop(source), -1)
         source.close()
 
     async def find(self, places: Sequence[MessagePlace]) -> FoundMessages:

@@ -12,10 +12,10 @@ not have the attached clients: after a start of the gateway none is attached.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import zip_longest
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import isodate
 import msgspec
@@ -26,8 +26,9 @@ from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.gateway.settings import QuotaSettings, ResumeSettings
+from lamplighter.gateway.sharing import Usage, refusal
 from lamplighter.gateway.state.delayed import delay_us
-from lamplighter.gateway.state.quotas import Quotas, Usage
+from lamplighter.gateway.state.quotas import Quotas
 
 Sink = TypeVar("Sink")
 """The sink of a client; compared by identity."""
@@ -173,10 +174,12 @@ class ResumableSubscriptions(Generic[Sink]):
         longest = timedelta(seconds=self._settings.keep_s_max)
         return longest // timedelta(microseconds=1), isodate.duration_isoformat(longest)
 
-    def check_room(self) -> None:
-        """Raises LimitExceededError when no further subscription can be kept."""
-        if len(self._kept) >= self._settings.subscriptions_max:
-            raise LimitExceededError(f"resume.subscriptions_max = {self._settings.subscriptions_max} is reached")
+    def check_room(self, client: str) -> None:
+        """Raises LimitExceededError when no further one of a client can be kept; client: "" if it has no name."""
+        most = self._settings.subscriptions_max
+        why = refusal(client, self.usage.of(client), 1, most - len(self._kept), f"resume.subscriptions_max = {most}")
+        if why:
+            raise LimitExceededError(f"{why}; end some, or have the operator raise it")
 
     # --- from the change log ---
 
@@ -383,13 +386,14 @@ class ResumableSubscriptions(Generic[Sink]):
             self._forget(kept)
         client = kept.followed.identity
         while client is not None and self.usage_bytes.of(client) > self._quotas().retained_bytes_max:
-            self._halve_largest([other for other in self._kept.values() if other.followed.identity == client])
+            self._halve_largest(client)
         while self._bytes > self._settings.bytes_max:
-            self._halve_largest(self._kept.values())
+            named = self.usage_bytes.most() >= self._bytes - self.usage_bytes.total
+            self._halve_largest(self.usage_bytes.heaviest() if named else None)
 
-    def _halve_largest(self, those: Iterable[_Kept[Sink]]) -> None:
-        """Drops half of the largest at once, so that it is not searched each time."""
-        largest = max(those, key=lambda other: other.bytes * (_ATTACHED_WEIGHT if other.is_told_at_once else 1))
+    def _halve_largest(self, client: str | None) -> None:
+        """Drops half of the largest of a client at once, so that it is not searched each time."""
+        largest = max((one for one in self._kept.values() if one.followed.identity == client), key=_weight)
         half = largest.bytes // 2
         while largest.bytes > half:
             self._forget(largest)
@@ -417,15 +421,7 @@ class ResumableSubscriptions(Generic[Sink]):
     def state(self) -> list[Retained]:
         """The content of a snapshot."""
         lost = [Retained(followed, 0, lost=reason) for followed, reason in self._interrupted.values()]
-        return lost + [
-            Retained(
-                kept.followed,
-                kept.sequence,
-                tuple(note.members.decode() for note in kept.retained),
-                tuple(note.commit for note in kept.retained),
-            )
-            for kept in self._kept.values()
-        ]
+        return lost + [_retained(kept) for kept in self._kept.values()]
 
     def restore(self, state: Retained, handle: str) -> None:
         """Restores a subscription from a snapshot, with no client attached; handle: as in `begin`."""
@@ -436,6 +432,16 @@ class ResumableSubscriptions(Generic[Sink]):
         for text, commit in zip_longest(state.notifications, state.commits[: len(state.notifications)]):
             kept.retained.append(_Note(members := text.encode(), commit))
             self._grow(kept, len(members) + _ENTRY_BYTES)
+
+
+def _retained(kept: _Kept[Any]) -> Retained:
+    texts = tuple(note.members.decode() for note in kept.retained)
+    return Retained(kept.followed, kept.sequence, texts, tuple(note.commit for note in kept.retained))
+
+
+def _weight(kept: _Kept[Any]) -> int:
+    """What counts where one has to lose notifications."""
+    return kept.bytes * (_ATTACHED_WEIGHT if kept.is_told_at_once else 1)
 
 
 def _has_expired(kept: _Kept[Sink], now_us: int, wall: str) -> bool:

@@ -48,6 +48,7 @@ from lamplighter.engine.store.quad_store import evaluating, query_native
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
+from lamplighter.gateway.sharing import SharedRoom
 
 logger = EventLogger(__name__)
 
@@ -128,6 +129,7 @@ class Reader:
         self._took = took
         self._store = None if store is None else store.resolve()
         self._running: set[int] = set()
+        self._room = SharedRoom(lambda: self._settings.concurrent_max, "query.concurrent_max")
         self._trying: set[int] = set()
         self.apply(settings, limits)
 
@@ -168,22 +170,24 @@ class Reader:
         media_type: str,
         default_graphs: Sequence[Term | None] | None,
         named_graphs: Sequence[Term] | None,
+        client: str = "",
     ) -> Answer:
         """Forks a reader of the current store, or of a slightly later one if the reader had to be replaced.
 
-        Raises QueueFullError when too many are running.
+        client: whose share of the readers it takes, "" for none. Raises QueueFullError when too many of its readers, or
+        of all, are running.
         """
-        self._check_room()
+        self._check_room(client)
 
         def answer(out: BinaryIO) -> None:
             write_answer(store, query, media_type, default_graphs, named_graphs, out, self._settings)
 
-        return self._forked(answer, self._query_bounds, self._running, self._took)
+        return self._read_by(client, answer, self._took)
 
-    def graph(self, store: ox.Store, graph: Term | None, media_type: str) -> Answer:
+    def graph(self, store: ox.Store, graph: Term | None, media_type: str, client: str = "") -> Answer:
         """Forks a reader of one graph that exists, within the limits of a query but that of rows: it is written as it
-        is read. Raises QueueFullError when too many are running."""
-        self._check_room()
+        is read. Otherwise as `start`."""
+        self._check_room(client)
         name = ox.DefaultGraph() if graph is None else native_name(graph)
 
         def answer(out: BinaryIO) -> None:
@@ -193,17 +197,31 @@ class Reader:
             out.write(b"+")
             store.dump(out, GRAPH_FORMATS[media_type], from_graph=name)
 
-        return self._forked(answer, self._query_bounds, self._running)
+        return self._read_by(client, answer)
 
-    def read(self, work: Callable[[BinaryIO], None]) -> Answer:
+    def read(self, work: Callable[[BinaryIO], None], client: str = "") -> Answer:
         """The output of a work that reads the dataset for a client, behind a ``+``, within the limits of a query
-        but that of rows; its errors are raised here. Raises QueueFullError when too many are running."""
-        self._check_room()
-        return self._forked(work, self._query_bounds, self._running, self._took)
+        but that of rows; its errors are raised here. Otherwise as `start`."""
+        self._check_room(client)
+        return self._read_by(client, work, self._took)
 
-    def _check_room(self) -> None:
-        if len(self._running) >= self._settings.concurrent_max:
-            raise QueueFullError(f"{self._settings.concurrent_max} queries are running already; try again")
+    def _check_room(self, client: str) -> None:
+        if why := self._room.refusal(client):
+            raise QueueFullError(f"{why}; try again when a query has ended")
+
+    def _read_by(
+        self, client: str, work: Callable[[BinaryIO], None], took: Callable[[float], None] | None = None
+    ) -> Answer:
+        bounds = self._query_bounds
+        return Answer(
+            lambda: self._held_by(client, _Child(work, bounds, self._store, self._running)), bounds, self.steady, took
+        )
+
+    def _held_by(self, client: str, child: _Child) -> _Child:
+        """A child that takes room until it has ended."""
+        self._room.take(client)
+        child.status.add_done_callback(lambda _: self._room.take(client, -1))
+        return child
 
     async def trial(self, work: Callable[[], object]) -> None:
         """Runs a work in a fork, without effect here, to check whether it stays within the limits.
@@ -283,12 +301,12 @@ class Reader:
 
         return self._forked(streamed, _STREAM_BOUNDS, self._trying)
 
-    async def beside(self, work: Callable[[BinaryIO], None]) -> Answer:
+    async def beside(self, work: Callable[[BinaryIO], None], client: str = "") -> Answer:
         """The output of a work that reads files and nothing of the dataset, behind a ``+``, within the limits of a
-        query but that of rows; its errors are raised here. Raises QueueFullError when too many queries are running."""
-        self._check_room()
+        query but that of rows; its errors are raised here. Otherwise as `start`."""
+        self._check_room(client)
         await self.steady.wait()
-        self._check_room()
+        self._check_room(client)
 
         def niced(out: BinaryIO) -> None:
             os.nice(10)  # the loop goes first
@@ -301,7 +319,7 @@ class Reader:
 
         # It may open files, since it does not use the store.
         bounds = self._query_bounds
-        return Answer(lambda: _Child(niced, bounds, None, self._running), bounds, self.steady)
+        return Answer(lambda: self._held_by(client, _Child(niced, bounds, None, self._running)), bounds, self.steady)
 
     def _forked(
         self,

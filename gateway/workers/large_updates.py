@@ -18,6 +18,7 @@ from lamplighter.engine.sparql.requests import GraphOperation
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.by_store import Modification, QuadData, Resolved, resolved
 from lamplighter.engine.updating.request import Request
+from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 from lamplighter.gateway.workers.trials import Trial
@@ -45,11 +46,11 @@ class LargeUpdates:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._room = asyncio.Semaphore(AT_ONCE_MAX)
+        self._turns = ClientTurns(AT_ONCE_MAX)
 
-    async def operations(self, text: str) -> list[Resolved]:
-        """The operations of a text. Raises RequestError, StoreError."""
-        async with self._room:
+    async def operations(self, text: str, client: str) -> list[Resolved]:
+        """The operations of a text. client: whose turn it takes. Raises RequestError, StoreError."""
+        async with self._turns.of(client):
             lines = self._reader.parse(partial(_read, text)).chunks()
             found: list[Resolved] = []
             fresh = FreshNodes()
@@ -115,13 +116,14 @@ class RequestReading:
     def passed(self) -> bool:
         return self._request.operations is not None and (self._trial is None or self._trial.passed)
 
-    async def run(self) -> None:
-        """Raises RequestError for an invalid text or one that the loop must not run, StoreError."""
+    async def run(self, client: str = "") -> None:
+        """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,
+        StoreError."""
         if self._request.operations is None:
-            self._request.operations = await self._updates.operations(self._request.text)
+            self._request.operations = await self._updates.operations(self._request.text, client)
             self._trial = self._trial_of()
         if self._trial is not None:
-            await self._trial.run()
+            await self._trial.run(client)
 
     def took(self, seconds: float) -> None:
         """As of a trial."""

@@ -25,6 +25,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.documents import check_depth, without_mark
+from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
@@ -45,32 +46,31 @@ class RdfBodies:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._room = asyncio.Semaphore(AT_ONCE_MAX)
-        self._waiting = 0
+        self._turns = ClientTurns(AT_ONCE_MAX)
+        self._room = SharedRoom(lambda: WAITING_MAX, "the number of large documents that may wait to be parsed")
 
-    async def quads(self, body: bytes, media_type: str, graph: Term | None, base: str) -> tuple[Quad, ...]:
+    async def quads(
+        self, body: bytes, media_type: str, graph: Term | None, base: str, client: str = ""
+    ) -> tuple[Quad, ...]:
         """The quads of a document, in a graph, in the store's canonical terms and with fresh blank nodes.
 
-        media_type: one of `GRAPH_FORMATS`; base: for relative IRIs. A quad may occur several times.
-        Raises RequestSyntaxError, UnsupportedRequestError for XML with a DOCTYPE, LimitExceededError, QueueFullError
-        when too many wait, StoreError when no fork can be started.
+        media_type: one of `GRAPH_FORMATS`; base: for relative IRIs; client: whose turn it takes. A quad may occur
+        several times. Raises RequestSyntaxError, UnsupportedRequestError for XML with a DOCTYPE, LimitExceededError,
+        QueueFullError when too many wait, StoreError when no fork can be started.
         """
         body = without_mark(body)
         if len(body) <= SMALL_BYTES:
             return tuple(_quads(b"".join(_statements(body, media_type, base)), graph, FreshNodes()))
-        if self._waiting >= WAITING_MAX:
-            raise QueueFullError(f"{WAITING_MAX} large documents are waiting to be parsed; try again later")
-        self._waiting += 1
-        try:
-            async with self._room:
+        if why := self._room.refusal(client):
+            raise QueueFullError(f"{why}; try again later")
+        with self._room.held(client):
+            async with self._turns.of(client):
                 found: list[Quad] = []
                 fresh = FreshNodes()
                 async for lines in self._lines(body, media_type, base):
                     found += _quads(lines, graph, fresh)
                     await asyncio.sleep(0)  # available data is read without waiting
                 return tuple(found)
-        finally:
-            self._waiting -= 1
 
     async def _lines(self, body: bytes, media_type: str, base: str) -> AsyncIterator[bytes]:
         """N-Triples from a fork, whole lines at a time."""

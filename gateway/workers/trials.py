@@ -19,7 +19,6 @@ fork first (`Reader.try_here`). Each evaluation in the loop is measured too: abo
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -56,6 +55,7 @@ from lamplighter.engine.sparql.text_cache import Remembered
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.settings import LimitSettings
+from lamplighter.gateway.sharing import ClientTurns
 from lamplighter.gateway.workers.ad_hoc import Reader
 
 REMEMBERED_MAX = 4096
@@ -136,10 +136,10 @@ class Trial:
             return True
         return shape is not None and shape.linear and self._key not in trials.failed
 
-    async def run(self) -> None:
-        """Raises LimitExceededError for a request that the loop must not run."""
+    async def run(self, client: str = "") -> None:
+        """client: whose turn it takes. Raises LimitExceededError for a request that the loop must not run."""
         trials, shape = self._trials, self._shape
-        async with trials.room:
+        async with trials.turns.of(client):
             if self.passed:
                 return  # another one has passed in the meantime
             trials.runs += 1
@@ -173,7 +173,7 @@ class Trials:
         self.engine = engine
         self.reader = reader
         self.limits = limits
-        self.room = asyncio.Semaphore(AT_ONCE_MAX)
+        self.turns = ClientTurns(AT_ONCE_MAX)
         self.passed = _Memory()
         self.failed = _Memory()
         self.runs = 0

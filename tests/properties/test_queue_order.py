@@ -27,7 +27,7 @@ class _Trial:
     def __init__(self) -> None:
         self.end = asyncio.Event()
 
-    async def run(self) -> None:
+    async def run(self, client: str) -> None:
         await self.end.wait()
 
     def took(self, seconds: float) -> None:

@@ -13,7 +13,7 @@ class HeldTrial:
     def __init__(self) -> None:
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def run(self) -> None:
+    async def run(self, client: str) -> None:
         self.begun.set()
         await self.go_on.wait()
 

@@ -22,7 +22,7 @@ from lamplighter.gateway.gates.http.answers import streamed
 from lamplighter.gateway.gates.http.negotiation import accepted
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
-from lamplighter.gateway.gates.http.waiting import WaitingRequests, client_of, next_record
+from lamplighter.gateway.gates.http.waiting import WaitingRequests, next_record
 from lamplighter.gateway.history.changes import CHANGES_MAX
 from lamplighter.gateway.log.snapshots import place_of
 from lamplighter.gateway.loop.past import ChangesAsked, ChangesFound
@@ -82,18 +82,18 @@ class ChangeFeed:
                 raise MalformedRequestError("wait is for single answers; a stream of events waits by itself")
             after = request.headers.get("last-event-id") or after
         if after is None:
-            at = await self._runner.past.position(self._runner.log.tail.acknowledged)
+            at = await self._runner.past.position(self._runner.log.tail.acknowledged, caller)
         else:
             at = positions.read(after)
         wanted = ChangesAsked(at, caller.access.read, limit, partial(WRITERS[form], positions))
         single = form != EVENTS or request.method == "HEAD"
         with ExitStack() as stack:
             if wait or not single:
-                stack.enter_context(self._waiting.one_more(request, caller))
+                stack.enter_context(self._waiting.one_more(caller))
             found = await self._found(request, follower, wanted, wait or 0.0)
             if single:
                 headers = {POSITION: positions.text(found.at), "Cache-Control": "no-store", "Vary": "Accept"}
-                return ChangePage(self._sending, client_of(request, caller), found.body, headers, form)
+                return ChangePage(self._sending, caller.client, found.body, headers, form)
             heartbeat_s, left = self._settings.websocket.ping_s, stack.pop_all().close
             return ChangeStream(follower, request, wanted, found, self._sending, heartbeat_s, left)
 
@@ -104,8 +104,8 @@ class ChangeFeed:
         ClientDisconnect."""
         tail, end = self._runner.log.tail, monotonic() + wait_s
         while True:
-            self._sending.check(client_of(request, follower.caller))
-            found = await self._runner.past.changes(asked)
+            self._sending.check(follower.caller.client)
+            found = await self._runner.past.changes(asked, follower.caller)
             left_s = end - monotonic()
             if found.count or (found.ended and (left_s <= 0 or tail.closed or request.method == "HEAD")):
                 follower.check()
@@ -120,7 +120,7 @@ class ChangeFeed:
 
     async def _snapshot(self, request: Request, caller: Caller) -> Response:
         form = accepted(request, DATASETS).format
-        follower, name = self._follower(caller), client_of(request, caller)
+        follower, name = self._follower(caller), caller.client
         if name in self._copying or len(self._copying) >= SNAPSHOTS_MAX:
             raise QueueFullError(
                 f"a snapshot is being sent to this client, or {SNAPSHOTS_MAX} to others; try again later"
@@ -139,7 +139,7 @@ class ChangeFeed:
             if taken.head.seq == 0 and taken.head.epoch > 1:
                 log = self._runner.log.path
                 raise ChangeLogError("it cannot be written, so the dataset has no position", path=log, hint="try later")
-            at = await self._runner.past.position(place_of(taken.head))
+            at = await self._runner.past.position(place_of(taken.head), follower.caller)
             follower.check()
         except BaseException:
             taken.content.abandon()

@@ -21,12 +21,11 @@ from lamplighter.gateway.gates.changes.forms import EVENTS, reset_event
 from lamplighter.gateway.gates.changes.positions import FeedPositions
 from lamplighter.gateway.gates.http.answers import gone
 from lamplighter.gateway.gates.http.places import WAITED
-from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.history.changes import PERMISSIONS, ResetError
 from lamplighter.gateway.loop.past import ChangesAsked, ChangesFound
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.state.quotas import SharedRoom
+from lamplighter.gateway.sharing import SharedRoom
 
 _PIECE_BYTES: Final = 64 * 1024
 
@@ -35,14 +34,12 @@ class ChangeSending:
     """The bytes of all answers that are being sent. Clients may read slowly, so no more are read above a limit."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._room = SharedRoom(bytes_max)
+        self._room = SharedRoom(lambda: bytes_max, "websocket.unsent_bytes_max")
 
     def check(self, client: str) -> None:
         """Raises QueueFullError."""
-        if not self._room.has(client):
-            raise QueueFullError(
-                "too many changes wait for this client, or for all (websocket.unsent_bytes_max); try again later"
-            )
+        if why := self._room.refusal(client):
+            raise QueueFullError(f"too many changes wait to be read: {why}; try again later")
 
     async def send(self, send: Send, client: str, body: bytes, *, more: bool) -> None:
         """Sends a part of an answer, piece by piece: the server waits before a piece, not behind it."""
@@ -107,7 +104,7 @@ class ChangeStream(Response):
         self._asked = asked
         self._found = found
         self._sending = sending
-        self._client = client_of(request, follower.caller)
+        self._client = follower.caller.client
         self._heartbeat_s = heartbeat_s
         self._left = left
         self._gone = asyncio.ensure_future(gone(request.receive))
@@ -155,4 +152,4 @@ class ChangeStream(Response):
                     record.cancel()
             self._sending.check(self._client)
             self._asked = replace(self._asked, after=found.at)
-            found = await follower.runner.past.changes(self._asked)
+            found = await follower.runner.past.changes(self._asked, follower.caller)

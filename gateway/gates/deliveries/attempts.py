@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import AbstractAsyncContextManager
+
+from lamplighter.gateway.sharing import ClientTurns
 
 SLOW_S = 1.0
 """A receiver that took longer for its last answer counts as slow."""
@@ -14,7 +16,8 @@ class Slots:
 
     def __init__(self, concurrent_max: int) -> None:
         slow = concurrent_max // 2
-        self._prompt, self._slow = asyncio.Semaphore(concurrent_max - slow), asyncio.Semaphore(slow)
+        self._prompt, self._slow = ClientTurns(concurrent_max - slow), ClientTurns(slow)
 
-    def of(self, *, slow: bool) -> asyncio.Semaphore:
-        return self._slow if slow else self._prompt
+    def of(self, client: str, *, slow: bool) -> AbstractAsyncContextManager[None]:
+        """One of a client, whose requests have their turns with those of the others."""
+        return (self._slow if slow else self._prompt).of(client)

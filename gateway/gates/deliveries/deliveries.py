@@ -36,8 +36,8 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
+from lamplighter.gateway.sharing import SharedRoom, Usage
 from lamplighter.gateway.state.delayed import delay_us
-from lamplighter.gateway.state.quotas import SharedRoom
 
 logger = EventLogger(__name__)
 
@@ -111,10 +111,12 @@ class Deliveries:
         """For all but notifications: receivers that hang when they are asked keep no notification waiting."""
         self._dispatches: dict[str, Dispatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._bytes = 0
-        self._beginning = 0  # registrations whose receiver is asked
-        self._asked = SharedRoom(settings.concurrent_max)
-        self._telling = 0  # receivers that are told of their end
+        self._bytes = Usage()  # what waits
+        places = settings.deliveries_max
+        self._places = SharedRoom(lambda: places, f"{kind.name}.deliveries_max")
+        at_once = settings.concurrent_max
+        self._asked = SharedRoom(lambda: at_once, f"{kind.name}.concurrent_max")
+        self._told = SharedRoom(lambda: _TOLD_MAX, "the number of receivers that may be told of their end")
         self._found = asyncio.Event()  # whether those of the log are known
 
     # --- for its dispatches ---
@@ -123,12 +125,13 @@ class Deliveries:
         """Seconds since 1970."""
         return self._clock.wall().timestamp()
 
-    def grown(self, size: int) -> None:
-        """What waits for all has changed. Where it is too much, what waits for the one with most is dropped."""
-        self._bytes += size
-        while size > 0 and self._bytes > self.runner.settings.resume.bytes_max:
+    def grown(self, client: str, size: int) -> None:
+        """What waits for a client has changed. Where all have too much, the client with most loses what waits for the
+        one of its deliveries with most."""
+        self._bytes.add(client, size)
+        while size > 0 and self._bytes.total > self.runner.settings.resume.bytes_max:
             several = (one for one in self._dispatches.values() if len(one.waiting) > 1)
-            largest = max(several, key=lambda one: one.bytes, default=None)
+            largest = max(several, key=lambda one: (self._bytes.of(one.client), one.bytes), default=None)
             if largest is None:
                 return  # one of each, such as first results
             largest.drop()
@@ -142,21 +145,19 @@ class Deliveries:
 
     def over(self, dispatch: Dispatch) -> None:
         """A dispatch has ended: its receiver is told."""
-        if self._dispatches.pop(dispatch.id, None) is None:
+        if not self._remove(dispatch):
             return
         self.positions.forget(dispatch.followed.spuid)
         logger.info("delivery ended", delivery=dispatch.id, reason=dispatch.ended)
-        if self._telling < _TOLD_MAX:
+        if not self._told.refusal(dispatch.client):
             self._start(self._tell(dispatch), f"{self.kind.name} {dispatch.id} ended")
 
     async def _tell(self, dispatch: Dispatch) -> None:
-        self._telling += 1
-        try:
-            await self.kind.ended(dispatch)
-        except Exception as error:
-            logger.info("receiver not told of the end", delivery=dispatch.id, reason=error)
-        finally:
-            self._telling -= 1
+        with self._told.held(dispatch.client):
+            try:
+                await self.kind.ended(dispatch)
+            except Exception as error:
+                logger.info("receiver not told of the end", delivery=dispatch.id, reason=error)
 
     # --- requests ---
 
@@ -177,32 +178,15 @@ class Deliveries:
         return iso(self._clock.wall() + timedelta(seconds=seconds)), seconds
 
     @contextmanager
-    def asking(self, client: str, caller: Caller) -> Iterator[None]:
+    def asking(self, caller: Caller) -> Iterator[None]:
         """A delivery is about to begin, and its receiver is asked. Raises LimitExceededError when there is no room for
         it, QueueFullError while too many receivers of the client, or of all, are asked."""
-        self._check_room(caller)
-        if not self._asked.has(client):
-            raise QueueFullError("too many receivers of this client, or of all, are being asked; try again later")
-        self._beginning += 1
-        try:
-            with self._asked.held(client):
-                yield
-        finally:
-            self._beginning -= 1
-
-    def _check_room(self, caller: Caller) -> None:
-        """Raises LimitExceededError where all places are taken, or a registered client has as many as it leaves free:
-        one alone takes half of them."""
-        places = self.settings.deliveries_max
-        free = places - len(self._dispatches) - self._beginning
-        if free <= 0:
-            raise LimitExceededError(f"{self.kind.name}.deliveries_max = {places} is reached")
-        own = sum(one.followed.identity == caller.name for one in self._dispatches.values())
-        if caller.registered and own >= free:
-            raise LimitExceededError(
-                f"this client has {own} of {self.kind.name}.deliveries_max = {places} places, which leaves {free} to "
-                "others; end some, or have the operator raise it"
-            )
+        if why := self._places.refusal(caller.name):
+            raise LimitExceededError(f"{why}; end some, or have the operator raise it")
+        if why := self._asked.refusal(caller.client):
+            raise QueueFullError(f"too many receivers are being asked: {why}; try again later")
+        with self._places.held(caller.name), self._asked.held(caller.client):
+            yield
 
     async def begin(
         self,
@@ -217,7 +201,7 @@ class Deliveries:
             raise DeliveryExistsError(f"there is a delivery with the id {receiver.id[:200]!r}")
         followed = Followed("", sparql, 0, default_graphs, named_graphs, caller.name or None, delivery=receiver)
         dispatch = Dispatch(self, followed, -1, None)
-        self._dispatches[dispatch.id] = dispatch
+        self._put(dispatch)
         try:
             async with dispatch.attaching:
                 await self.runner.subscribe(
@@ -230,7 +214,7 @@ class Deliveries:
                     delivery=receiver,
                 )
         except BaseException:
-            self._dispatches.pop(dispatch.id, None)
+            self._remove(dispatch)
             dispatch.sink = None
             raise
         if not dispatch.ended:
@@ -264,7 +248,7 @@ class Deliveries:
         for followed in found:
             assert followed.delivery is not None
             dispatch = Dispatch(self, followed, self.positions.of(followed.spuid), None)
-            self._dispatches[dispatch.id] = dispatch
+            self._put(dispatch)
             self._start(dispatch.run(), f"{self.kind.name} {dispatch.id}")
         self._found.set()
         self.runner.figures.health.add(self)
@@ -277,6 +261,17 @@ class Deliveries:
             await self.http.aclose()
             await self.asking_http.aclose()
             await self.positions.write()
+
+    def _put(self, dispatch: Dispatch) -> None:
+        self._dispatches[dispatch.id] = dispatch
+        self._places.take(dispatch.client)
+
+    def _remove(self, dispatch: Dispatch) -> bool:
+        """Whether it was there."""
+        there = self._dispatches.pop(dispatch.id, None) is not None
+        if there:
+            self._places.take(dispatch.client, -1)
+        return there
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -96,6 +96,7 @@ class Dispatch:
         assert followed.delivery is not None
         self._owner = owner
         self.followed = followed
+        self.client = followed.identity or ""
         self.receiver: Receiver = followed.delivery
         self.position = position
         self._reason = reason
@@ -186,12 +187,12 @@ class Dispatch:
         self.waiting.append(message)
         self.bytes += message.size
         self._changed.set()
-        self._owner.grown(message.size)
+        self._owner.grown(self.client, message.size)
 
     def _clear(self) -> None:
         self._part = 0
         self.waiting.clear()
-        self._owner.grown(-self.bytes)
+        self._owner.grown(self.client, -self.bytes)
         self.bytes = 0
 
     # --- the task ---
@@ -282,7 +283,7 @@ class Dispatch:
         retry_s = 0.0
         following: int | None = None
         try:
-            async with self._owner.slots.of(slow=self._slow or self.failures > 0):
+            async with self._owner.slots.of(self.client, slow=self._slow or self.failures > 0):
                 if self.ended or self._stale:
                     return ""
                 try:
@@ -335,7 +336,7 @@ class Dispatch:
             self.waiting.popleft()
             self._part = 0
             self.bytes -= message.size
-            self._owner.grown(-message.size)
+            self._owner.grown(self.client, -message.size)
 
     async def _pause(self, reason: str) -> None:
         """Waits until the next attempt, or, after too many, for a decision of the owner."""

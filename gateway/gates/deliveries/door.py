@@ -21,7 +21,6 @@ from lamplighter.gateway.gates.http.answers import json_answer
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.gates.sinks import ALIAS_ECHOED_MAX
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -124,7 +123,7 @@ class DeliveryDoor(ABC):
         until, lease_s = self.deliveries.lease(wanted.lease, self.table.lease_s_max)
         name = new_id()
         secrets = self.secrets(name)
-        with self.deliveries.asking(client_of(request, caller), caller):
+        with self.deliveries.asking(caller):
             url = await self.agreed(wanted, self.topic(name), lease_s)
             receiver = Receiver(self.kind, name, url, until, wanted.alias)
             dispatch = await self.deliveries.begin(sparql, default_graphs, named_graphs, receiver, caller)

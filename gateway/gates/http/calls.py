@@ -17,12 +17,13 @@ from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS
 from lamplighter.gateway.gates.http.parameters import LARGE_BYTES, Parameters, UrlParameters, fields
 from lamplighter.gateway.gates.http.places import Handler
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.sharing import SharedRoom
 
 FORM = "application/x-www-form-urlencoded"
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
 """Bytes of the bodies of all unanswered requests."""
-_HELD = "lamplighter.held"
-"""Key of a request's scope: the bytes of its body."""
+_CLIENT, _HELD = "lamplighter.client", "lamplighter.held"
+"""Keys of a request's scope: whose room its body takes, and the bytes of its body."""
 
 Operation = Literal["query", "update"]
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -68,31 +69,32 @@ class Bodies:
     """Receives bodies and bounds their total over all clients."""
 
     def __init__(self) -> None:
-        self._held = 0  # bytes
+        self._room = SharedRoom(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
 
     def holding(self, handler: Handler) -> Handler:
         """Wraps a handler that reads bodies: the bytes count until it has answered."""
 
         async def answer(request: Request, caller: Caller) -> Response:
+            request.scope[_CLIENT] = caller.client
             try:
                 return await handler(request, caller)
             finally:
-                self._held -= request.scope.pop(_HELD, 0)
+                self._room.take(caller.client, -request.scope.pop(_HELD, 0))
 
         return answer
 
     async def read(self, request: Request) -> bytes:
-        """The whole body. Raises LimitExceededError, and QueueFullError while too much is held."""
-        parts, size, more = [], 0, True
+        """The whole body. Raises LimitExceededError, and QueueFullError while the client, or all, hold too much."""
+        parts, size, more, client = [], 0, True, request.scope[_CLIENT]
         while more:
             part, more = await _part(request)
             size += len(part)
-            self._held += len(part)
-            request.scope[_HELD] = size
             if size > REQUEST_BYTES_MAX:
                 raise LimitExceededError(f"a request may have at most {REQUEST_BYTES_MAX} bytes; send it in parts")
-            if self._held > BODIES_BYTES_MAX:
-                raise QueueFullError("too many large requests at once; try again later")
+            if why := self._room.refusal(client, len(part)):
+                raise QueueFullError(f"too many large requests at once: {why}; try again later")
+            self._room.take(client, len(part))
+            request.scope[_HELD] = size
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

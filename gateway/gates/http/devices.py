@@ -12,11 +12,12 @@ from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause
-from lamplighter.engine.errors import MalformedRequestError, QueueFullError
+from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import Bag, lexical
 from lamplighter.gateway.gates.http.answers import Refusal, json_answer
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
@@ -28,8 +29,8 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
 BODY_BYTES_MAX = 64 * 1024
 ROWS_BYTES_MAX = 64 * 1024 * 1024
 """Of what the dataset has about devices."""
-AT_ONCE_MAX = 4
-"""Requests that are answered at the same time."""
+AT_ONCE_MAX, WAITING_MAX = 2, 64
+"""Requests that are answered at the same time, and those with them that may wait."""
 _RESULTS = "application/sparql-results+json"
 
 
@@ -79,7 +80,7 @@ class DeviceRequests:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._busy = 0
+        self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     async def all(self, request: Request, caller: Caller) -> Response:
         return await self._answered(request, caller, None)
@@ -92,14 +93,11 @@ class DeviceRequests:
         return await self._answered(request, caller, action)
 
     async def _answered(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
-        """Raises QueueFullError while too many requests are answered."""
+        """Raises QueueFullError while too many requests wait."""
         from lamplighter.gateway.devices.decisions import Devices
         from lamplighter.gateway.devices.listing import DeviceList
 
-        if self._busy >= AT_ONCE_MAX:
-            raise QueueFullError(f"{AT_ONCE_MAX} requests about devices are answered already; try again later")
-        self._busy += 1
-        try:
+        async with self._turns.turn(caller):
             settings = self._runner.settings
             dataset = OwnDataset(self._runner, caller, cause(request, caller))
             devices = Devices(dataset, settings.gateway.base_iri, settings.mqtt.commands)
@@ -115,8 +113,6 @@ class DeviceRequests:
             if action is None:
                 return json_answer(await listing.one(entry), headers=_HEADERS)
             return await _done(devices, entry, action)
-        finally:
-            self._busy -= 1
 
 
 def no_device(name: str) -> Refusal:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from email.utils import formatdate
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -119,10 +120,8 @@ async def http_gate(
     )
     config.load()
     state = ServerState()
-    usage = runner.figures.http_connections
-    servers = [
-        await _server(listener, config, state, settings, lambda: Held(usage, runner.quotas)) for listener in listeners
-    ]
+    held = partial(Held, runner.figures.http_connections, runner.quotas, settings.connections_max)
+    servers = [await _server(listener, config, state, settings, held) for listener in listeners]
     more = [(name.encode(), value.encode()) for name, value in (NOSNIFF, *(headers or {}).items())]
     watch = asyncio.create_task(_watch(state, more), name="HTTP connections")
     try:

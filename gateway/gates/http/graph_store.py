@@ -59,7 +59,7 @@ class GraphStore:
         caller.access.write.check([graph], "write")
         body = await self._bodies.read(request)
         base = request_iri(request) if graph is None else lexical(graph)
-        quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base)
+        quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base, caller.client)
         write = GraphWrite(verb, graph, quads)
         created = await self._runner.write_graph(write, cause(request, caller), caller, priority)
         return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})

@@ -15,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
-from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError, QueueFullError
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
@@ -31,6 +32,8 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
 BODY_BYTES_MAX = 2 * 1024 * 1024
 ROWS_BYTES_MAX = 64 * 1024 * 1024
 """Of the rules in the dataset."""
+AT_ONCE_MAX, WAITING_MAX = 1, 16
+"""Messages on trial at the same time, and those with them that may wait."""
 MADE_MAX = 100
 """Values that one rule is shown with."""
 _RESULTS = "application/sparql-results+json"
@@ -59,20 +62,17 @@ class MappingRequests:
     def __init__(self, runner: Runner, folder: Path) -> None:
         self._runner = runner
         self._folder = folder
-        self._busy = False
+        self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
     def place(self) -> Place:
         return Place("/mapping/try", self.attempt, Need.OPERATOR, frozenset({"POST"}))
 
     async def attempt(self, request: Request, caller: Caller) -> Response:
-        """What rules make of a message. A fork finds it. Raises QueueFullError while another one does."""
+        """What rules make of a message. A fork finds it. Raises QueueFullError while too many wait."""
         asked = await json_body(request, MappingTry, BODY_BYTES_MAX)
         message = _message(asked)
-        if self._busy:
-            raise QueueFullError("another message is on trial; try again later")
-        self._busy = True
-        try:
+        async with self._turns.turn(caller):
             rows = [] if asked.rule is not None else await self._dataset_rules(caller)
             settings = self._runner.settings
 
@@ -80,9 +80,7 @@ class MappingRequests:
                 found = _tried(asked.rule, self._folder, rows, message, settings)
                 out.write(b"+" + msgspec.json.encode(found))
 
-            data = await (await self._runner.beside(write)).whole()
-        finally:
-            self._busy = False
+            data = await (await self._runner.beside(write, caller)).whole()
         return Response(data, media_type=JSON)
 
     async def tried(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
@@ -95,7 +93,7 @@ class MappingRequests:
             trial, _ = _trial(None, self._folder, rows, settings)
             out.write(b"+" + msgspec.json.encode([_without_updates(_of_message(trial, one)) for one in messages]))
 
-        data = await (await self._runner.beside(write)).whole()
+        data = await (await self._runner.beside(write, caller)).whole()
         found: list[dict[str, Any]] = msgspec.json.decode(data)
         return found
 

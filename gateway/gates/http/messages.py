@@ -8,7 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import MalformedRequestError, QueueFullError
+from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import KeptMessage
 from lamplighter.gateway.gates.http.answers import json_answer
 from lamplighter.gateway.gates.http.devices import OwnDataset, no_device
@@ -16,11 +16,12 @@ from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
-AT_ONCE_MAX = 2
-"""Requests that are answered at the same time; each takes a fork."""
+AT_ONCE_MAX, WAITING_MAX = 2, 64
+"""Requests that are answered at the same time, each of which takes a fork, and those with them that may wait."""
 
 
 class MessageRequests:
@@ -29,7 +30,7 @@ class MessageRequests:
     def __init__(self, runner: Runner, mapping: MappingRequests) -> None:
         self._runner = runner
         self._mapping = mapping
-        self._busy = 0
+        self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
     def place(self) -> Place:
@@ -40,13 +41,8 @@ class MessageRequests:
         device = parameters(request).text("device")
         if device is None:
             raise MalformedRequestError("send the parameter device, the identity of a device")
-        if self._busy >= AT_ONCE_MAX:
-            raise QueueFullError(f"{AT_ONCE_MAX} requests for messages are answered already; try again later")
-        self._busy += 1
-        try:
+        async with self._turns.turn(caller):
             return await self._of_device(device, request, caller)
-        finally:
-            self._busy -= 1
 
     async def _of_device(self, name: str, request: Request, caller: Caller) -> Response:
         from lamplighter.gateway.devices.decisions import Devices

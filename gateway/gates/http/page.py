@@ -166,16 +166,16 @@ class PageRequests:
         _check_form(outline.form)
         answer = await self._runner.query(outline, _RESULTS, None, None, caller=caller)
         result = await answer.whole()
-        return Response(await self._array(result), media_type=JSON, headers=_ROWS_HEADERS)
+        return Response(await self._array(result, caller), media_type=JSON, headers=_ROWS_HEADERS)
 
-    async def _array(self, result: bytes) -> bytes:
+    async def _array(self, result: bytes, caller: Caller) -> bytes:
         """The rows of a result as an array. A fork makes it: variables that are not bound make it far longer than the
         result, and its objects take twenty times the memory. Raises LimitExceededError, QueueFullError."""
 
         def write(out: BinaryIO) -> None:
             out.write(b"+" + msgspec.json.encode(result_rows(result)))
 
-        return await (await self._runner.beside(write)).whole()
+        return await (await self._runner.beside(write, caller)).whole()
 
     async def _result_csv(self, request: Request, sparql: str, caller: Caller) -> Response:
         outline = self._runner.outline(sparql)

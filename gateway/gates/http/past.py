@@ -43,9 +43,9 @@ class PastRequests:
             last = LAST_DEFAULT
         quads = asked.number("quads", QUADS_MAX) or QUADS_DEFAULT
         if wait and isinstance(after, tuple):
-            with self._waiting.one_more(request, caller):
+            with self._waiting.one_more(caller):
                 await next_record(request, self._runner.log.tail, after, wait)
-        found = await self._runner.past.records(LogRange(after, begin, to, last, quads))
+        found = await self._runner.past.records(LogRange(after, begin, to, last, quads), caller)
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
     async def explain(self, request: Request, caller: Caller, *, newest: bool = False) -> Response:
@@ -61,9 +61,9 @@ class PastRequests:
             if at is not None:
                 raise MalformedRequestError("at comes with actuation")
             assert last is not None
-            found = await self._runner.past.outcomes(last)
+            found = await self._runner.past.outcomes(last, caller)
         else:
-            found = await self._runner.past.explanation(actuation, None if at is None else at_moment(at))
+            found = await self._runner.past.explanation(actuation, None if at is None else at_moment(at), caller)
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
     def _place(self, named: Place | str | None) -> Place | str | None:

@@ -16,7 +16,6 @@ from lamplighter.gateway.gates.http.places import WAITED
 from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.security.rates import network
 
 WAITING_MAX = 64
 """Requests that wait for a record at the same time."""
@@ -30,9 +29,9 @@ class WaitingRequests:
         self._waiting: Counter[str] = Counter()
 
     @contextmanager
-    def one_more(self, request: Request, caller: Caller) -> Iterator[None]:
+    def one_more(self, caller: Caller) -> Iterator[None]:
         """Counts a request that waits. Raises QueueFullError."""
-        name = client_of(request, caller)
+        name = caller.client
         if self._waiting[name] >= WAITING_PER_CLIENT_MAX or self._waiting.total() >= WAITING_MAX:
             raise QueueFullError(
                 f"{WAITING_PER_CLIENT_MAX} requests of this client, or {WAITING_MAX} of all, wait for records already; "
@@ -45,12 +44,6 @@ class WaitingRequests:
             self._waiting[name] -= 1
             if not self._waiting[name]:
                 del self._waiting[name]
-
-
-def client_of(request: Request, caller: Caller) -> str:
-    """The client as which a request counts: its name, or its network (`rates.network`) where clients have no names."""
-    client = request.scope.get("client")
-    return caller.name or (network(client[0]) if client else "")
 
 
 async def next_record(request: Request, tail: LogTail, after: Place, seconds: float) -> None:

@@ -137,7 +137,7 @@ class LinkedDataNotifications(DeliveryDoor):
             except LimitExceededError as error:
                 raise too_large(bytes_max) from error
             iri = self._inbox.new()
-            quads = await parsed(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri)
+            quads = await parsed(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri, caller.client)
             await self._inbox.add(iri, quads, caller, cause(request, caller))
         except RequestError as error:
             return error_answer(error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -78,11 +79,11 @@ class LdnInbox:
         ]
 
     async def add(self, iri: str, quads: Sequence[Quad], caller: Caller, cause: Cause) -> None:
-        """Adds a notification, in one commit with the removal of the oldest where there is no room. Raises
+        """Adds a notification, in one commit with the removal of others where there is no room. Raises
         AccessDeniedError for a client that may not write it any more: its body may have taken long."""
         async with self._changing:
             known = await self.notices()
-            removed = known[: max(0, len(known) + 1 - self._notices_max)]
+            removed = _too_many(known, caller.name, self._notices_max)
             about = [
                 f"{self.graph} <{LDP}contains> <{iri}>",
                 f"<{iri}> <{_CREATED}> {literal(iso(datetime.now(UTC)), datatype=_DATE_TIME)}",
@@ -133,6 +134,18 @@ class LdnInbox:
             return term
 
         return ox.Triple(seen(triple.subject), triple.predicate, seen(triple.object))
+
+
+def _too_many(known: Sequence[Notice], creator: str, most: int) -> list[Notice]:
+    """Those that make room for another one of a client: the oldest of the client that then has most. known: the oldest
+    first."""
+    left, removed = list(known), []
+    while left and len(left) >= most:
+        counts = Counter([creator, *(one.creator for one in left)])
+        oldest = max(left, key=lambda one: counts[one.creator])  # the first of several
+        left.remove(oldest)
+        removed.append(oldest)
+    return removed
 
 
 def _is_name(name: str) -> bool:

@@ -44,14 +44,16 @@ def check_media_type(media_type: str) -> None:
         )
 
 
-async def parsed(bodies: RdfBodies, body: bytes, media_type: str, graph: Term, base: str) -> tuple[Quad, ...]:
-    """The triples of a notification, each once, in a graph. base: for relative IRIs.
+async def parsed(
+    bodies: RdfBodies, body: bytes, media_type: str, graph: Term, base: str, client: str
+) -> tuple[Quad, ...]:
+    """The triples of a notification, each once, in a graph. base: for relative IRIs; client: who sent it.
 
     Raises ConstraintError, and other RequestErrors for what cannot be read.
     """
     if media_type == JSON_LD:
         body = _with_contexts(body)
-    quads = tuple(dict.fromkeys(await bodies.quads(body, media_type, graph, base)))
+    quads = tuple(dict.fromkeys(await bodies.quads(body, media_type, graph, base, client)))
     if not 1 <= len(quads) <= TRIPLES_MAX:
         raise ConstraintError(f"constraint triples: it stands for {len(quads)} triples; send 1 to {TRIPLES_MAX}")
     if any(term.startswith("<<") for quad in quads for term in quad[:3]):

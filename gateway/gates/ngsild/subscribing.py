@@ -20,7 +20,6 @@ from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED
 from lamplighter.gateway.gates.deliveries.targets import checked_url
 from lamplighter.gateway.gates.http.parameters import parameters
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.waiting import client_of
 from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL
@@ -108,7 +107,7 @@ class NgsiSubscriptions:
         deliveries = self._notifications.deliveries
         sparql = Watching(wanted, self._graphs).query()
         try:
-            with deliveries.asking(client_of(request, caller), caller):
+            with deliveries.asking(caller):
                 await deliveries.begin(sparql, None, None, receiver, caller)
         except DeliveryExistsError as error:
             raise AlreadyExistsError(

@@ -204,7 +204,7 @@ class WebOfThings:
             )
         found = await read_things(dataset, nodes, self._settings.gateway.base_iri)
         described = await asyncio.to_thread(lambda: [thing_description(one, access) for one in found])
-        answer = await self._runner.beside(Search(described, query, form.format, self._runner.settings.query))
+        answer = await self._runner.beside(Search(described, query, form.format, self._runner.settings.query), caller)
         return await streamed(request, answer.chunks(), form.media_type, {"Vary": "Accept"})
 
     # --- a thing ---

@@ -135,7 +135,7 @@ def _parsed() -> Any:
 async def test_a_trial_that_raises_fails_its_request_alone(
     error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(trial: Trial) -> None:
+    async def run(trial: Trial, client: str) -> None:
         raise error("on purpose")
 
     monkeypatch.setattr(Trial, "run", run)

@@ -27,7 +27,7 @@ class Tried:
         self.go_on = asyncio.Event()
         self.error = error
 
-    async def run(self) -> None:
+    async def run(self, client: str) -> None:
         await self.go_on.wait()
         if self.error is not None:
             raise self.error

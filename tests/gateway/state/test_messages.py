@@ -19,10 +19,10 @@ async def test_a_client_that_has_left_is_not_asked_and_gives_its_place_to_anothe
     sources = MessageSources()
     clients = [MessageSource(asked_for_nothing) for _ in range(SOURCES_MAX)]
     for client in clients:
-        sources.join(client)
+        sources.join(client, "")
     with pytest.raises(LimitExceededError):
-        sources.join(MessageSource(asked_for_nothing))
+        sources.join(MessageSource(asked_for_nothing), "")
     for client in clients:
         sources.leave(client)
     assert await sources.find([MessagePlace("topic")]) == FoundMessages([], sources=0, silent=0)
-    sources.join(MessageSource(asked_for_nothing))
+    sources.join(MessageSource(asked_for_nothing), "")

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Followed
-from lamplighter.engine.errors import LimitExceededError
+from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.outbox import Outbox
 from lamplighter.gateway.loop.runner import Runner
+from lamplighter.gateway.loop.updates import UpdateCall
+from lamplighter.gateway.security import peers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Peer
-from lamplighter.gateway.settings import QuotaSettings, ResumeSettings, Settings
-from lamplighter.gateway.state import quotas
-from lamplighter.gateway.state.quotas import Held, SharedRoom, Usage
+from lamplighter.gateway.service.supervision import warn_of_quotas
+from lamplighter.gateway.settings import GatewaySettings, QuotaSettings, ResumeSettings, Settings, read_settings
+from lamplighter.gateway.settings.shares import Overruled, overruled
+from lamplighter.gateway.sharing import SharedRoom, Usage
+from lamplighter.gateway.state.quotas import Held
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.state.shares import Shares
 from tests.gateway.security.test_permissions import Ear
-from tests.support.gateway_parts import CLIENT, FakeClock, recovered_runner, time_passes, update
+from tests.support.gateway_parts import CLIENT, FakeClock, recovered, recovered_runner, time_passes, update
 
 FLOOD, OTHER = (Caller(name, FULL, False, registered=True) for name in ("flood", "other"))
 TEXT = "SELECT ?o { ?s <p:> ?o }"
@@ -42,6 +48,41 @@ def test_defaults_stay_far_from_what_all_share() -> None:
     assert one.retained_bytes_max * 4 <= all_.resume.bytes_max
     assert one.connections_max * 2 <= min(all_.http.connections_max, all_.websocket.connections_max)
     assert one.subscriptions_max >= all_.websocket.subscriptions_per_client_max, "that is of one connection"
+    assert overruled(all_) == []
+
+
+SMALL_ROOMS = {
+    "delayed.pending_max": ("quotas.delayed_max", 20_000),
+    "resume.subscriptions_max": ("quotas.resumable_max", 250),
+    "resume.bytes_max": ("quotas.retained_bytes_max", 4 * 1024 * 1024),
+    "http.connections_max": ("quotas.connections_max", 100),
+    "websocket.connections_max": ("quotas.connections_max", 100),
+    "websocket.unsent_bytes_max": ("quotas.outbox_bytes_max", 32 * 1024 * 1024),
+}
+"""The room of all -> the quota of it, and its default."""
+
+
+@pytest.mark.parametrize("room", SMALL_ROOMS)
+def test_a_quota_above_a_clients_share_starts_and_both_settings_are_named(
+    room: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quota, default = SMALL_ROOMS[room]
+    table, key = room.split(".")
+    file = tmp_path / "lamplighter.toml"
+    for size, wanted in ((2 * default, []), (2 * default - 2, [Overruled(quota, room, default - 1)])):
+        file.write_text(f"[{table}]\n{key} = {size}\n")
+        assert overruled(read_settings(file)) == wanted
+    warn_of_quotas(read_settings(file))
+    [line] = [record.getMessage() for record in caplog.records]
+    assert f"quota={quota} room={room} share={default - 1}" in line
+
+
+def test_what_is_queued_for_one_client_is_at_most_half_of_what_is_queued_for_all(tmp_path: Path) -> None:
+    mebibyte = 1024 * 1024
+    for quota, most in ((8, 8), (16, 16), (17, 16), (1000, 16)):
+        document = {"quotas": {"outbox_bytes_max": quota * mebibyte}, "websocket": {"unsent_bytes_max": 32 * mebibyte}}
+        with closing(recovered(tmp_path / str(quota), settings=msgspec.convert(document, Settings))) as runner:
+            assert runner.outbox_bytes_max() == most * mebibyte
 
 
 async def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> None:
@@ -154,10 +195,10 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
     usage, two = Usage(), QuotaSettings(connections_max=2)
     unix, tcp = socket.socket(socket.AF_UNIX), socket.socket()
     user = [0]
-    monkeypatch.setattr(quotas, "peer", lambda _: Peer(1, user[0]))
+    monkeypatch.setattr(peers, "peer", lambda one: Peer(1, user[0]) if one.family == socket.AF_UNIX else None)
 
     def held(connected: socket.socket, address: str = "", *, plain: bool = True) -> Held:
-        new = Held(usage, lambda: two)
+        new = Held(usage, lambda: two, 100)
         new.by_origin(connected, address, plain=plain)
         return new
 
@@ -190,7 +231,7 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
 
 def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -> None:
     usage = Usage()
-    held = Held(usage, QuotaSettings)
+    held = Held(usage, QuotaSettings, 100)
     held.by_caller(FLOOD)
     held.end()
     held.by_caller(FLOOD)  # its last request has its turn now
@@ -226,18 +267,42 @@ async def test_a_restart_from_a_snapshot_counts_as_before_and_resuming_counts_no
 
 
 def test_no_client_takes_all_of_a_room() -> None:
-    room, stack = SharedRoom(64), ExitStack()
+    room, stack = SharedRoom(lambda: 64, "places"), ExitStack()
     taken = []
-    for client in "abc":
+    for client in ("a", "b", "c", ""):
         count = 0
-        while room.has(client):
+        while not room.refusal(client):
             stack.enter_context(room.held(client))
             count += 1
         taken.append(count)
-    assert taken == [32, 16, 8]
-    assert room.has("d")
-    with room.held("d", 100):  # an answer may be larger than what is free
-        assert not room.has("e")
-    assert room.has("e")
+    assert taken == [32, 16, 8, 8], "the operator's own may take all"
+    assert room.refusal("") == room.refusal("d") == "places = 64 is reached"
     stack.close()
-    assert room.has("a") and not SharedRoom(0).has("a")
+    with room.held("a", 30):
+        assert not room.refusal("b", 17)
+        why = "this client holds 0 of places = 64, and leaves 34 to others; a client may hold as much as it leaves"
+        assert room.refusal("b", 18) == why
+    with room.held("d", 100):  # an answer may be larger than what is free
+        assert room.refusal("e")
+    assert not room.refusal("e")
+    for size in (0, 1):
+        assert bool(SharedRoom(lambda: size, "places").refusal("a")) is (size == 0)  # noqa: B023
+
+
+async def test_updates_queries_and_subscriptions_take_the_share_of_their_client(tmp_path: Path) -> None:
+    some = Settings(gateway=GatewaySettings(queue_max=8))
+    async with recovered_runner(tmp_path, settings=some) as runner:
+        asked: list[Callable[[Caller], Awaitable[object]]] = [
+            lambda caller: runner.update(UpdateCall(INSERT, CLIENT, caller=caller)),
+            lambda caller: runner.query(runner.outline("ASK {}"), "text/csv", None, None, caller=caller),
+            lambda caller: runner.subscribe(TEXT, Ear(), None, None, caller=caller),
+            lambda caller: runner.graph(None, "text/turtle", caller),
+        ]
+        waiting = [ask(FLOOD) for ask in asked]  # nothing is answered meanwhile
+        for ask in asked:
+            with pytest.raises(QueueFullError, match=r"holds 4 of gateway\.queue_max = 8"):
+                ask(FLOOD)
+        waiting.append(asked[0](OTHER))
+        for one in waiting:
+            await one
+        await asked[0](FLOOD)

@@ -241,12 +241,12 @@ def test_a_keep_that_is_no_duration_is_refused(keep: str) -> None:
 def test_there_are_only_so_many() -> None:
     found = resumables(subscriptions_max=2)
     for number in range(2):
-        found.check_room()
+        found.check_room("")
         found.begin(followed(str(number)), str(number))
     with pytest.raises(LimitExceededError, match=r"resume\.subscriptions_max = 2"):
-        found.check_room()
+        found.check_room("")
     found.end("0")
-    found.check_room()
+    found.check_room("")
 
 
 def test_the_oldest_notifications_of_one_go_first_and_there_is_no_gap_in_silence() -> None:

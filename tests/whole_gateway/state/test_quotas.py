@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from lamplighter.gateway.state import quotas
+from lamplighter.gateway.security import peers
 from tests.support.running_gateway import running_gateway
 from tests.support.secure_gateway import SecureGateway, ask
 
@@ -82,7 +82,7 @@ def test_a_client_has_its_connections_over_websocket(secure: SecureGateway) -> N
 
 
 async def test_an_address_has_its_connections_in_plain_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "is_loopback", lambda address: False)
+    monkeypatch.setattr(peers, "_of_address", lambda address: address)
     async with running_gateway(tmp_path, quotas={"connections_max": 3}) as addresses:
         host, _, port = addresses.query.removeprefix("http://").partition("/")[0].partition(":")
         streams = [await asyncio.open_connection(host, int(port)) for _ in range(4)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -153,7 +152,7 @@ async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
 async def test_bodies_are_made_only_for_requests_that_run(tmp_path: Path) -> None:
     async with at_work(tmp_path, concurrent_max=2) as made, receiving() as receiver:
         slots = made.deliveries.slots
-        async with slots.of(slow=True), slots.of(slow=False):
+        async with slots.of("", slow=True), slots.of("", slow=False):
             for _ in range(5):
                 await made.register(receiver)
             await made.put(1)
@@ -169,7 +168,7 @@ async def test_what_a_receiver_has_is_retained_no_longer(tmp_path: Path) -> None
         for value in range(3):
             await made.put(value)
         await until(lambda: dispatch.position == 3)
-        assert (dispatch.bytes, made.deliveries._bytes) == (0, 0)
+        assert (dispatch.bytes, made.deliveries._bytes.total) == (0, 0)
         assert await made.deliveries.positions.write()
         assert made.runner.figures.status()["resumable"]["retained_bytes"] == 0
 
@@ -207,25 +206,25 @@ async def test_a_receiver_that_was_slow_counts_as_slow_until_it_is_prompt(
         await until(lambda: dispatch.position == 0)
         slots = made.deliveries.slots
         monkeypatch.setattr(dispatching, "SLOW_S", -1.0)
-        async with slots.of(slow=True):  # it does not need that one
+        async with slots.of("", slow=True):  # it does not need that one
             await made.put(1)
             await until(lambda: dispatch.position == 1)
         monkeypatch.undo()
-        async with slots.of(slow=False):  # nor that one, now
+        async with slots.of("", slow=False):  # nor that one, now
             await made.put(2)
             await until(lambda: dispatch.position == 2)
-        async with slots.of(slow=True):
+        async with slots.of("", slow=True):
             await made.put(3)
             await until(lambda: dispatch.position == 3)
 
 
 async def test_a_client_asks_only_so_many_receivers_at_once(tmp_path: Path) -> None:
     async with at_work(tmp_path, concurrent_max=4) as made:
-        asking = partial(made.deliveries.asking, caller=ANYBODY)
-        with asking("a"), asking("a"):
-            with pytest.raises(QueueFullError), asking("a"):
+        asking = made.deliveries.asking
+        with asking(ANNA), asking(ANNA):
+            with pytest.raises(QueueFullError), asking(ANNA):
                 pass
-            with asking("b"):
+            with asking(ANYBODY):
                 pass
 
 
@@ -307,7 +306,7 @@ async def test_a_large_first_result_does_not_wait_in_memory_for_the_next_attempt
 async def test_what_waits_for_all_is_bounded_beside_first_results(tmp_path: Path) -> None:
     async with at_work(tmp_path, ResumeSettings(bytes_max=5000), concurrent_max=2) as made, receiving() as receiver:
         slots = made.deliveries.slots
-        async with slots.of(slow=True), slots.of(slow=False):
+        async with slots.of("", slow=True), slots.of("", slow=False):
             large = await made.register(receiver, query=f"SELECT ('{'x' * 4000}' AS ?v) {{}}")
             many = await made.register(receiver)
             for value in range(8):

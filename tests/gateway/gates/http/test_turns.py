@@ -1,10 +1,11 @@
-"""Turns of a door: slow clients keep their places to themselves, and leave some to the others."""
+"""ClientTurns of a door: slow clients keep their places to themselves, and leave some to the others."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
-from lamplighter.gateway.gates.http import turns as turns_of_door
 from lamplighter.gateway.gates.http import waiting
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.security.callers import ANYBODY, Caller
+from lamplighter.gateway.security.peers import origin
+from lamplighter.gateway.sharing import ClientTurns
 
 
 class Clients:
@@ -44,7 +46,8 @@ class Clients:
             return {"type": "http.request", "body": body, "more_body": False}
 
         scope = {"type": "http", "method": method, "path": "/", "headers": [], "client": (address, 1)}
-        return asyncio.ensure_future(self._answer(Request(scope, receive), caller))
+        known = replace(caller, origin=origin(None, address))
+        return asyncio.ensure_future(self._answer(Request(scope, receive), known))
 
 
 def anna(name: str) -> Caller:
@@ -76,12 +79,12 @@ async def test_one_client_cannot_take_all_places(other: Callable[[Clients, int],
 def test_only_so_many_requests_wait_for_records_of_one_client_and_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "WAITING_MAX", 3)
     monkeypatch.setattr(waiting, "WAITING_PER_CLIENT_MAX", 2)
-    places, request = waiting.WaitingRequests(), Request({"type": "http", "client": ("10.0.0.1", 1)})
+    places = waiting.WaitingRequests()
     with ExitStack() as stack:
         for name in "aab":
-            stack.enter_context(places.one_more(request, anna(name)))
+            stack.enter_context(places.one_more(anna(name)))
         for name in "ac":
-            with pytest.raises(QueueFullError), places.one_more(request, anna(name)):
+            with pytest.raises(QueueFullError), places.one_more(anna(name)):
                 pass
         stack.pop_all().close()
         assert not places._waiting
@@ -122,7 +125,7 @@ async def test_clients_take_turns() -> None:
 
 
 async def test_a_turn_of_a_request_that_is_cancelled_goes_to_the_next() -> None:
-    turns = turns_of_door._Turns(1)
+    turns = ClientTurns(1)
 
     async def one(client: str) -> str:
         async with turns.of(client):
