@@ -18,7 +18,7 @@ LOOPS_MAX = 15
 DEPTH_MAX = 70
 """Levels of indentation. Python compiles 98, and some lines are written without a test of the depth."""
 
-CODE_MAX = 360_000
+CODE_MAX = 420_000
 """Characters of the functions of one plan. Python compiles 1,000 of them in 1 to 2 ms."""
 _REMEMBERED_MAX = 12_000
 """Characters of the longest function whose code is remembered."""
