@@ -124,6 +124,7 @@ class Commits:
             if commit.ended:
                 self._end_failed(commit.ended)
             if commit.takeovers:
+                self._subscribers.takeovers = True
                 self._log_takeovers(commit.takeovers)
             self._end_slow()
         except Exception as error:

@@ -63,6 +63,20 @@ class Reactions:
 
     def settle(self) -> None:
         """Records all that is owed, in order. Raises ChangeLogError; the rest is owed still."""
+        aggregators, subscribers = self._aggregators, self._subscribers
+        # Asked before and behind each step, and next to never is there something: no call.
+        if not (
+            aggregators.owed
+            or aggregators.stopped
+            or aggregators.beginning
+            or aggregators.ending
+            or subscribers.takeovers
+            or subscribers.given_up
+            or self._removals.removed
+            or self._inferring.due
+            or self._validating.due
+        ):
+            return
         self._run_owed()
         if self._inferring.due:
             self._inferring.begin()
@@ -70,10 +84,10 @@ class Reactions:
         if self._validating.due:
             self._validating.begin()
             self._run_owed()
-        if self._aggregators.beginning or self._aggregators.ending:
+        if aggregators.beginning or aggregators.ending:
             self._begin_and_end()
-        self._subscribers.record_takeovers()
-        self._subscribers.record_ends()
+        subscribers.record_takeovers()
+        subscribers.record_ends()
         self._removals.record()
 
     def new_request(self) -> None:

@@ -19,7 +19,7 @@ APPENDS_MAX = 500
 
 class Removals:
     """Owns the removals that are not recorded yet. Their records go before all others: what another client of that
-    name asks for stands behind them."""
+    name asks for stands behind them. removed: names of the clients."""
 
     def __init__(self, knowledge: Knowledge, commits: Commits, delays: Delays, slices: LoopSlices) -> None:
         self._request_ids = knowledge.request_ids
@@ -27,12 +27,12 @@ class Removals:
         self._commits = commits
         self._delays = delays
         self._slices = slices
-        self._removed: deque[str] = deque()
+        self.removed: deque[str] = deque()
 
     def forget(self, client: str) -> None:
         """Forgets what a client that was removed asked for."""
         if self._request_ids.forget(client) or self._delayed.names_of(client):
-            self._removed.append(client)
+            self.removed.append(client)
 
     def forget_missing(self, access_of: AccessOf) -> None:
         """After recovery: forgets clients that were removed when the process ended before it said so."""
@@ -42,8 +42,8 @@ class Removals:
 
     def record(self) -> None:
         """Records the removals, and cancels the delayed updates. Raises ChangeLogError; the rest is owed still."""
-        while self._removed:
-            cause = Cause(REMOVED, self._removed[0])
+        while self.removed:
+            cause = Cause(REMOVED, self.removed[0])
             names = self._delayed.names_of(cause.id)
             if len(names) > APPENDS_MAX:
                 self._slices.begin(len(names))
@@ -51,5 +51,5 @@ class Removals:
                 self._delays.cancel(name, cause)
                 self._slices.pause()
             self._commits.commit(QuadDelta(), cause)
-            self._removed.popleft()
+            self.removed.popleft()
             self._delays.changed()

@@ -176,7 +176,10 @@ class Subscribers:
     _owners: dict[str, tuple[str, Graphs]] = field(default_factory=dict, init=False)
     _usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
     resumables: ResumableSubscriptions[Sink] = field(init=False)
-    _given_up: deque[str] = field(default_factory=deque, init=False)  # resumable ones whose end is not recorded yet
+    given_up: deque[str] = field(default_factory=deque, init=False)
+    """Resumable ones whose end is not recorded yet."""
+    takeovers: bool = field(default=False, init=False)
+    """Whether the store has taken over some, which is not recorded yet."""
     evaluated_s: float = field(default=0.0, init=False)
     """Processor time that the last first result took."""
 
@@ -397,6 +400,7 @@ class Subscribers:
     def record_takeovers(self) -> None:
         """Records which resumable ones do not outlive the process any more. If the log does not take that, they end,
         since a start would continue them with other results than their clients have. Raises ChangeLogError."""
+        self.takeovers = False
         failure: ChangeLogError | None = None
         for followed, failure in self._resuming.restate_taken_over(self._journal.append):
             self._end_by_gateway(followed.spuid, failure)
@@ -405,9 +409,9 @@ class Subscribers:
 
     def record_ends(self) -> None:
         """Records that the gateway ended resumable ones. Raises ChangeLogError; it is owed still."""
-        while self._given_up:
-            self._journal.append(entries.unsubscribe(self._given_up[0]))
-            self._given_up.popleft()
+        while self.given_up:
+            self._journal.append(entries.unsubscribe(self.given_up[0]))
+            self.given_up.popleft()
 
     def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
         """Ends one and tells its sink why, which is returned if there is one."""
@@ -450,4 +454,4 @@ class Subscribers:
     def _give_up(self, spuid: str) -> None:
         """Ends a resumable one now and records it later: not between a trigger and its reaction."""
         self._resuming.forget(spuid)
-        self._given_up.append(spuid)
+        self.given_up.append(spuid)
