@@ -140,7 +140,7 @@ def test_only_trusted_users_pass_at_a_unix_socket(tmp_path: Path) -> None:
         request: Any = SimpleNamespace(scope={"state": {"socket": connected}})
         process = peer(connected)
         assert process is not None
-        assert TokenGatekeeper(None, trusted_users([]), BROWSERS).http_caller(request) is LOCAL  # type: ignore[arg-type]
+        assert TokenGatekeeper(None, trusted_users([]), BROWSERS).http_caller(request) == LOCAL  # type: ignore[arg-type]
         with pytest.raises(UnauthorizedError, match=r"security\.local_users"):
             TokenGatekeeper(None, frozenset({process.user + 1}), BROWSERS).http_caller(request)  # type: ignore[arg-type]
 

@@ -10,6 +10,7 @@ import msgspec
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.gateway.settings import QuotaSettings, Settings
+from lamplighter.gateway.settings.deliveries import DeliverySettings
 from lamplighter.gateway.settings.security import SecuritySettings
 from tests.support.places import ROOT
 
@@ -27,10 +28,11 @@ def test_the_settings_named_are_settings() -> None:
     )
     names |= {
         field.name
-        for table in (CoapSettings, CoapServerSettings, QuotaSettings)
+        for table in (CoapSettings, CoapServerSettings, DeliverySettings, QuotaSettings)
         for field in msgspec.structs.fields(table)
     }
     others = {"client_credentials", "cors_error", "invalid_grant", "limit_exceeded", "request_id", "wrong_host"}
+    others |= {"grant_types", "too_many_requests"}
     others |= {"memory_limit"}  # of mosquitto
     others |= {"sender_id", "recipient_id", "secret_hex", "salt_hex", "master_secret", "master_salt"}  # of OSCORE keys
     assert named - names <= others
