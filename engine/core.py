@@ -345,9 +345,10 @@ class Engine:
         """
         return self.commit(self.prepare_load(source, media_type, graph=graph, base=base, bytes_max=bytes_max))
 
-    def request(self, sparql: str, using: UsingGraphs | None = None) -> Request:
-        """An update request for `prepare`. Its text is not read yet. using: the graphs that the protocol names."""
-        return Request(self._updates, sparql, using)
+    def request(self, sparql: str, using: UsingGraphs | None = None, parts: Sequence[str] = ()) -> Request:
+        """An update request for `prepare`. Its text is not read yet. using: the graphs that the protocol names. parts:
+        the text as several requests, of which each has the limits of one."""
+        return Request(self._updates, sparql, using, parts)
 
     def prepare(self, request: str | Request, *, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
         """The delta that an update request would have now. Nothing is changed.

@@ -30,9 +30,9 @@ class Request(msgspec.Struct, eq=False):
     process, and be prepared again when it was interrupted. It is committed once: the blank nodes of its data are made
     by the parser.
 
-    text, using: as the client sent them. operations: None until the text is parsed; a process that parses large texts
-    sets them. Each method raises the errors of the text: RequestSyntaxError, UnsupportedRequestError,
-    LimitExceededError.
+    text, using: as the client sent them. parts: of a text that is made of many, which are read one by one, each with
+    the limits of a request. operations: None until the text is parsed; a process that parses large texts sets them.
+    Each method raises the errors of the text: RequestSyntaxError, UnsupportedRequestError, LimitExceededError.
 
     A Struct, because an instance is made for each update, and a class takes three times as long.
     """
@@ -40,6 +40,7 @@ class Request(msgspec.Struct, eq=False):
     _updates: Updates
     text: str
     using: UsingGraphs | None = None
+    parts: Sequence[str] = ()
     operations: Sequence[Resolved] | None = None
     _found: Found | None = None
     _error: RequestError | None = None
@@ -79,7 +80,7 @@ class Request(msgspec.Struct, eq=False):
     def modifications(self) -> Request:
         """The request without quad data and graph management: the part whose cost is unknown."""
         evaluated = [operation for operation in self._parsed() if isinstance(operation, Modification)]
-        return Request(self._updates, self.text, self.using, evaluated)
+        return Request(self._updates, self.text, self.using, operations=evaluated)
 
     def delta(self, access: Access = FULL, now: datetime | None = None) -> QuadDelta:
         """The net effect that the request would have now; for `Engine.prepare`, which takes back what an error leaves.
@@ -106,7 +107,7 @@ class Request(msgspec.Struct, eq=False):
             raise self._error
         if self.operations is None:
             try:
-                self.operations = self._updates.operations(self.text)
+                self.operations = self._updates.operations(self.parts or (self.text,))
             except RequestError as error:
                 self._error = error
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 
 from lamplighter.engine.access import Access, asserting
@@ -115,13 +115,14 @@ class Updates:
             self._recognise(text, lifted, known)
         return known, lifted.terms, None
 
-    def operations(self, text: str) -> Sequence[Resolved]:
-        """The operations of a text. Raises RequestSyntaxError, UnsupportedRequestError, LimitExceededError."""
-        if len(text) <= TEXT_MAX:
-            return resolved(with_own_variables(text))
-        self._slices.begin(len(text))
-        with self._slices.beside():
-            return resolved(with_own_variables(text))
+    def operations(self, texts: Sequence[str]) -> Sequence[Resolved]:
+        """The operations of texts, one after the other; each has the limits of a request. Raises RequestSyntaxError,
+        UnsupportedRequestError, LimitExceededError."""
+        characters = sum(map(len, texts))
+        if characters > TEXT_MAX:
+            self._slices.begin(characters)
+        with self._slices.beside() if characters > TEXT_MAX else nullcontext():
+            return [operation for text in texts for operation in resolved(with_own_variables(text))]
 
     def occurred(self, skeleton: str) -> None:
         """Has the next text with this skeleton compiled: the store has accepted one."""

@@ -146,7 +146,7 @@ class Reactions:
         failures: list[Exception] = []
         try:
             reaction = trigger.reaction(self._slices)
-            request = self._engine.request(reaction.sparql)
+            request = self._engine.request(reaction.sparql, parts=reaction.texts)
             if reaction.delay is None and reaction.at is None:
                 delta = self._commits.effect(request, "update failed", {"reaction": cause.id}, failures.append)
                 self._commits.commit(delta, cause)

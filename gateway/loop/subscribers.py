@@ -179,7 +179,7 @@ class Subscribers:
     given_up: deque[str] = field(default_factory=deque, init=False)
     """Resumable ones whose end is not recorded yet."""
     takeovers: bool = field(default=False, init=False)
-    """Whether the store has taken over some, which is not recorded yet."""
+    """Whether the store may have taken over some, which is not recorded yet."""
     evaluated_s: float = field(default=0.0, init=False)
     """Processor time that the last first result took."""
 
@@ -223,6 +223,7 @@ class Subscribers:
         if asked.keep is not None:
             owed.settle()  # before the subscription, for it may change the dataset, and before its record
         begun = thread_time()
+        self.takeovers = True  # its first result may hand over the plan of another one
         subscription = subscribed(self._engine, followed, access)
         self.evaluated_s = thread_time() - begun
         try:

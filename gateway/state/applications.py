@@ -8,7 +8,7 @@ an application are records too; it does not react to earlier commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,17 +91,21 @@ class Trigger:
             texts.append(self.application.update_text(name, binding))
             if number % SLICE == 0:
                 slices.pause()
-        return Reaction(";\n".join(texts), update.delay, update.at, update.missed)
+        return Reaction(texts, update.delay, update.at, update.missed)
 
 
 @dataclass(frozen=True)
 class Reaction:
-    """One update request for all rows of a trigger, at once or delayed."""
+    """One update request for all rows of a trigger, at once or delayed. texts: for each row."""
 
-    sparql: str
+    texts: Sequence[str]
     delay: str | None
     at: str | None
     missed: Missed | None
+
+    @property
+    def sparql(self) -> str:
+        return ";\n".join(self.texts)
 
 
 def load_applications(folder: Path) -> list[Application]:

@@ -774,6 +774,16 @@ class CountedSlices(Slices):
         self.pauses += 1
 
 
+async def test_a_reaction_may_have_any_number_of_rows(tmp_path: Path) -> None:
+    """Of its text as a whole, an update could have 10,000 tokens and 1 MiB of declarations only."""
+    count = 1_200
+    async with recovered_runner(tmp_path, applications=[copier("one", "in", "out")]) as runner:
+        rows = " . ".join(f":s{number} :in {number}" for number in range(count))
+        await update(runner, f"{PREFIXES} INSERT DATA {{ {rows} }}")
+        await idle(runner)
+        assert sum(b"#out>" in quad or b"/out>" in quad for quad in dump(runner)) == count
+
+
 def test_a_reaction_of_many_rows_pauses_and_reads_its_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
