@@ -82,7 +82,11 @@ class SharedRoom:
 
     def refusal(self, client: str, more: int = 1) -> str:
         """Why a client may not hold so much more, empty if it may."""
-        return refusal(client, self._usage.of(client), more, self.free, f"{self._name} = {self._size()}")
+        size = self._size()
+        free = size - self._usage.total
+        if not client and more <= free:  # asked by each request, and most come from the machine itself
+            return ""
+        return refusal(client, self._usage.of(client), more, free, f"{self._name} = {size}")
 
     def take(self, client: str, amount: int = 1) -> None:
         """The client holds so much more, or less where it is negative. `refusal` is not asked."""

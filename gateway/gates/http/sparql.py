@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +19,7 @@ from lamplighter.gateway.gates.http.answers import json_answer, streamed
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies, Call
 from lamplighter.gateway.gates.http.description import Description, wanted
 from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS, for_query, request_iri
+from lamplighter.gateway.gates.http.parameters import UrlParameters
 from lamplighter.gateway.history.records import check_named
 from lamplighter.gateway.loop.past import PastQuery
 from lamplighter.gateway.loop.runner import Runner
@@ -92,29 +94,23 @@ class Sparql:
         return await _resolved(request, call.sparql, answer)
 
     async def _update(self, request: Request, caller: Caller, call: Call) -> Response:
-        asked = call.parameters
-        using = UsingGraphs(
-            graph_names(asked.values("using-graph-uri")) or (),
-            graph_names(asked.values("using-named-graph-uri")) or (),
+        given, using = call.parameters.texts(), _using(call.parameters)
+        update = UpdateCall(
+            call.sparql,
+            cause(request, caller),
+            using,
+            given.get("request_id"),
+            given.get("delay"),
+            given.get("at"),
+            missed_policy(given.get("missed")),
+            caller=caller,
+            tells_delta=_prefers_representation(request),
+            priority=caller.priority(given.get("priority")),
         )
-        request_id, delay, at = asked.text("request_id"), asked.text("delay"), asked.text("at")
-        missed, came_from = missed_policy(asked.text("missed")), cause(request, caller)
-        tells_delta, priority = _prefers_representation(request), caller.priority(asked.text("priority"))
 
         async def outcome(sparql: str) -> Accepted:
             return await self._runner.update(
-                UpdateCall(
-                    sparql,
-                    came_from,
-                    using or None,
-                    request_id,
-                    delay,
-                    at,
-                    missed,
-                    caller=caller,
-                    tells_delta=tells_delta,
-                    priority=priority,
-                )
+                update if sparql is call.sparql else msgspec.structs.replace(update, sparql=sparql)
             )
 
         accepted = await _resolved(request, call.sparql, outcome)
@@ -123,10 +119,20 @@ class Sparql:
             return json_answer(body | {"delayed": accepted.delayed}, 202)
         # Its clients look at the status only; both historic spellings are there (protocol 1.3).
         body = {"response": {"body": "", "isJson": False, "isJsonBody": False}} | body
-        if not tells_delta:
+        if not update.tells_delta:
             return json_answer(body)
         body["delta"] = delta_member(accepted.delta)
         return json_answer(body, headers={"Preference-Applied": _REPRESENTATION})
+
+
+def _using(given: UrlParameters) -> UsingGraphs | None:
+    """The graphs that the protocol names for an update, None if it names none. Raises MalformedRequestError."""
+    if not given:
+        return None
+    graphs = UsingGraphs(
+        graph_names(given.values("using-graph-uri")) or (), graph_names(given.values("using-named-graph-uri")) or ()
+    )
+    return graphs or None
 
 
 def _prefers_representation(request: Request) -> bool:
