@@ -68,6 +68,13 @@ class TokenCursor:
         if not self._take(text):
             raise UnknownSyntaxError(f"{self._text!r} instead of {text!r}")
 
+    def _skip_to(self, *signs: str) -> None:
+        """Moves to the next of these signs. Raises UnknownSyntaxError if there is none."""
+        while self._text not in signs:
+            if self.position >= len(self.found):
+                raise UnknownSyntaxError("the text ends too early")
+            self.position += 1
+
     def _new(self, name: str) -> Variable:
         self._fresh += 1
         return Variable(f"_:{name} {self._fresh}")  # the space keeps it different from all labels

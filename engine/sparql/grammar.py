@@ -259,8 +259,7 @@ class _Parser(TripleParser):
             if self.found[start].kind == "variable":
                 end = start + 1
             else:  # a bracket, or a call: its name has more than one token if it is an IRI
-                while self._text not in ("(", "{"):
-                    self.position += 1
+                self._skip_to("(", "{")
                 end = self._closing() + 1
             yield OrderKey(self._parts(start, end), descending)
             self.position = end
@@ -364,8 +363,7 @@ class _Parser(TripleParser):
             end = self._closing()
             self.position = end + 1
             return self._split(start + 1, end)
-        while self._text not in ("(", "{"):
-            self.position += 1
+        self._skip_to("(", "{")
         self.position = self._closing() + 1
         return [self._parts(start, self.position)]
 

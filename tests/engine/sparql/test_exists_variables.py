@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lamplighter.engine.sparql.exists_variables import with_own_variables
+from lamplighter.engine.sparql.lexer import tokens
+from tests.support.productions import QUERIES, UPDATES, texts
 from tests.support.tables import each_row
+
+CALLS_MAX = 200_000
+"""Of functions, for a text of some hundred tokens: 60 ms."""
 
 
 @each_row(
@@ -55,3 +64,37 @@ def test_a_variable_that_the_solution_does_not_have_gets_a_name_of_its_own(text:
 )
 def test_other_texts_are_unchanged(text: str) -> None:
     assert with_own_variables(text) == text
+
+
+@contextmanager
+def few_calls() -> Iterator[None]:
+    """Raises AssertionError for too many calls of functions: a loop that does not end."""
+    left = CALLS_MAX
+
+    def counted(frame: object, event: str, argument: object) -> None:
+        nonlocal left
+        left -= event == "call"
+        assert left, "it does not end"
+
+    sys.setprofile(counted)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+MODIFIED = (
+    "SELECT ?x (COUNT(*) AS ?n) { ?x ?p ?y FILTER EXISTS { ?x <a:b> ?z } } GROUP BY ?x (STR(?y) AS ?k) "
+    "HAVING <a:f>(?x) (COUNT(?y) > 1) ORDER BY DESC(?n) ASC <a:f>(?x) LIMIT 3 OFFSET 2 VALUES ?x { 1 2 }"
+)
+
+
+@each_row("name, count, text", [*texts(QUERIES, (2,)), *texts(UPDATES, (2,)), ("modifiers", 1, MODIFIED)])
+def test_a_text_that_breaks_off_anywhere_is_read_to_its_end(name: str, count: int, text: str) -> None:
+    """It is read before the store says whether it is one."""
+    found = list(tokens(text))
+    for position in range(len(found)):
+        broken = text[: found[position].start]
+        with few_calls():
+            with_own_variables(f"{broken} EXISTS")
+            with_own_variables(broken.replace("{", "{ FILTER EXISTS { ?s ?p ?o } ", 1))
