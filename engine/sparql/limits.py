@@ -99,7 +99,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
     values = pair = having = False
     before: Token | None = None
     for token in found:
-        place = stack[-1] if stack else "patterns"
+        place = stack[-1] if stack else "clause"  # a projection or a modifier: expressions, and no lists
         kept = place != "data"
         if kept:
             counts.add(token, before, place, having)
