@@ -9,7 +9,7 @@ import pytest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import LimitExceededError, RequestError
 from lamplighter.engine.sparql.lexer import tokens
-from lamplighter.engine.sparql.limits import CONSTANTS_MAX, JOINED_MAX, NESTING_MAX, outside_data
+from lamplighter.engine.sparql.limits import CONSTANTS_MAX, NESTING_MAX, outside_data
 from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX, parse_query, parse_update
 from lamplighter.engine.terms import Bag
 from tests.support.amounts import Amounts
@@ -105,29 +105,6 @@ def test_a_hundred_patterns_are_not_limited() -> None:
     assert len(Engine().subscribe(f"SELECT * {{ {patterns} }}").first) == 1
     depth = NESTING_MAX - 10
     assert Engine().query("ASK { FILTER(" + "(" * depth + "1" + ")" * depth + ") }").to_json()["boolean"] is True
-
-
-@each_row(
-    ("triple", "between", "around"),
-    [
-        ("?s <a:p{}> ?o", " . ", "{}"),
-        ("<a:p{}> ?o", "; ", "?s {}"),
-        ("?o{}", ", ", "?s <a:p> {}"),
-        ("?s <a:p{}> ?o", " }} {{ ", "{{ {} }}"),
-    ],
-)
-def test_patterns_that_are_joined_are_limited_whatever_stands_between_them(
-    triple: str, between: str, around: str
-) -> None:
-    """The store orders them in O(n^4)."""
-
-    def text(count: int) -> str:
-        triples = [triple.format(number) for number in range(count)]
-        return f"SELECT * {{ {around.format(between.format().join(triples))} }}"
-
-    assert list(outside_data(tokens(text(JOINED_MAX - 1))))
-    with pytest.raises(LimitExceededError, match="to be joined"):
-        list(outside_data(tokens(text(JOINED_MAX + 1))))
 
 
 def peak_bytes(ask: Callable[[], object]) -> int:
