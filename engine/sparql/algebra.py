@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
 from typing import Any, NamedTuple
 
 from lamplighter.engine.terms import Term
@@ -289,6 +290,21 @@ def rewritten(tree: Any, change: Callable[[Any], Any]) -> Any:
     return tree
 
 
+def _once_a_node(function: Callable[[Node], frozenset[Variable]]) -> Callable[[Node], frozenset[Variable]]:
+    """The function, whose value is kept in the node: nodes do not change, and a plan asks for it at each level of each
+    of its functions."""
+    name = f"_{function.__name__}"
+
+    def value(node: Node) -> frozenset[Variable]:
+        kept: frozenset[Variable] | None = node.__dict__.get(name)
+        if kept is None:
+            kept = node.__dict__[name] = function(node)
+        return kept
+
+    return wraps(function)(value)
+
+
+@_once_a_node
 def certain(node: Node) -> frozenset[Variable]:
     """The variables that are bound in every solution of the node."""
     match node:
@@ -316,6 +332,7 @@ def certain(node: Node) -> frozenset[Variable]:
             return certain(inner)
 
 
+@_once_a_node
 def visible(node: Node) -> frozenset[Variable]:
     """The variables that may be bound in a solution of the node: those in scope (SPARQL 1.1 Query, 18.2.1)."""
     match node:
