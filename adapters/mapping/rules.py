@@ -226,13 +226,18 @@ class _Cache(dict[Key, Value]):
 def changed_reads(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> set[str]:
     """The places of the read items whose rules are gone, changed, or removed and written again: their streams may be
     described in another way now or not at all, or belong to another rule."""
-    kept = {rule.place: rule for rule in after}
+    return {read.place for rule in new_rules(after, before) for read in rule.reads}
 
-    def stays(rule: SomeRule) -> bool:
-        found = kept.get(rule.place)
-        return found is rule or (found == rule and not rule.condition)  # a rule of the dataset is made once
 
-    return {read.place for rule in before if not stays(rule) for read in rule.reads}
+def new_rules(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> list[SomeRule]:
+    """Those of the rules after that are new, changed, or removed and written again."""
+    former = {rule.place: rule for rule in before}
+
+    def is_new(rule: SomeRule) -> bool:
+        found = former.get(rule.place)
+        return found is not rule and (found != rule or bool(rule.condition))  # a rule of the dataset is made once
+
+    return [rule for rule in after if is_new(rule)]
 
 
 class ReadingRules(Generic[SomeRule]):
@@ -381,7 +386,8 @@ def _named(read: Read, error: PayloadError) -> PayloadError:
 class Mapping(ReadingRules[StreamRule]):
     """All rules for MQTT of a gateway, or of one of its brokers.
 
-    filters: what to subscribe to; a filter that another one covers is left out, so that messages come once.
+    readers: the rules, and those for the states of actuators. filters: what to subscribe to; a filter that another one
+    covers is left out, so that messages come once.
     """
 
     def __init__(
@@ -398,7 +404,8 @@ class Mapping(ReadingRules[StreamRule]):
         states = [command.state for command in commands if command.state is not None]
         if states:
             self._states = Mapping(states)
-        self.filters = tuple(uncovered(rule.filter for rule in [*rules, *states]))
+        self.readers = (*rules, *states)
+        self.filters = tuple(uncovered(rule.filter for rule in self.readers))
 
     def of_broker(self, name: str) -> Mapping:
         """The rules for one broker: streams and states that it sends, with their commands."""

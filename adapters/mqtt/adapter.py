@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule,
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
 from lamplighter.adapters.mapping.rule_feed import follow_rules
-from lamplighter.adapters.mapping.rules import changed_reads
+from lamplighter.adapters.mapping.rules import changed_reads, new_rules
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Warn, Writing
 from lamplighter.adapters.model.failures import Failures
@@ -61,7 +61,7 @@ logger = EventLogger(__name__)
 @dataclass(slots=True)
 class Broker:
     """One broker, the rules for it, and what it sends. under_way: its batches, in order; turn: set when a further one
-    may be taken."""
+    may be taken; read: the topic filters that have a reader."""
 
     name: str
     settings: BrokerSettings
@@ -70,6 +70,7 @@ class Broker:
     births: Births
     under_way: deque[Writing] = field(default_factory=deque)
     turn: asyncio.Event = field(default_factory=asyncio.Event)
+    read: frozenset[str] = frozenset()
 
     async def may_take(self, commits: ReadingCommits) -> None:
         """Returns when a batch may be taken: while one is under way, a full one."""
@@ -88,7 +89,15 @@ class Broker:
         if not self.inbox.subscribed.is_set():
             return f"{address} is not connected, retrying"
         waiting = f" ({counted(len(self.inbox), 'message', ',')} waiting for the gateway)" if len(self.inbox) else ""
-        return f"{address} connected{waiting}"
+        unread = f" (retained messages not read: {self.inbox.problem})" if self.inbox.problem else ""
+        return f"{address} connected{waiting}{unread}"
+
+    def subscribe(self, filters: Sequence[str], mapping: Mapping) -> None:
+        """Reads these topics from now on, by these rules. What the broker retains comes again for new readers."""
+        readers = [rule.filter for rule in new_rules(self.mapping.readers, mapping.readers)]
+        new = [*readers, *(one for one in filters if one not in self.read)]
+        self.mapping, self.read = mapping, frozenset(filters)
+        self.inbox.change_filters(uncovered(filters), new_readers=new)
 
 
 class MqttAdapter:
@@ -166,7 +175,8 @@ class MqttAdapter:
     def _broker(
         self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
     ) -> Broker:
-        filters, found = self._filters(name, mapping), self._discovering
+        read, found = self._filters(name, mapping), self._discovering
+        filters = uncovered(read)
         inbox = Inbox(
             settings,
             filters,
@@ -181,12 +191,12 @@ class MqttAdapter:
             on_full=lambda: self.brokers[name].turn.set(),
             asks=found.asks if found else (),
         )
-        return Broker(name, settings, mapping, inbox, Births())
+        return Broker(name, settings, mapping, inbox, Births(), read=frozenset(read))
 
     def _filters(self, broker: str, mapping: Mapping) -> list[str]:
-        """What to subscribe to: for the rules, for devices that announce themselves, and for commands."""
+        """What to read: for the rules, for devices that announce themselves, and for commands."""
         own = announced_filters(self._settings, broker) if self._feed is not None else ()
-        return uncovered([*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ()), *own])
+        return [*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ()), *own]
 
     def _announced(self, broker: str, topic: str) -> bool:
         return is_reserved(topic) or any(
@@ -196,7 +206,7 @@ class MqttAdapter:
     def _subscribe(self) -> None:
         """Subscribes to what is needed now; connections stay."""
         for name, broker in self.brokers.items():
-            broker.inbox.change_filters(self._filters(name, broker.mapping))
+            broker.subscribe(self._filters(name, broker.mapping), broker.mapping)
 
     def _on_state(self, name: str, connected: bool, reason: str) -> None:
         if self._states is not None:
@@ -258,9 +268,9 @@ class MqttAdapter:
         redescribed = self._owners.forget(changed_reads(before.rules, after.rules))
         self._commits.describe_again(redescribed)
         for name, broker in self.brokers.items():
-            broker.mapping = after.of_broker(name)
+            own = after.of_broker(name)
+            broker.subscribe(self._filters(name, own), own)
         self._silence.change_rules(redescribed, known=found is None or found.known)
-        self._subscribe()
         if self._outward is not None:
             dataset = () if found is None else found.commands()
             self._outward.change_rules(self._files.commands, dataset, after.publishes)

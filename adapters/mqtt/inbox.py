@@ -5,6 +5,8 @@
     socket ─▶ paho ─▶ queue (bounded: when full, the socket is not read) ─▶ batch
     broker ◀─ PUBACKs, in order ◀──────────── acknowledge ◀──────────────────┘
 
+The retained messages come by `retained` into the same queue, and need no acknowledgement.
+
 A `BrokerConnection` is one paho client. The session outlives it; the broker keeps it (fixed client id, not clean). The
 broker sends unacknowledged messages again on the next connection. The inbox recognises those that it still holds and
 does not give them out twice.
@@ -25,8 +27,10 @@ import paho.mqtt.client as mqtt
 
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.mqtt.canary import Canary
-from lamplighter.adapters.mqtt.connection import BrokerConnection, End
+from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials, read_credentials
+from lamplighter.adapters.mqtt.link import End
+from lamplighter.adapters.mqtt.retained import Bursts, RetainedStates
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -44,6 +48,10 @@ WAITING_BYTES_MAX = 16 * 1024 * 1024
 """Of the payloads of waiting messages; above it the socket is not read, as with a full queue."""
 LARGE_BYTES_MAX = 16 * 1024 * 1024
 """Of waiting messages that are longer than the mapping reads: lists of devices."""
+RECEIVE_MAX = 65_535
+"""Messages that an MQTT 5 broker sends ahead of their acknowledgement. Behind them its queue begins, which drops."""
+QUEUE_MESSAGES_MIN = 100
+"""A session with so many messages waiting may have lost some: the smallest queue that a broker is likely to have."""
 PROPERTIES_MAX = 100
 PROPERTY_CHARS_MAX = 1_024
 """User properties of a message that are kept, and the length of each."""
@@ -120,6 +128,14 @@ class Inbox:
         self._forget = forget
         self._bytes_max, self._asks = bytes_max, asks
         self._canary = Canary(settings.canary_s)
+        self._retained = RetainedStates(
+            settings, credentials=lambda: self._credentials, room=self._room, put=self._put_retained
+        )
+        self._unread: list[str] = []
+        """Filters of which the retained messages are to be read when the session's messages have come."""
+        self._bursts = Bursts(self._read_again)
+        self._received_before: int | None = None
+        """How many messages had come before the present connection; None: what had waited for it has come, too."""
         self._credentials = BrokerCredentials()
         self._queue: deque[Message] = deque()
         self._waiting_bytes = 0
@@ -165,12 +181,17 @@ class Inbox:
             message.done = True
         self._acknowledge(batch)
 
-    def change_filters(self, filters: Sequence[str]) -> None:
-        """Subscribes to other filters. A connection stays; new filters are granted before former ones end."""
+    def change_filters(self, filters: Sequence[str], new_readers: Sequence[str] = ()) -> None:
+        """Subscribes to other filters. A connection stays; new filters are granted before former ones end.
+
+        new_readers: filters that these cover, and of which the retained messages are to be read again.
+        """
         before, after = set(self._filters), set(filters)
         new = [one for one in filters if one not in before]
         gone = [one for one in self._filters if one not in after]
         self._filters = filters
+        if self.subscribed.is_set():  # else all are read once they are subscribed to
+            self._retained.demand(one for one in new_readers if one not in new)
         if not new and not gone:
             return
         self._filters_granted = self._filters_granted and not new
@@ -178,7 +199,13 @@ class Inbox:
         if self._connection is not None:
             if self._connection.alive:
                 self._forget = ()
+                self._unread += new
             self._connection.change_filters(filters, new=new, gone=gone)
+
+    def _read_again(self) -> None:
+        """The broker may have dropped messages of the session."""
+        self._retained.forget()
+        self._retained.demand(self._filters)
 
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
         """Publishes on the session's connection: see `BrokerConnection.publish`. Raises UpstreamError."""
@@ -204,8 +231,18 @@ class Inbox:
         """Reads password and certificates. Raises ConfigurationError."""
         self._credentials = read_credentials(self._settings, self._table)
 
+    @property
+    def problem(self) -> str:
+        """Why the retained messages could not be read; empty: they could."""
+        return self._retained.problem
+
     async def run(self) -> None:
         """Connects to the broker, again and again with back-off, until cancelled; then the connection is closed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._retained.run(), name="mqtt retained messages")
+            tasks.create_task(self._connect(), name="mqtt connections")
+
+    async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         delay_s = BACKOFF_MIN_S
         while True:
@@ -238,10 +275,9 @@ class Inbox:
             self._filters,
             self,
             number=self.counters.attempts,
-            password=self._credentials.password,
-            tls=self._credentials.tls,
+            credentials=self._credentials,
             canary=self._canary,
-            receive_max=self._queue_max,
+            receive_max=RECEIVE_MAX,
         )
         try:
             await connection.open()
@@ -265,6 +301,7 @@ class Inbox:
         settings = self._settings
         logger.info("mqtt broker connected", host=settings.host, port=settings.port, session=session_present)
         self._reported.clear()
+        self._received_before = self.counters.received
         if not session_present:
             self._unacknowledged.clear()
         if session_present and self._forget:
@@ -273,6 +310,8 @@ class Inbox:
         if session_present and self._filters_granted:
             self._granted(connection)  # subscribing again would have all retained messages sent again
         else:
+            self._retained.forget()
+            self._unread = list(self._filters)
             connection.subscribe()
 
     def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None:
@@ -293,24 +332,22 @@ class Inbox:
         self.tried.set()
         self._on_state(True, "")
 
+    def on_drained(self, connection: BrokerConnection) -> None:
+        """Has the retained messages read that the session does not have, or may have lost."""
+        before, self._received_before = self._received_before, None
+        if before is not None and self.counters.received - before >= QUEUE_MESSAGES_MIN:
+            self._retained.forget()
+            self._unread = list(self._filters)
+        self._retained.demand(self._unread)
+        self._unread = []
+
     def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None:
         """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""
-        self.counters.received += 1
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            topic = ""  # which the mapping refuses
-        arrived = Message(
-            topic=topic,
-            payload=bytes(message.payload[: self._kept(topic, len(message.payload)) + 1]),  # enough to be refused
-            retained=message.retain,
-            received=self._clock(),
-            properties=_user_properties(message),
-            connection=connection.number,
-            mid=message.mid,
-            qos=message.qos,
-        )
+        arrived = self._arrived_message(message, connection.number)
+        if not arrived.retained:
+            self._retained.hear(arrived.topic, bytes(message.payload))
         if message.qos > 0:
+            self._bursts.count()
             known = self._unacknowledged.get(message.mid)
             if message.dup and known and (known.topic, known.payload) == (arrived.topic, arrived.payload):
                 # It was never acknowledged, so the broker cannot have used its identifier for another message.
@@ -320,6 +357,26 @@ class Inbox:
                     self._acknowledge([known])
                 return
             self._unacknowledged[message.mid] = arrived
+        self._put(arrived)
+
+    def _arrived_message(self, message: mqtt.MQTTMessage, connection: int) -> Message:
+        self.counters.received += 1
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = ""  # which the mapping refuses
+        return Message(
+            topic=topic,
+            payload=bytes(message.payload[: self._kept(topic, len(message.payload)) + 1]),  # enough to be refused
+            retained=message.retain,
+            received=self._clock(),
+            properties=_user_properties(message),
+            connection=connection,
+            mid=message.mid,
+            qos=message.qos,
+        )
+
+    def _put(self, arrived: Message) -> None:
         self._queue.append(arrived)
         self._waiting_bytes += len(arrived.payload)
         self._arrived.set()
@@ -327,7 +384,14 @@ class Inbox:
             self._on_full()
         if len(self._queue) >= self._queue_max or self._waiting_bytes >= WAITING_BYTES_MAX:
             self._space.clear()
-            connection.pause()
+            if self._connection is not None and self._connection.alive:
+                self._connection.pause()
+
+    async def _room(self) -> None:
+        await self._space.wait()
+
+    def _put_retained(self, message: mqtt.MQTTMessage) -> None:
+        self._put(self._arrived_message(message, 0))
 
     def _kept(self, topic: str, size: int) -> int:
         """How many bytes of a payload are kept: few of a large one while others wait."""

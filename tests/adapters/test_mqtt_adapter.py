@@ -879,7 +879,7 @@ async def test_broker_sees_whether_the_adapter_is_online() -> None:
             assert await asyncio.to_thread(status, broker) == "online"
             connection = adapter.brokers["default"].inbox._connection
             assert connection is not None
-            sock = connection._client.socket()
+            sock = connection.client.socket()
             assert sock is not None
             sock.shutdown(socket.SHUT_RDWR)
             await until(lambda: adapter.counters.connections == 2 and subscribed(adapter).is_set())

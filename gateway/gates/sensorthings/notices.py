@@ -168,6 +168,9 @@ class _Listener:
     def on_message(self, connection: BrokerConnection, message: MQTTMessage) -> None:
         """None comes."""
 
+    def on_drained(self, connection: BrokerConnection) -> None:
+        """Nothing is awaited."""
+
 
 class Notices:
     """Publishes until cancelled. root: the URL of the service root, for links. Raises ConfigurationError."""
@@ -215,8 +218,7 @@ class Notices:
             (),
             listener,
             number=self._connections,
-            password=self._credentials.password,
-            tls=self._credentials.tls,
+            credentials=self._credentials,
             canary=Canary(0),
             receive_max=1,
         )

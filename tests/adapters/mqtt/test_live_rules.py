@@ -116,3 +116,21 @@ async def test_commands_of_files_and_of_the_dataset() -> None:
         async with running(broker, gateway, Mapping([])) as adapter:
             gateway.notify(1, {"lamp": {"command": {"topic": "lamp/set"}}})
             await until(lambda: [command.table.topic for command in adapter._mapping.commands] == ["lamp/set"])
+
+
+async def test_a_rule_that_a_wider_one_covers_reads_what_is_retained() -> None:
+    """Its topics are subscribed to already, so that the broker would not send their retained messages again."""
+    wide = rules('[[stream]]\ntopic = "{x}/{y}"\npayload = "number"\nproperty = "ex:p"\nsensor = "wide/{x}/{y}"\n')
+    with mosquitto() as broker:
+        await asyncio.to_thread(broker.publish, ("a/1", "20"), retain=True)
+        gateway = RulesGateway()
+
+        def readings() -> int:
+            return sum("lamplighter-" in one and "-retained disconnected" in one for one in broker.log)
+
+        async with running(broker, gateway, wide) as adapter:
+            inbox = adapter.brokers[FIRST_BROKER].inbox
+            await until(lambda: readings() == 1, "the first reading of what is retained")
+            gateway.notify(1, {"a": A})
+            await until(lambda: gateway.count("sensor/a/1") > 0)
+            assert inbox.filters == ["+/+"]

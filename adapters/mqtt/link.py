@@ -1,0 +1,268 @@
+"""A paho client that the asyncio loop drives instead of a thread.
+
+A broken connection stays broken; whoever uses it makes the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from lamplighter.adapters.mqtt.credentials import BrokerCredentials
+from lamplighter.adapters.mqtt.settings import BrokerSettings
+
+CONNECT_TIMEOUT_S = 5.0
+PACKET_BYTES_MAX = 5 * 1024 * 1024
+"""Of a packet that an MQTT 5 broker sends; it drops longer messages. MQTT 3.1.1 has no such limit."""
+PACKETS_PER_WAKEUP = 50
+"""Packets that are handled before other tasks run."""
+RECEIVED_BYTES = 64 * 1024
+"""Bytes that are taken from the socket at once."""
+_CREDENTIALS = {"Bad user name or password", "Not authorized"}
+
+
+_PUBACK = b"\x40\x02"
+
+
+class End(NamedTuple):
+    """Why a connection ended or could not be made.
+
+    kind: "away", the broker cannot be reached; "refused", one side rejected the other; "deaf", the broker sends
+    nothing; "paused", closed by the adapter because the gateway takes no readings.
+    """
+
+    kind: Literal["away", "refused", "deaf", "paused"]
+    reason: str
+
+
+class _BufferedClient(mqtt.Client):
+    """A paho client that reads many packets at once, and acknowledges many at once.
+
+    paho reads a packet in three or four pieces, and writes each acknowledgement by itself. System calls would be half
+    of the adapter's work. received: called with each message; paho would look for callbacks by its topic, under locks.
+    """
+
+    received: Callable[[mqtt.MQTTMessage], None]
+
+    _received = b""
+    _taken = 0
+
+    @property
+    def buffered(self) -> bool:
+        """Whether there are bytes that the selector does not see: read already, or decrypted."""
+        sock: Any = self.socket()
+        return self._taken < len(self._received) or (isinstance(sock, ssl.SSLSocket) and sock.pending() > 0)
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        if self._taken >= len(self._received):
+            self._received, self._taken = super()._sock_recv(RECEIVED_BYTES), 0
+        start, self._taken = self._taken, self._taken + bufsize
+        return self._received[start : self._taken]
+
+    def _handle_on_message(self, message: mqtt.MQTTMessage) -> None:
+        self.received(message)
+
+    def acknowledge(self, mids: Sequence[int]) -> None:
+        """Sends the PUBACKs of messages at QoS 1 (MQTT 3.1.1, 3.4; MQTT 5 has the same short form)."""
+        packets = b"".join([_PUBACK + mid.to_bytes(2, "big") for mid in mids])
+        sent = 0
+        if not self.want_write():
+            # At once: paho would ask the loop when the socket takes data, and write in its next turn.
+            with suppress(OSError):  # it takes none now, or the connection is broken, which paho reports
+                sent = self._sock_send(packets)
+                self._last_msg_out = time.monotonic()
+        if sent < len(packets):
+            self._packet_queue(_PUBACK[0], packets[sent:], mids[-1], 1)
+
+
+class BrokerLink:
+    """One connection to a broker. A subclass says who connects, and takes the events: `accepted`, `received` and paho's
+    callbacks of `client`.
+
+    client_id: names the session; kept: whether the broker keeps it for the next connection, `BrokerSettings.session_s`
+    long. receive_max: messages that an MQTT 5 broker sends ahead of their acknowledgement.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        credentials: BrokerCredentials,
+        *,
+        client_id: str,
+        kept: bool,
+        receive_max: int,
+    ) -> None:
+        self.settings = settings
+        self.loop = asyncio.get_running_loop()
+        self.mqtt5 = settings.protocol == "5"
+        self._ended: asyncio.Future[End] = self.loop.create_future()
+        self._is_accepted = False
+        self._paused_at: float | None = None
+        self._kept, self._receive_max = kept, receive_max
+        self.client = client = _BufferedClient(
+            CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=None if self.mqtt5 else not kept,
+            protocol=mqtt.MQTTv5 if self.mqtt5 else mqtt.MQTTv311,
+            manual_ack=True,
+            reconnect_on_failure=False,  # else paho falls back to MQTT 3.1 in a blocking call
+        )
+        client.connect_timeout = CONNECT_TIMEOUT_S
+        client.disable_logger()  # it logs as errors what the callbacks report
+        if settings.username:
+            client.username_pw_set(settings.username, credentials.password or None)
+        if credentials.tls is not None:
+            client.tls_set_context(credentials.tls)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.received = self.received
+
+    def accepted(self, session_present: bool) -> None:
+        """The broker has accepted the connection. session_present: it has a session of former connections."""
+        raise NotImplementedError
+
+    def received(self, message: mqtt.MQTTMessage) -> None:
+        """A message came."""
+        raise NotImplementedError
+
+    async def open(self) -> None:
+        """Resolves, connects and sends CONNECT, in a thread since paho blocks; then reads on the loop.
+
+        Raises OSError, or ValueError for a name that cannot be one.
+        """
+        client = self.client
+        connecting = self.loop.run_in_executor(None, self._connect)
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await asyncio.wait([connecting])  # a thread cannot be cancelled; this one has a time-out
+            connecting.exception()  # otherwise asyncio logs an exception that was never retrieved
+            raise
+        finally:
+            del connecting  # its exception has a traceback that keeps this frame and paho's socket alive
+        sock: Any = client.socket()
+        if sock is None:
+            raise ConnectionError("the broker closed the connection at once")
+        client.on_socket_close = lambda _client, _userdata, closing: self._forget(closing)
+        client.on_socket_register_write = lambda _client, _userdata, full: self.loop.add_writer(full, client.loop_write)
+        client.on_socket_unregister_write = self._on_unregister_write
+        self.loop.add_reader(sock, self._read)
+        if client.want_write():
+            client.loop_write()
+
+    def _connect(self) -> None:
+        settings = self.settings
+        if not self.mqtt5:
+            self.client.connect(settings.host, settings.port, settings.keepalive_s)
+            return
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = settings.session_s if self._kept else 0
+        properties.ReceiveMaximum = self._receive_max
+        properties.MaximumPacketSize = PACKET_BYTES_MAX
+        self.client.connect(
+            settings.host, settings.port, settings.keepalive_s, clean_start=not self._kept, properties=properties
+        )
+
+    async def ended(self) -> End:
+        """Keeps the connection alive and returns when it has ended."""
+        opened = self.loop.time()
+        while True:
+            await asyncio.wait([self._ended], timeout=1.0)
+            if self._ended.done():
+                return self._ended.result()
+            now = self.loop.time()
+            if not self._is_accepted and now - opened >= CONNECT_TIMEOUT_S:
+                return End("away", "no answer to CONNECT")
+            if self._paused_at is not None and now - self._paused_at >= self.settings.keepalive_s / 2:
+                # The answers to pings lie unread behind messages, so the connection would be lost anyway.
+                return End("paused", "the gateway does not take readings, the broker keeps them meanwhile")
+            if self._paused_at is None and (end := self.examine(now)) is not None:
+                return end
+            self.client.loop_misc()
+
+    def examine(self, now: float) -> End | None:
+        """What ends a connection that is open and read, once a second."""
+        return None
+
+    @property
+    def alive(self) -> bool:
+        return self._is_accepted and not self._ended.done()
+
+    def pause(self) -> None:
+        """Stops reading; messages stay in the socket, and behind it at the broker."""
+        self._paused_at = self.loop.time()
+        self.loop.remove_reader(self.client.socket())  # type: ignore[arg-type]
+
+    def resume(self) -> None:
+        sock: Any = self.client.socket()
+        if self._paused_at is None or sock is None:
+            return
+        self._paused_at = None
+        self.loop.add_reader(sock, self._read)
+        self.loop.call_soon(self._read)  # what is buffered does not make the socket readable
+
+    def close(self) -> None:
+        """Sends what is queued and DISCONNECT, and closes the socket. May be called at any time and repeatedly."""
+        if self.client.socket() is None:
+            return
+        self.client.disconnect()
+        self.client.loop_write()
+        sock: Any = self.client.socket()
+        if sock is not None:  # the broker does not read
+            self._forget(sock)
+            sock.close()
+
+    def _forget(self, sock: Any) -> None:
+        self.loop.remove_reader(sock)
+        self.loop.remove_writer(sock)
+
+    def _on_unregister_write(self, _client: mqtt.Client, _userdata: Any, sock: Any) -> None:
+        self.loop.remove_writer(sock)
+
+    def _read(self) -> None:
+        try:
+            for _ in range(PACKETS_PER_WAKEUP):
+                if self._paused_at is not None:
+                    return
+                if self.client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS or not self.client.buffered:
+                    return
+            self.loop.call_soon(self._read)  # what is buffered does not make the socket readable
+        except Exception as error:  # a bug in a callback; `ended` raises it
+            if self._ended.done():
+                raise
+            self._ended.set_exception(error)
+
+    def end(self, end: End) -> None:
+        """Has `ended` return; the first end counts."""
+        if not self._ended.done():
+            self._ended.set_result(end)
+
+    def _on_connect(
+        self, _client: mqtt.Client, _userdata: Any, flags: mqtt.ConnectFlags, code: ReasonCode, _more: Properties | None
+    ) -> None:
+        if code.is_failure:
+            cure = "; check username and password_file" if str(code) in _CREDENTIALS else ""
+            self.end(End("refused", f"{code}{cure}"))
+            return
+        self._is_accepted = True
+        self.accepted(flags.session_present)
+
+    def _on_disconnect(
+        self,
+        _client: mqtt.Client,
+        _userdata: Any,
+        _flags: mqtt.DisconnectFlags,
+        code: ReasonCode,
+        _more: Properties | None,
+    ) -> None:
+        self.end(End("away", f"connection lost: {code}"))

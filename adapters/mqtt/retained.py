@@ -1,0 +1,261 @@
+"""The retained messages of a broker, read whole.
+
+::
+
+    session (QoS 1, kept)       ─▶ messages as they come
+    RetainedReading (QoS 0)     ─▶ retained messages, once: for a new session, for new rules, after a burst
+
+For a session at QoS 1 a broker keeps some messages in flight and some more in a queue (mosquitto: 20 and 1,000), and
+drops the rest: of 5,000 retained messages, that it sends at once, 1,020 arrive however fast they are read. At QoS 0
+nothing bounds them. So they are read on a connection of their own, which ends when all have come.
+
+What the session hears of a topic is newer than what the broker retained before, and nothing is lost of it: such topics
+are left to the session until it may have lost messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from lamplighter.adapters.mapping.patterns import own_topics, uncovered
+from lamplighter.adapters.mqtt.credentials import BrokerCredentials
+from lamplighter.adapters.mqtt.link import BrokerLink, End
+from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.engine.errors import UpstreamError
+from lamplighter.engine.log_events import EventLogger
+from lamplighter.engine.pacing import TokenBucket, back_off_s
+
+GATHERING_S = 0.2
+"""Rules come in groups; each group is read at once."""
+QUIET_S = 0.5
+"""Without a retained message, behind the sentinel: some brokers send them behind later messages."""
+QUIET_WITHOUT_S = 5.0
+"""The same where the sentinel does not return: the broker may not permit its topic."""
+READING_BYTES_MAX = 16 * 1024 * 1024
+"""Of messages that wait for the gateway; above it the socket is not read."""
+BURST_MESSAGES_MIN = 500
+"""Messages of a second behind which some may have been dropped: half of the usual queue."""
+BURST_OVER_S, BURST_S_MAX = 1.0, 30.0
+PASSED_EVERY_S = 60.0
+HEARD_TOPICS_MAX = 50_000
+RETRY_MIN_S, RETRY_MAX_S = 2.0, 300.0
+PACKETS_AHEAD = 65_535
+"""At QoS 0 it bounds nothing."""
+
+logger = EventLogger(__name__)
+
+
+class RetainedReading(BrokerLink):
+    """One reading. The messages are in `messages`, which `arrived` tells of."""
+
+    def __init__(self, settings: BrokerSettings, credentials: BrokerCredentials, filters: Sequence[str]) -> None:
+        super().__init__(
+            settings, credentials, client_id=f"{settings.session}-retained", kept=False, receive_max=PACKETS_AHEAD
+        )
+        self.messages: deque[mqtt.MQTTMessage] = deque()
+        self.arrived = asyncio.Event()
+        self.refused: list[str] = []
+        self._filters = filters
+        self._sentinel = f"{own_topics(settings.session)}retained"
+        self._bytes = 0
+        self._quiet_since = self.loop.time()
+        self._granted = self._returned = False
+        self.client.on_subscribe = self._on_subscribe
+
+    @property
+    def complete(self) -> bool:
+        """Whether no further message is to be expected."""
+        quiet_s = self.loop.time() - self._quiet_since
+        return self._granted and quiet_s >= (QUIET_S if self._returned else QUIET_WITHOUT_S)
+
+    def take(self) -> list[mqtt.MQTTMessage]:
+        """All that wait."""
+        messages = list(self.messages)
+        self.messages.clear()
+        self.arrived.clear()
+        self._bytes = 0
+        self._quiet_since = self.loop.time()  # whoever took long was not listening
+        self.resume()
+        return messages
+
+    def accepted(self, session_present: bool) -> None:
+        self.client.subscribe([(one, 0) for one in [self._sentinel, *self._filters]])
+
+    def received(self, message: mqtt.MQTTMessage) -> None:
+        try:
+            is_sentinel = message.topic == self._sentinel
+        except UnicodeDecodeError:
+            is_sentinel = False
+        if is_sentinel:
+            self._returned = True
+        if is_sentinel or not message.retain:
+            return
+        self._quiet_since = self.loop.time()
+        self.messages.append(message)
+        self._bytes += len(message.payload)
+        self.arrived.set()
+        if self._bytes >= READING_BYTES_MAX:
+            self.pause()
+
+    def _on_subscribe(
+        self, _client: mqtt.Client, _userdata: Any, mid: int, codes: list[ReasonCode], _more: Properties | None
+    ) -> None:
+        self._granted = True
+        self._quiet_since = self.loop.time()
+        self.refused = [one for one, code in zip(self._filters, codes[1:], strict=False) if code.is_failure]
+        self.client.publish(self._sentinel, b"", qos=0)
+
+
+async def retained_messages(
+    settings: BrokerSettings, credentials: BrokerCredentials, filters: Sequence[str]
+) -> AsyncGenerator[mqtt.MQTTMessage]:
+    """The retained messages of the filters. Raises UpstreamError if they cannot be read, or not all of them."""
+    reading = RetainedReading(settings, credentials, filters)
+    try:
+        await reading.open()
+    except (OSError, ValueError) as error:  # ssl.SSLError is one
+        raise UpstreamError(str(error) or type(error).__name__) from error
+    ended: asyncio.Future[End] = asyncio.ensure_future(reading.ended())
+    try:
+        while not reading.complete:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reading.arrived.wait(), QUIET_S / 2)
+            for message in reading.take() if reading.messages else ():
+                yield message
+            if ended.done():
+                raise UpstreamError(ended.result().reason)
+        if reading.refused:
+            raise UpstreamError(f"the broker refuses the subscription to {', '.join(reading.refused)}")
+    finally:
+        ended.cancel()
+        await asyncio.wait({ended})
+        reading.close()
+
+
+class Bursts:
+    """Notices that messages come faster than a broker may keep them.
+
+    passed: called when a burst is over, or goes on for long, and once a minute at most.
+    """
+
+    def __init__(self, passed: Callable[[], None]) -> None:
+        self._passed = passed
+        self._loop = asyncio.get_running_loop()
+        self._begun_at = self._noticed_at = 0.0
+        self._count = 0
+        """Messages since `_begun_at`, within a second."""
+        self._bucket = TokenBucket(1 / PASSED_EVERY_S, 1)
+        self._due: asyncio.TimerHandle | None = None
+
+    def count(self) -> None:
+        """A message came."""
+        now = self._loop.time()
+        if now - self._begun_at > 1.0:
+            self._begun_at, self._count = now, 0
+        self._count += 1
+        if self._count >= BURST_MESSAGES_MIN:
+            self._noticed_at = now
+            if self._due is None:
+                wait_s = self._bucket.take(now)
+                self._due = self._loop.call_later(max(wait_s, BURST_OVER_S), self._end, now + wait_s + BURST_S_MAX)
+
+    def _end(self, latest: float) -> None:
+        now = self._loop.time()
+        if now - self._noticed_at < BURST_OVER_S and now < latest:
+            self._due = self._loop.call_later(BURST_OVER_S, self._end, latest)
+            return
+        self._due = None
+        self._bucket.take(now)
+        self._passed()
+
+
+class RetainedStates:
+    """Reads what a broker retains when that is due, one reading after the other.
+
+    credentials: for its connections. room: returns when `put` may be called; put: takes a message. problem: why the
+    last reading failed; empty: it did not.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        credentials: Callable[[], BrokerCredentials],
+        room: Callable[[], Awaitable[object]],
+        put: Callable[[mqtt.MQTTMessage], None],
+    ) -> None:
+        self.problem = ""
+        self._settings, self._credentials = settings, credentials
+        self._room, self._put = room, put
+        self._due: list[str] = []
+        self._demanded = asyncio.Event()
+        self._heard: dict[str, int] = {}
+        """Topics that the session heard since messages may have been lost, with the hash of the last payload."""
+
+    def demand(self, filters: Iterable[str]) -> None:
+        """What is retained at these topics is to be read."""
+        if not self._settings.shared:  # a shared subscription gets no retained messages (MQTT 5, 4.8.2)
+            self._due += filters
+        if self._due:
+            self._demanded.set()
+
+    def forget(self) -> None:
+        """The session may have lost messages: what is retained counts again."""
+        self._heard.clear()
+
+    def hear(self, topic: str, payload: bytes) -> None:
+        """The session got a message, which was not retained."""
+        if len(self._heard) >= HEARD_TOPICS_MAX:
+            self._heard.clear()
+        self._heard[topic] = hash(payload)
+
+    async def run(self) -> None:
+        """Reads until cancelled. A reading that fails is repeated with back-off."""
+        failures = 0
+        while True:
+            await self._demanded.wait()
+            await asyncio.sleep(GATHERING_S)
+            filters, self._due = uncovered(self._due), []
+            self._demanded.clear()
+            try:
+                count = await self._read(filters)
+            except UpstreamError as error:
+                failures += 1
+                self.problem = str(error)
+                if failures == 1:
+                    logger.warning("mqtt retained messages not read", host=self._settings.host, reason=error)
+                await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
+                self.demand(filters)
+                continue
+            failures, self.problem = 0, ""
+            logger.info("mqtt retained messages read", host=self._settings.host, messages=count)
+
+    async def _read(self, filters: Sequence[str]) -> int:
+        """Returns how many messages were given on."""
+        count = 0
+        async with aclosing(retained_messages(self._settings, self._credentials(), filters)) as retained:
+            async for message in retained:
+                await self._room()
+                if self._is_newest(message):
+                    self._put(message)
+                    count += 1
+        return count
+
+    def _is_newest(self, message: mqtt.MQTTMessage) -> bool:
+        """Whether the session has heard nothing else of the topic.
+
+        What it heard is newer: devices that retain their first message only would else get their old value back.
+        """
+        try:
+            heard = self._heard.get(message.topic)
+        except UnicodeDecodeError:
+            return True
+        return heard is None or heard == hash(bytes(message.payload))

@@ -1,0 +1,116 @@
+"""What a broker retains arrives whole, and overwrites nothing newer: a real mosquitto with its default limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.settings import BrokerSettings
+from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.event_loops import beside
+
+TIMEOUT_S = 120.0
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+FLOOD = 5_000
+"""Retained messages; the broker keeps 1,020 of a session at QoS 1."""
+BOTH = pytest.mark.parametrize("protocol", ["3.1.1", "5"])
+
+
+class Reader:
+    """Reads and acknowledges. values: the last payload of each topic; every: all of them, in order."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self.values: dict[str, str] = {}
+        self.every: list[tuple[str, str]] = []
+
+    async def run(self) -> None:
+        async for batch in self.inbox:
+            for message in batch:
+                self.values[message.topic] = message.payload.decode()
+                self.every.append((message.topic, message.payload.decode()))
+            self.inbox.acknowledge(batch)
+
+    async def until(self, values: dict[str, str]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while self.values != values:
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def reading(broker: Mosquitto, protocol: str, *filters: str, **changes: object) -> AsyncIterator[Reader]:
+    settings = msgspec.convert(
+        {"host": "127.0.0.1", "port": broker.port, "protocol": protocol, "client_id": "inbox"} | changes, BrokerSettings
+    )
+    inbox = Inbox(settings, filters or ["t/#"], clock=lambda: NOON, counters=InboxCounters())
+    reader = Reader(inbox)
+    async with beside(inbox.run()), beside(reader.run()):
+        yield reader
+
+
+async def publish(broker: Mosquitto, *messages: tuple[str, str], retain: bool = True) -> None:
+    await asyncio.to_thread(broker.publish, *messages, retain=retain)
+
+
+async def settled(reader: Reader, broker: Mosquitto, count: int) -> None:
+    """Returns when so many readings of retained messages are over."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while sum("inbox-retained" in line and "disconnected" in line for line in broker.log) < count:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+
+
+@BOTH
+async def test_a_flood_of_retained_messages_arrives_whole(protocol: str) -> None:
+    values = {f"t/{number}": f"{number:0600}" for number in range(FLOOD)}
+    with mosquitto() as broker:
+        await publish(broker, *values.items())
+        async with reading(broker, protocol) as reader:
+            await reader.until(values)
+
+
+@BOTH
+async def test_what_was_sent_while_the_adapter_was_away_ends_at_its_last_value(protocol: str) -> None:
+    """The broker keeps the first thousand messages of a session and drops the rest."""
+    with mosquitto() as broker:
+        async with reading(broker, protocol) as reader:
+            await publish(broker, ("t/1", "first"))
+            await reader.until({"t/1": "first"})
+        await publish(broker, *[("t/1", str(number)) for number in range(1_500)])
+        async with reading(broker, protocol) as reader:
+            await reader.until({"t/1": "1499"})
+
+
+@BOTH
+async def test_a_burst_ends_at_its_last_value(protocol: str) -> None:
+    with mosquitto() as broker:
+        async with reading(broker, protocol) as reader:
+            await publish(broker, ("t/1", "first"))
+            await reader.until({"t/1": "first"})
+            await publish(broker, *[("t/1", str(number)) for number in range(5_000)])
+            await reader.until({"t/1": "4999"})
+
+
+@BOTH
+async def test_a_value_that_is_not_retained_is_not_overwritten_by_a_retained_one(protocol: str) -> None:
+    """Some devices retain their first message only."""
+    with mosquitto() as broker:
+        await publish(broker, ("t/1", "old"), ("t/2", "old"))
+        async with reading(broker, protocol) as reader:
+            await reader.until({"t/1": "old", "t/2": "old"})
+            await settled(reader, broker, 1)
+            await publish(broker, ("t/1", "new"), retain=False)
+            await reader.until({"t/1": "new", "t/2": "old"})
+            reader.inbox.change_filters(["t/#"], new_readers=["t/1", "t/2"])
+            await settled(reader, broker, 2)
+            await publish(broker, ("t/3", "end"), retain=False)
+            await reader.until({"t/1": "new", "t/2": "old", "t/3": "end"})
+            assert reader.every.count(("t/2", "old")) > 1 and reader.every.index(("t/1", "new")) > max(
+                place for place, message in enumerate(reader.every) if message == ("t/1", "old")
+            )
