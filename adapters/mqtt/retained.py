@@ -74,7 +74,7 @@ class RetainedReading(BrokerLink):
     def complete(self) -> bool:
         """Whether no further message is to be expected."""
         quiet_s = self.loop.time() - self._quiet_since
-        return self._granted and quiet_s >= (QUIET_S if self._returned else QUIET_WITHOUT_S)
+        return self._granted and not self.messages and quiet_s >= (QUIET_S if self._returned else QUIET_WITHOUT_S)
 
     def take(self) -> list[mqtt.MQTTMessage]:
         """All that wait."""
