@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -386,8 +387,7 @@ def _named(read: Read, error: PayloadError) -> PayloadError:
 class Mapping(ReadingRules[StreamRule]):
     """All rules for MQTT of a gateway, or of one of its brokers.
 
-    readers: the rules, and those for the states of actuators. filters: what to subscribe to; a filter that another one
-    covers is left out, so that messages come once.
+    readers: the rules, and those for the states of actuators.
     """
 
     def __init__(
@@ -405,7 +405,11 @@ class Mapping(ReadingRules[StreamRule]):
         if states:
             self._states = Mapping(states)
         self.readers = (*rules, *states)
-        self.filters = tuple(uncovered(rule.filter for rule in self.readers))
+
+    @cached_property
+    def filters(self) -> tuple[str, ...]:
+        """What to subscribe to; a filter that another one covers is left out, so that messages come once."""
+        return tuple(uncovered(rule.filter for rule in self.readers))
 
     def of_broker(self, name: str) -> Mapping:
         """The rules for one broker: streams and states that it sends, with their commands."""

@@ -42,7 +42,8 @@ from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.counters import MqttCounters
 from lamplighter.adapters.mqtt.credentials import table_of
 from lamplighter.adapters.mqtt.discovering import ALL_FILTERS, Discovering
-from lamplighter.adapters.mqtt.inbox import Inbox, Message
+from lamplighter.adapters.mqtt.inbox import Inbox
+from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.outward import Outward, announced_filters, place
 from lamplighter.adapters.mqtt.rebirths import ask_for_rebirths
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
@@ -196,7 +197,8 @@ class MqttAdapter:
     def _filters(self, broker: str, mapping: Mapping) -> list[str]:
         """What to read: for the rules, for devices that announce themselves, and for commands."""
         own = announced_filters(self._settings, broker) if self._feed is not None else ()
-        return [*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ()), *own]
+        rules = dict.fromkeys(rule.filter for rule in mapping.readers)
+        return [*rules, *(self._discovering.filters(broker) if self._discovering else ()), *own]
 
     def _announced(self, broker: str, topic: str) -> bool:
         return is_reserved(topic) or any(

@@ -18,7 +18,7 @@ from contextlib import aclosing
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mqtt.entities import QUERIES, Entity, HomeTopics, Things
-from lamplighter.adapters.mqtt.inbox import Message
+from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.sender import OutputBroker
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError

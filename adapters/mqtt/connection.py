@@ -22,7 +22,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
-from lamplighter.adapters.mqtt.link import BrokerLink, End
+from lamplighter.adapters.mqtt.link import End, PahoConnection
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 
@@ -42,7 +42,8 @@ class ConnectionListener(Protocol):
 
     def on_connected(self, connection: BrokerConnection, session_present: bool) -> None: ...
 
-    def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None: ...
+    def on_subscribed(self, connection: BrokerConnection, filters: Sequence[str], refused: Sequence[str]) -> None:
+        """The broker has answered a subscription to these filters, and refuses some of them."""
 
     def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None: ...
 
@@ -50,7 +51,7 @@ class ConnectionListener(Protocol):
         """What the broker had queued for the session when it granted the subscriptions has come."""
 
 
-class BrokerConnection(BrokerLink):
+class BrokerConnection(PahoConnection):
     """number: identifies the connection; a packet identifier is valid on one connection only.
 
     It is one class because paho's callbacks, the reader of the socket and what waits for acknowledgements share the
@@ -122,7 +123,7 @@ class BrokerConnection(BrokerLink):
     def _subscribe(self, filters: Sequence[str], own: Sequence[str]) -> None:
         topics = [*map(self._shared, filters), *own]
         if not topics:
-            self._listener.on_subscribed(self, [])
+            self._listener.on_subscribed(self, [], [])
             return
         if self.mqtt5:  # `retained` reads them
             options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
@@ -201,12 +202,12 @@ class BrokerConnection(BrokerLink):
             self.client.publish(f"{self._own_topics}status", "offline", qos=0, retain=True)
         super().close()
 
-    def accepted(self, session_present: bool) -> None:
+    def on_accepted(self, session_present: bool) -> None:
         self._canary.connected()
         self.client.publish(f"{self._own_topics}status", "online", qos=0, retain=True)
         self._listener.on_connected(self, session_present)
 
-    def received(self, message: mqtt.MQTTMessage) -> None:
+    def on_message(self, message: mqtt.MQTTMessage) -> None:
         try:
             topic = message.topic
             own = topic.startswith(self._own_topics) and not topic.endswith("/set")
@@ -235,4 +236,4 @@ class BrokerConnection(BrokerLink):
         # The last code is that of the canary, if there is one.
         asked = self._asked.pop(mid, ())
         refused = [one for one, code in zip(asked, codes, strict=False) if code.is_failure]
-        self._listener.on_subscribed(self, refused)
+        self._listener.on_subscribed(self, asked, refused)

@@ -20,7 +20,7 @@ from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
-from lamplighter.adapters.mqtt.inbox import Message
+from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.engine.terms import Term
 
 ALL_FILTERS = tuple(one for found in FORMATS.values() for one in found.filters)

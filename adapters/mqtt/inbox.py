@@ -17,11 +17,9 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 
 import paho.mqtt.client as mqtt
 
@@ -30,7 +28,8 @@ from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials, read_credentials
 from lamplighter.adapters.mqtt.link import End
-from lamplighter.adapters.mqtt.retained import Bursts, RetainedStates
+from lamplighter.adapters.mqtt.messages import Message, MessageQueue
+from lamplighter.adapters.mqtt.retained import RetainedStates
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -44,18 +43,8 @@ STABLE_AFTER_S = 10.0
 
 logger = EventLogger(__name__)
 
-WAITING_BYTES_MAX = 16 * 1024 * 1024
-"""Of the payloads of waiting messages; above it the socket is not read, as with a full queue."""
-LARGE_BYTES_MAX = 16 * 1024 * 1024
-"""Of waiting messages that are longer than the mapping reads: lists of devices."""
 RECEIVE_MAX = 65_535
 """Messages that an MQTT 5 broker sends ahead of their acknowledgement. Behind them its queue begins, which drops."""
-QUEUE_MESSAGES_MIN = 100
-"""A session with so many messages waiting may have lost some: the smallest queue that a broker is likely to have."""
-PROPERTIES_MAX = 100
-PROPERTY_CHARS_MAX = 1_024
-"""User properties of a message that are kept, and the length of each."""
-_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -67,23 +56,6 @@ class InboxCounters:
     redelivered: int = 0
     attempts: int = 0
     connections: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Message:
-    """A message of the broker. payload: cut behind `PAYLOAD_BYTES_MAX` + 1 bytes; received: by the inbox's clock;
-    properties: user properties of MQTT 5; connection: number of the connection that takes its acknowledgement; done: it
-    may be acknowledged."""
-
-    topic: str
-    payload: bytes
-    retained: bool
-    received: datetime
-    properties: Mapping[str, str]
-    connection: int
-    mid: int
-    qos: int
-    done: bool = False
 
 
 class Inbox:
@@ -116,34 +88,27 @@ class Inbox:
         on_full: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = counters
-        self._on_state, self._on_full = on_state, on_full
+        self._on_state = on_state
         self.subscribed = asyncio.Event()
         self.tried = asyncio.Event()
         self._settings = settings
         self._filters = filters
         self._clock = clock
         self._table = table
-        self._batch_max = batch_max
-        self._queue_max = queue_max
+        self._queue = MessageQueue(batch_max, queue_max, bytes_max, on_full=on_full, on_space=self._resume)
         self._forget = forget
-        self._bytes_max, self._asks = bytes_max, asks
+        self._asks = asks
         self._canary = Canary(settings.canary_s)
-        self._retained = RetainedStates(
-            settings, credentials=lambda: self._credentials, room=self._room, put=self._put_retained
-        )
-        self._unread: list[str] = []
-        """Filters of which the retained messages are to be read when the session's messages have come."""
-        self._bursts = Bursts(self._read_again)
-        self._received_before: int | None = None
-        """How many messages had come before the present connection; None: what had waited for it has come, too."""
         self._credentials = BrokerCredentials()
-        self._queue: deque[Message] = deque()
-        self._waiting_bytes = 0
-        self._arrived = asyncio.Event()
-        self._space = asyncio.Event()
-        self._space.set()
         self._connection: BrokerConnection | None = None
         self._filters_granted = False
+        self._retained = RetainedStates(
+            settings,
+            credentials=lambda: self._credentials,
+            filters=lambda: self._filters,
+            room=self._queue.space.wait,
+            enqueue=lambda message: self._enqueue(self._message(message, 0)),
+        )
         self._unacknowledged: dict[int, Message] = {}
         """By packet identifier, for the life of the broker's session."""
         self._reported: set[str] = set()
@@ -156,24 +121,14 @@ class Inbox:
     @property
     def full(self) -> bool:
         """Whether enough messages wait for a full batch."""
-        return len(self._queue) >= self._batch_max
+        return self._queue.full
 
     def __aiter__(self) -> AsyncIterator[list[Message]]:
         return self
 
     async def __anext__(self) -> list[Message]:
         """The next messages. Waits for one; never ends. Cancelling it loses none."""
-        await self._arrived.wait()
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch_max))]
-        self._waiting_bytes -= sum(len(message.payload) for message in batch)
-        if not self._queue:
-            self._arrived.clear()
-        half_empty = len(self._queue) <= self._queue_max // 2 and self._waiting_bytes <= WAITING_BYTES_MAX // 2
-        if not self._space.is_set() and half_empty:
-            self._space.set()
-            if self._connection:
-                self._connection.resume()
-        return batch
+        return await self._queue.batch()
 
     def acknowledge(self, batch: Sequence[Message]) -> None:
         """Sends the PUBACKs of a batch; where a connection is gone, once the broker has sent the message again."""
@@ -199,13 +154,7 @@ class Inbox:
         if self._connection is not None:
             if self._connection.alive:
                 self._forget = ()
-                self._unread += new
             self._connection.change_filters(filters, new=new, gone=gone)
-
-    def _read_again(self) -> None:
-        """The broker may have dropped messages of the session."""
-        self._retained.forget()
-        self._retained.demand(self._filters)
 
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
         """Publishes on the session's connection: see `BrokerConnection.publish`. Raises UpstreamError."""
@@ -239,14 +188,14 @@ class Inbox:
     async def run(self) -> None:
         """Connects to the broker, again and again with back-off, until cancelled; then the connection is closed."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._retained.run(), name="mqtt retained messages")
+            tasks.create_task(self._retained.follow(), name="mqtt retained messages")
             tasks.create_task(self._connect(), name="mqtt connections")
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         delay_s = BACKOFF_MIN_S
         while True:
-            await self._space.wait()  # a connection whose messages nobody reads would only be lost again
+            await self._queue.space.wait()  # a connection whose messages nobody reads would only be lost again
             started, connections = loop.time(), self.counters.connections
             end = await self._connect_once()
             self.tried.set()
@@ -301,20 +250,20 @@ class Inbox:
         settings = self._settings
         logger.info("mqtt broker connected", host=settings.host, port=settings.port, session=session_present)
         self._reported.clear()
-        self._received_before = self.counters.received
         if not session_present:
             self._unacknowledged.clear()
         if session_present and self._forget:
             connection.unsubscribe(self._forget)
         self._forget = ()
-        if session_present and self._filters_granted:
+        subscribed = session_present and self._filters_granted
+        self._retained.connect()
+        if subscribed:
             self._granted(connection)  # subscribing again would have all retained messages sent again
         else:
-            self._retained.forget()
-            self._unread = list(self._filters)
             connection.subscribe()
 
-    def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None:
+    def on_subscribed(self, connection: BrokerConnection, filters: Sequence[str], refused: Sequence[str]) -> None:
+        self._retained.subscribe(filters)
         for topic_filter in refused:
             logger.warning("mqtt subscription refused", filter=topic_filter)
         if refused:
@@ -333,21 +282,13 @@ class Inbox:
         self._on_state(True, "")
 
     def on_drained(self, connection: BrokerConnection) -> None:
-        """Has the retained messages read that the session does not have, or may have lost."""
-        before, self._received_before = self._received_before, None
-        if before is not None and self.counters.received - before >= QUEUE_MESSAGES_MIN:
-            self._retained.forget()
-            self._unread = list(self._filters)
-        self._retained.demand(self._unread)
-        self._unread = []
+        self._retained.drain()
 
     def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None:
         """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""
-        arrived = self._arrived_message(message, connection.number)
-        if not arrived.retained:
-            self._retained.hear(arrived.topic, bytes(message.payload))
+        arrived = self._message(message, connection.number)
+        self._retained.hear(arrived.topic, message)
         if message.qos > 0:
-            self._bursts.count()
             known = self._unacknowledged.get(message.mid)
             if message.dup and known and (known.topic, known.payload) == (arrived.topic, arrived.payload):
                 # It was never acknowledged, so the broker cannot have used its identifier for another message.
@@ -357,48 +298,20 @@ class Inbox:
                     self._acknowledge([known])
                 return
             self._unacknowledged[message.mid] = arrived
-        self._put(arrived)
+        self._enqueue(arrived)
 
-    def _arrived_message(self, message: mqtt.MQTTMessage, connection: int) -> Message:
+    def _enqueue(self, message: Message) -> None:
+        self._queue.put(message)
+        if not self._queue.space.is_set() and self._connection is not None and self._connection.alive:
+            self._connection.pause()
+
+    def _resume(self) -> None:
+        if self._connection is not None:
+            self._connection.resume()
+
+    def _message(self, message: mqtt.MQTTMessage, connection: int) -> Message:
         self.counters.received += 1
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            topic = ""  # which the mapping refuses
-        return Message(
-            topic=topic,
-            payload=bytes(message.payload[: self._kept(topic, len(message.payload)) + 1]),  # enough to be refused
-            retained=message.retain,
-            received=self._clock(),
-            properties=_user_properties(message),
-            connection=connection,
-            mid=message.mid,
-            qos=message.qos,
-        )
-
-    def _put(self, arrived: Message) -> None:
-        self._queue.append(arrived)
-        self._waiting_bytes += len(arrived.payload)
-        self._arrived.set()
-        if len(self._queue) == self._batch_max:
-            self._on_full()
-        if len(self._queue) >= self._queue_max or self._waiting_bytes >= WAITING_BYTES_MAX:
-            self._space.clear()
-            if self._connection is not None and self._connection.alive:
-                self._connection.pause()
-
-    async def _room(self) -> None:
-        await self._space.wait()
-
-    def _put_retained(self, message: mqtt.MQTTMessage) -> None:
-        self._put(self._arrived_message(message, 0))
-
-    def _kept(self, topic: str, size: int) -> int:
-        """How many bytes of a payload are kept: few of a large one while others wait."""
-        if size <= PAYLOAD_BYTES_MAX:
-            return size
-        waiting = sum(len(message.payload) for message in self._queue if len(message.payload) > PAYLOAD_BYTES_MAX + 1)
-        return self._bytes_max(topic) if waiting + size <= LARGE_BYTES_MAX else PAYLOAD_BYTES_MAX
+        return self._queue.message(message, self._clock(), connection)
 
     def _acknowledge(self, messages: Sequence[Message]) -> None:
         """Sends the PUBACKs, or leaves them to the redelivery when the messages' connection is gone."""
@@ -410,11 +323,3 @@ class Inbox:
         for message in due:
             if self._unacknowledged.get(message.mid) is message:
                 del self._unacknowledged[message.mid]
-
-
-def _user_properties(message: mqtt.MQTTMessage) -> Mapping[str, str]:
-    """Those of MQTT 5 (its section 3.3.2.3.7); of two with one name the last."""
-    found = getattr(message.properties, "UserProperty", None)
-    if not found:
-        return _NO_PROPERTIES
-    return {name: value for name, value in found[-PROPERTIES_MAX:] if len(name) + len(value) <= PROPERTY_CHARS_MAX}

@@ -85,9 +85,8 @@ class _BufferedClient(mqtt.Client):
             self._packet_queue(_PUBACK[0], packets[sent:], mids[-1], 1)
 
 
-class BrokerLink:
-    """One connection to a broker. A subclass says who connects, and takes the events: `accepted`, `received` and paho's
-    callbacks of `client`.
+class PahoConnection:
+    """One connection to a broker. A subclass takes its events: `on_accepted`, `on_message`, and paho's of `client`.
 
     client_id: names the session; kept: whether the broker keeps it for the next connection, `BrokerSettings.session_s`
     long. receive_max: messages that an MQTT 5 broker sends ahead of their acknowledgement.
@@ -125,13 +124,13 @@ class BrokerLink:
             client.tls_set_context(credentials.tls)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
-        client.received = self.received
+        client.received = self.on_message
 
-    def accepted(self, session_present: bool) -> None:
+    def on_accepted(self, session_present: bool) -> None:
         """The broker has accepted the connection. session_present: it has a session of former connections."""
         raise NotImplementedError
 
-    def received(self, message: mqtt.MQTTMessage) -> None:
+    def on_message(self, message: mqtt.MQTTMessage) -> None:
         """A message came."""
         raise NotImplementedError
 
@@ -255,7 +254,7 @@ class BrokerLink:
             self.end(End("refused", f"{code}{cure}"))
             return
         self._is_accepted = True
-        self.accepted(flags.session_present)
+        self.on_accepted(flags.session_present)
 
     def _on_disconnect(
         self,

@@ -14,7 +14,8 @@ from lamplighter.adapters.mapping import CommandRule, PublishRule
 from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.announcer import Announcer
 from lamplighter.adapters.mqtt.entities import HomeTopics
-from lamplighter.adapters.mqtt.inbox import Inbox, Message
+from lamplighter.adapters.mqtt.inbox import Inbox
+from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.adapters.mqtt.sender import MqttSender, output_status
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings

@@ -27,7 +27,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from lamplighter.adapters.mapping.patterns import own_topics, uncovered
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
-from lamplighter.adapters.mqtt.link import BrokerLink, End
+from lamplighter.adapters.mqtt.link import End, PahoConnection
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -45,6 +45,8 @@ BURST_MESSAGES_MIN = 500
 """Messages of a second behind which some may have been dropped: half of the usual queue."""
 BURST_OVER_S, BURST_S_MAX = 1.0, 30.0
 PASSED_EVERY_S = 60.0
+QUEUE_MESSAGES_MIN = 100
+"""A session with so many messages waiting may have lost some: the smallest queue that a broker is likely to have."""
 HEARD_TOPICS_MAX = 50_000
 RETRY_MIN_S, RETRY_MAX_S = 2.0, 300.0
 PACKETS_AHEAD = 65_535
@@ -53,7 +55,7 @@ PACKETS_AHEAD = 65_535
 logger = EventLogger(__name__)
 
 
-class RetainedReading(BrokerLink):
+class RetainedReading(PahoConnection):
     """One reading. The messages are in `messages`, which `arrived` tells of."""
 
     def __init__(self, settings: BrokerSettings, credentials: BrokerCredentials, filters: Sequence[str]) -> None:
@@ -86,10 +88,10 @@ class RetainedReading(BrokerLink):
         self.resume()
         return messages
 
-    def accepted(self, session_present: bool) -> None:
+    def on_accepted(self, session_present: bool) -> None:
         self.client.subscribe([(one, 0) for one in [self._sentinel, *self._filters]])
 
-    def received(self, message: mqtt.MQTTMessage) -> None:
+    def on_message(self, message: mqtt.MQTTMessage) -> None:
         try:
             is_sentinel = message.topic == self._sentinel
         except UnicodeDecodeError:
@@ -180,8 +182,8 @@ class Bursts:
 class RetainedStates:
     """Reads what a broker retains when that is due, one reading after the other.
 
-    credentials: for its connections. room: returns when `put` may be called; put: takes a message. problem: why the
-    last reading failed; empty: it did not.
+    credentials: for its connections. filters: what the session subscribes to. room: returns when `enqueue` may be
+    called, which takes a message. problem: why the last reading failed; empty: it did not.
     """
 
     def __init__(
@@ -189,16 +191,56 @@ class RetainedStates:
         settings: BrokerSettings,
         *,
         credentials: Callable[[], BrokerCredentials],
+        filters: Callable[[], Sequence[str]],
         room: Callable[[], Awaitable[object]],
-        put: Callable[[mqtt.MQTTMessage], None],
+        enqueue: Callable[[mqtt.MQTTMessage], None],
     ) -> None:
         self.problem = ""
-        self._settings, self._credentials = settings, credentials
-        self._room, self._put = room, put
+        self._settings, self._credentials, self._filters = settings, credentials, filters
+        self._room, self._enqueue = room, enqueue
         self._due: list[str] = []
         self._demanded = asyncio.Event()
         self._heard: dict[str, int] = {}
         """Topics that the session heard since messages may have been lost, with the hash of the last payload."""
+        self._unread: list[str] = []
+        """Filters that are due when the messages have come that the broker had queued for the session."""
+        self._waiting: int | None = None
+        """How many of these messages have come; None: all."""
+        self._bursts = Bursts(self._lose)
+
+    def connect(self) -> None:
+        """The session has a new connection, and the broker may have queued messages for it."""
+        self._waiting = 0
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        """The session has subscribed to these topics, of which it heard nothing before."""
+        if len(filters) == len(self._filters()):
+            self._heard.clear()
+        self._unread += filters
+
+    def hear(self, topic: str, message: mqtt.MQTTMessage) -> None:
+        """The session got a message."""
+        if self._waiting is not None:
+            self._waiting += 1
+        if message.qos:
+            self._bursts.count()
+        if not message.retain:
+            if len(self._heard) >= HEARD_TOPICS_MAX:
+                self._heard.clear()
+            self._heard[topic] = hash(bytes(message.payload))
+
+    def drain(self) -> None:
+        """The messages that the broker had queued have come."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and waiting >= QUEUE_MESSAGES_MIN:
+            self._lose()
+        self.demand(self._unread)
+        self._unread = []
+
+    def _lose(self) -> None:
+        """The session may have lost messages: what is retained counts again."""
+        self._heard.clear()
+        self.demand(self._filters())
 
     def demand(self, filters: Iterable[str]) -> None:
         """What is retained at these topics is to be read."""
@@ -207,17 +249,7 @@ class RetainedStates:
         if self._due:
             self._demanded.set()
 
-    def forget(self) -> None:
-        """The session may have lost messages: what is retained counts again."""
-        self._heard.clear()
-
-    def hear(self, topic: str, payload: bytes) -> None:
-        """The session got a message, which was not retained."""
-        if len(self._heard) >= HEARD_TOPICS_MAX:
-            self._heard.clear()
-        self._heard[topic] = hash(payload)
-
-    async def run(self) -> None:
+    async def follow(self) -> None:
         """Reads until cancelled. A reading that fails is repeated with back-off."""
         failures = 0
         while True:
@@ -226,7 +258,7 @@ class RetainedStates:
             filters, self._due = uncovered(self._due), []
             self._demanded.clear()
             try:
-                count = await self._read(filters)
+                count = await self._take_all(filters)
             except UpstreamError as error:
                 failures += 1
                 self.problem = str(error)
@@ -238,14 +270,14 @@ class RetainedStates:
             failures, self.problem = 0, ""
             logger.info("mqtt retained messages read", host=self._settings.host, messages=count)
 
-    async def _read(self, filters: Sequence[str]) -> int:
+    async def _take_all(self, filters: Sequence[str]) -> int:
         """Returns how many messages were given on."""
         count = 0
         async with aclosing(retained_messages(self._settings, self._credentials(), filters)) as retained:
             async for message in retained:
                 await self._room()
                 if self._is_newest(message):
-                    self._put(message)
+                    self._enqueue(message)
                     count += 1
         return count
 

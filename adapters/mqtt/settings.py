@@ -37,8 +37,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """How to reach one broker. The mapping rules determine the subscriptions.
 
     host: name or address. Empty: no broker.
-    protocol: "5" costs twice the processor time for each message. It has user properties and sends retained messages
-        once only.
+    protocol: "5" costs twice the processor time for each message. It has user properties, and most brokers drop no
+        message of a burst.
     client_id: names the session that the broker keeps while the adapter is away, with its queue of readings. It must be
         stable across restarts and unique among the gateways of a broker. Empty: derived from the host name.
     session_s: how long an MQTT 5 broker keeps that session. A 3.1.1 broker decides by itself.

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from lamplighter.adapters.mqtt.connection import BrokerConnection
-from lamplighter.adapters.mqtt.inbox import WAITING_BYTES_MAX, Inbox, InboxCounters
+from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.messages import WAITING_BYTES_MAX
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto
 from tests.support.event_loops import beside

@@ -9,7 +9,7 @@ from typing import Any
 
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mqtt.adapter import Broker, MqttAdapter
-from lamplighter.adapters.mqtt.inbox import Message
+from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.core import Engine

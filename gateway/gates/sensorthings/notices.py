@@ -162,7 +162,7 @@ class _Listener:
     def on_connected(self, connection: BrokerConnection, session_present: bool) -> None:
         self.accepted.set()
 
-    def on_subscribed(self, connection: BrokerConnection, refused: Sequence[str]) -> None:
+    def on_subscribed(self, connection: BrokerConnection, filters: Sequence[str], refused: Sequence[str]) -> None:
         """Nothing is subscribed to."""
 
     def on_message(self, connection: BrokerConnection, message: MQTTMessage) -> None:

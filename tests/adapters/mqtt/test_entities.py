@@ -14,7 +14,7 @@ from lamplighter.adapters.mqtt import announcer
 from lamplighter.adapters.mqtt.announcer import Announcer
 from lamplighter.adapters.mqtt.discovery.homeassistant import device_classes
 from lamplighter.adapters.mqtt.entities import NAME_CHARS_MAX, QUERIES, Entity, HomeTopics, Things
-from lamplighter.adapters.mqtt.inbox import Message
+from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.engine import Engine
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, RefusedError, UpstreamError

@@ -12,7 +12,7 @@ from typing import Any
 
 from lamplighter.adapters.devices.registry import Adopt, Entry, Registry
 from lamplighter.adapters.mqtt.discovering import Discovering
-from lamplighter.adapters.mqtt.inbox import Message
+from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.engine.client import EngineClient
 from lamplighter.gateway.addresses import Addresses
 from tests.support.amounts import Amounts
