@@ -123,23 +123,24 @@ async def retained_messages(
     reading = RetainedReading(settings, credentials, filters)
     try:
         await reading.open()
+        ended: asyncio.Task[End] = asyncio.create_task(reading.ended(), name="mqtt connection of retained messages")
+        try:
+            while not reading.complete:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reading.arrived.wait(), QUIET_S / 2)
+                for message in reading.take() if reading.messages else ():
+                    yield message
+                if ended.done():
+                    raise UpstreamError(ended.result().reason)
+        finally:
+            ended.cancel()
+            await asyncio.wait({ended})
     except (OSError, ValueError) as error:  # ssl.SSLError is one
         raise UpstreamError(str(error) or type(error).__name__) from error
-    ended: asyncio.Future[End] = asyncio.ensure_future(reading.ended())
-    try:
-        while not reading.complete:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(reading.arrived.wait(), QUIET_S / 2)
-            for message in reading.take() if reading.messages else ():
-                yield message
-            if ended.done():
-                raise UpstreamError(ended.result().reason)
-        if reading.refused:
-            raise UpstreamError(f"the broker refuses the subscription to {', '.join(reading.refused)}")
     finally:
-        ended.cancel()
-        await asyncio.wait({ended})
         reading.close()
+    if reading.refused:
+        raise UpstreamError(f"the broker refuses the subscription to {', '.join(reading.refused)}")
 
 
 class Bursts:
