@@ -91,8 +91,10 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return f"{self.source}/{self.id}"
 
     def to_json(self) -> str:
-        """Equal devices have equal texts."""
-        return msgspec.json.encode(self, order="deterministic").decode()
+        """Equal devices have equal texts, however they were made."""
+        # Defaults are left out that are the same object as the default; those that were decoded always are.
+        decoded = msgspec.json.decode(msgspec.json.encode(self), type=Device)
+        return msgspec.json.encode(decoded, order="deterministic").decode()
 
     @classmethod
     def from_json(cls, text: str) -> Device:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lamplighter.adapters.devices.device import Actuator, Device, Sensor, Table, place
@@ -82,12 +82,14 @@ _Triple = tuple[Term, str, Term]
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What the dataset says of a device. given_name, given_area: from a person, instead of the announced ones; as
-    they are stored, which may be by an update of any client."""
+    they are stored, which may be by an update of any client. stored: the record of the device in the dataset, if it is
+    not `Device.to_json`: it was written by another version."""
 
     device: Device
     adoption: Adoption
     given_name: str = ""
     given_area: str = ""
+    stored: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -101,10 +103,15 @@ class Entry:
     def identity(self) -> str:
         return self.device.identity
 
+    @property
+    def record(self) -> str:
+        """The record of the device."""
+        return self.stored or self.device.to_json()
 
-def revision(device: Device) -> str:
-    """Equal for equal announcements."""
-    return hashlib.sha256(device.to_json().encode()).hexdigest()[:16]
+    @property
+    def revision(self) -> str:
+        """Equal for equal records."""
+        return hashlib.sha256(self.record.encode()).hexdigest()[:16]
 
 
 class Registry:
@@ -144,7 +151,8 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         given = name or "", area or ""
         if any(len(text) > GIVEN_CHARS_MAX for text in given):
             raise ValueError(f"the name or area that {device.identity} was given is too long; delete it by an update")
-        return Entry(device, adoption, *given)  # type: ignore[arg-type]
+        stored = "" if announcement == device.to_json() else announcement
+        return Entry(device, adoption, *given, stored)  # type: ignore[arg-type]
 
     # Announcements
 
@@ -156,7 +164,8 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         adoption = entry.adoption
         if adoption == "retired" or (adoption == "proposed" and adopt == "all"):
             adoption = "adopted"
-        changed = replace(entry, device=device, adoption=adoption)
+        stored = entry.stored if device == entry.device else ""
+        changed = replace(entry, device=device, adoption=adoption, stored=stored)
         return None if changed == entry else self._change(entry, changed)
 
     def withdrawn(self, entry: Entry) -> str | None:
@@ -246,8 +255,8 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
             (subject, RDFS_LABEL, literal(entry.name)),
             (subject, SOURCE, literal(device.source)),
             (subject, ADOPTION, literal(entry.adoption)),
-            (subject, ANNOUNCEMENT, literal(device.to_json())),
-            (subject, REVISION, literal(revision(device))),
+            (subject, ANNOUNCEMENT, literal(entry.record)),
+            (subject, REVISION, literal(entry.revision)),
         }
         given = ((BROKER, device.broker), (GIVEN_NAME, entry.given_name), (GIVEN_AREA, entry.given_area))
         return triples | {(subject, name, literal(text)) for name, text in given if text}
@@ -387,7 +396,7 @@ DELETE {{ GRAPH {self.problems} {{ ?problem ?property ?value }} }} WHERE {{
     def _guard(self, entry: Entry) -> str:
         """The condition that the dataset has the device as the caller saw it, with the names that people gave it."""
         subject = self.device_iri(entry.device)
-        texts = ((ADOPTION, entry.adoption), (REVISION, revision(entry.device)))
+        texts = ((ADOPTION, entry.adoption), (REVISION, entry.revision))
         given = ((GIVEN_NAME, entry.given_name), (GIVEN_AREA, entry.given_area))
         there = " ; ".join(f"<{name}> {literal(text)}" for name, text in (*texts, *given) if text)
         missing = [f" FILTER NOT EXISTS {{ {subject} <{name}> ?any }}" for name, text in given if not text]

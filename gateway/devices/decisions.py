@@ -18,7 +18,7 @@ import msgspec
 from lamplighter.adapters.devices.desired import desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device, place
 from lamplighter.adapters.devices.draft import plain
-from lamplighter.adapters.devices.registry import Entry, Registry, revision
+from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
 from lamplighter.adapters.mapping.tables import CommandTable
@@ -218,7 +218,7 @@ def _now(before: Entry, found: Entry | None) -> Entry | NotDecidedError:
 
 def _is_proposed_again(before: Entry, now: Entry) -> bool:
     """Whether a device may have been removed, and was announced since. If it had changed, it was not removed."""
-    changed = before.adoption == "proposed" and revision(before.device) != revision(now.device)
+    changed = before.adoption == "proposed" and before.device != now.device
     return now.adoption == "proposed" and not changed
 
 

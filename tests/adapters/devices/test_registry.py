@@ -14,7 +14,7 @@ from lamplighter.adapters.mapping import CommandTable, StreamRule, StreamTable, 
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements
 from lamplighter.engine.terms import lexical
 from lamplighter.ontology.vocabulary import PREFIXES
-from tests.support.announcements import announcements, zigbee_house
+from tests.support.announcements import FOLDER, announcements, zigbee_house
 from tests.support.tables import each_row
 
 BASE = "http://lamplighter.local/"
@@ -309,3 +309,50 @@ def test_a_stored_name_with_control_characters_is_removed_with_its_device() -> N
     assert entry.name == "[2J"
     data.update(REGISTRY.removal(entry))
     assert not data.values("GRAPH ?g { ?d gateway:givenName|gateway:adoption ?x }")
+
+
+def shutter(mode: str | None) -> Device:
+    """A device of Home Assistant's format, whose texts are objects of their own, as those that a broker sends are."""
+    announcement = {
+        "name": "shutter",
+        "unique_id": "shutter1",
+        "state_topic": "shutter/state",
+        "availability": [{"topic": "shutter/online"}, {"topic": "bridge/online"}],
+        "device": {"identifiers": ["shutter1"], "name": "shutter"},
+    } | ({} if mode is None else {"availability_mode": mode})
+    topic = "homeassistant/sensor/shutter1/config"
+    (device,) = (
+        Announcements(["homeassistant"], devices_max=1)
+        .read("default", topic, json.dumps(announcement).encode())
+        .devices
+    )
+    return device
+
+
+@pytest.mark.parametrize("mode", ["all", "any", "latest", None])
+def test_a_device_is_adopted_whatever_its_availability_mode_is(mode: str | None) -> None:
+    data, device = Dataset(), shutter(mode)
+    data.announced(device)
+    data.update(REGISTRY.adoption(data.entries()["shutter"]))
+    assert data.entries() == {"shutter": Entry(device, "adopted")}
+
+
+@pytest.mark.parametrize("source", [*sorted({path.stem for path in FOLDER.glob("*.json")} & set(FORMATS))])
+def test_the_text_of_a_device_is_the_same_after_a_round_trip(source: str) -> None:
+    known = Announcements([source], devices_max=1_000)
+    devices = [one for topic, payload in announcements(source) for one in known.read("", topic, payload).devices]
+    assert devices
+    for device in devices:
+        assert Device.from_json(device.to_json()) == device
+        assert Device.from_json(device.to_json()).to_json() == device.to_json()
+
+
+def test_a_record_that_another_version_spelled_differently_is_replaced() -> None:
+    data, lamp = Dataset(), house()["room1/lamp"]
+    stored = Entry(lamp, "proposed", stored=json.dumps(json.loads(lamp.to_json()), indent=1))
+    data.update(REGISTRY._insertion(stored))
+    data.update(REGISTRY.adoption(data.entries()["room1/lamp"]))
+    changed = msgspec.structs.replace(lamp, model="LAMP 2")
+    data.update(REGISTRY.announced(data.entries()["room1/lamp"], changed, "ask"))
+    assert data.entries() == {"room1/lamp": Entry(changed, "adopted")}
+    assert len(data.values(f"GRAPH <{BASE}graph/proposed> {{ ?device gateway:announcement ?x }}")) == 1
