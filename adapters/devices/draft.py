@@ -64,6 +64,13 @@ def segment(text: str) -> str:
     return f"{readable or 'id'}~{digest}"
 
 
+def spelled(value: object) -> str:
+    """The text of a single JSON value: a number or a boolean as JSON spells it; empty for any other value."""
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode() if isinstance(value, int | float) else ""
+
+
 def plain(text: object, chars_max: int = NAME_CHARS_MAX) -> str:
     """Text for people: one line without control characters, cut; empty if it is no text."""
     if not isinstance(text, str):

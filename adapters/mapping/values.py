@@ -105,9 +105,10 @@ def _folded(words: Sequence[str]) -> set[str]:
 
 
 def text(found: Found) -> Term:
-    """A text as xsd:string."""
-    if not isinstance(found, str) or isinstance(found, Number):
-        raise PayloadError("not a text")
+    """A text as xsd:string; a number or a boolean as it is spelled."""
+    if isinstance(found, bool):
+        found = "true" if found else "false"
+    found = str(found)
     try:
         found.encode()  # JSON can escape half a surrogate pair, which no store accepts
     except UnicodeEncodeError as error:

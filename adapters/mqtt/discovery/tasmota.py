@@ -163,7 +163,7 @@ def _telemetry(draft: Draft, topic: str, telemetry: Mapping[str, Any], on: objec
         key = ".".join(map(str, path))
         if len(path) == 1 and _SWITCH.fullmatch(last):
             draft.sensor(key, "gateway:input", topic, "boolean", member=path, on=[on], off=[off])
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif (value is None and last in _KINDS) or (isinstance(value, int | float) and not isinstance(value, bool)):
             name, unit = _KINDS.get(last, (None, None))
             if last in _IN_TELEMETRY:
                 unit = telemetry.get(_IN_TELEMETRY[last])

@@ -212,3 +212,20 @@ def test_an_entity_without_device_is_a_device_of_its_own() -> None:
 def test_a_key_of_another_type_ends_nothing(component: str, key: str, value: object) -> None:
     config = {"name": "a", "stat_t": "a/state", "cmd_t": "a/set", "unit_of_meas": "W", "ids": ["a"]} | {key: value}
     one(config, component)
+
+
+def test_identifiers_and_options_that_are_numbers_are_their_texts() -> None:
+    known = Announcements(["homeassistant"], devices_max=5)
+    for number, ids in enumerate((17, [17], ["17"], "17")):
+        config = {"unique_id": number, "state_topic": f"a/{number}", "device": {"identifiers": ids}}
+        known.read("", f"homeassistant/sensor/{number}/config", json.dumps(config).encode())
+    config = {
+        "unique_id": "speed",
+        "command_topic": "a/set",
+        "options": [1, 2.5, "off", None, True],
+        "device": {"identifiers": 17},
+    }
+    (device,) = known.read("", "homeassistant/select/speed/config", json.dumps(config).encode()).devices
+    assert device.id == "17" and sorted(sensor.key for sensor in device.sensors) == ["0", "1", "2", "3"]
+    (actuator,) = device.actuators
+    assert actuator.command["values"] == {"1": "1", "2.5": "2.5", "off": "off", "true": "true"}

@@ -107,3 +107,16 @@ def test_other_topics_are_problems() -> None:
     known = Announcements(["tasmota"], devices_max=10)
     assert known.read("", "tasmota/discovery/zz/config", b"{}").problems
     assert known.read("", "tasmota/discovery/E09806F17F56/config", b"[]").problems
+
+
+def test_a_sensor_that_has_no_reading_yet_is_one() -> None:
+    """Its sample has null then; what a member of the name is, is known."""
+    config = next(iter(announcements("tasmota")))
+    known = Announcements(["tasmota"], devices_max=1)
+    address = config[0].split("/")[2]
+    sample = {"sn": {"DS18B20": {"Id": "0008", "Temperature": None, "Odd": None}, "TempUnit": "F"}}
+    known.read("", *config)
+    (device,) = known.read("", f"tasmota/discovery/{address}/sensors", json.dumps(sample).encode()).devices
+    measured = {sensor.key: (sensor.kind, sensor.table.get("unit")) for sensor in device.sensors}
+    assert measured.pop("DS18B20.Temperature") == ("gateway:temperature", "F")
+    assert not [key for key in measured if key.startswith("DS18B20")]
