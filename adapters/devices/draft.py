@@ -64,7 +64,7 @@ def segment(text: str) -> str:
     return f"{readable or 'id'}~{digest}"
 
 
-def spelled(value: object) -> str:
+def json_text(value: object) -> str:
     """The text of a single JSON value: a number or a boolean as JSON spells it; empty for any other value."""
     if isinstance(value, str):
         return value

@@ -90,8 +90,8 @@ class Broker:
         if not self.inbox.subscribed.is_set():
             return f"{address} is not connected, retrying"
         waiting = f" ({counted(len(self.inbox), 'message', ',')} waiting for the gateway)" if len(self.inbox) else ""
-        unread = f" (retained messages not read: {self.inbox.problem})" if self.inbox.problem else ""
-        return f"{address} connected{waiting}{unread}"
+        problem = f" ({self.inbox.problem})" if self.inbox.problem else ""
+        return f"{address} connected{waiting}{problem}"
 
     def subscribe(self, filters: Sequence[str], mapping: Mapping) -> None:
         """Reads these topics from now on, by these rules. What the broker retains comes again for new readers."""

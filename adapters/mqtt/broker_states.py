@@ -3,7 +3,7 @@
 ::
 
     <base>broker/NAME a gateway:Broker ; rdfs:label "host:port" ;
-        gateway:connected true|false ; gateway:since TIME ; gateway:reason "why it is not connected"
+        gateway:connected true|false ; gateway:since TIME ; gateway:reason "why it is not connected, or what is wrong"
 
 They are written at the start and when a state changes, never periodically, because each update wears an SD card.
 """
@@ -47,7 +47,7 @@ logger = EventLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class BrokerState:
     """connected: the broker has granted the subscriptions; since: when that became so; reason: why it is not
-    connected, empty if it is."""
+    connected, or what is wrong although it is."""
 
     connected: bool
     since: datetime
@@ -75,7 +75,7 @@ class BrokerStates:
     def changed(self, name: str, *, connected: bool, reason: str) -> None:
         """Notes the state of a broker; `run` writes it."""
         before = self._states[name]
-        reason = "" if connected else _plain(reason)
+        reason = _plain(reason) if reason or not connected else ""
         if (before.connected, before.reason) == (connected, reason):
             return
         since = before.since if before.connected is connected else self._clock()

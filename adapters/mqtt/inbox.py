@@ -67,8 +67,8 @@ class Inbox:
     broker's session may still have and that are to end. subscribed: set while the broker has granted the subscriptions;
     tried: set once it has, or once an attempt has failed. bytes_max: how much of the payload of a topic is kept. asks:
     messages, topic and payload, to publish on each connection once subscribed. on_state: called with each change of the
-    connection: whether there is one with its subscriptions, and why not. on_full: called when enough messages wait for
-    a full batch.
+    connection: whether there is one with its subscriptions, and why not, or what is wrong nevertheless. on_full: called
+    when enough messages wait for a full batch.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Inbox:
             filters=lambda: self._filters,
             room=self._queue.space.wait,
             enqueue=lambda message: self._enqueue(self._message(message, 0)),
+            on_problem=self._tell_problem,
         )
         self._unacknowledged: dict[int, Message] = {}
         """By packet identifier, for the life of the broker's session."""
@@ -182,7 +183,7 @@ class Inbox:
 
     @property
     def problem(self) -> str:
-        """Why the retained messages could not be read; empty: they could."""
+        """What is wrong although the broker is connected; empty: nothing."""
         return self._retained.problem
 
     async def run(self) -> None:
@@ -279,7 +280,11 @@ class Inbox:
                 connection.send(topic, text)
         self.subscribed.set()
         self.tried.set()
-        self._on_state(True, "")
+        self._tell_problem()
+
+    def _tell_problem(self) -> None:
+        if self.subscribed.is_set():
+            self._on_state(True, self._retained.problem)
 
     def on_drained(self, connection: BrokerConnection) -> None:
         self._retained.drain()
@@ -301,7 +306,7 @@ class Inbox:
         self._enqueue(arrived)
 
     def _enqueue(self, message: Message) -> None:
-        self._queue.put(message)
+        self._queue.append(message)
         if not self._queue.space.is_set() and self._connection is not None and self._connection.alive:
             self._connection.pause()
 

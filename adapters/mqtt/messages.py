@@ -86,7 +86,7 @@ class MessageQueue:
             self._on_space()
         return batch
 
-    def put(self, message: Message) -> None:
+    def append(self, message: Message) -> None:
         """Takes a message even if there is no space: whoever puts it stops."""
         self._messages.append(message)
         self._waiting_bytes += len(message.payload)

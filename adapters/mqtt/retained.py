@@ -184,7 +184,8 @@ class RetainedStates:
     """Reads what a broker retains when that is due, one reading after the other.
 
     credentials: for its connections. filters: what the session subscribes to. room: returns when `enqueue` may be
-    called, which takes a message. problem: why the last reading failed; empty: it did not.
+    called, which takes a message. problem: why not all retained messages are read; empty: they are. on_problem: called
+    when it changes.
     """
 
     def __init__(
@@ -195,8 +196,10 @@ class RetainedStates:
         filters: Callable[[], Sequence[str]],
         room: Callable[[], Awaitable[object]],
         enqueue: Callable[[mqtt.MQTTMessage], None],
+        on_problem: Callable[[], None],
     ) -> None:
         self.problem = ""
+        self._on_problem = on_problem
         self._settings, self._credentials, self._filters = settings, credentials, filters
         self._room, self._enqueue = room, enqueue
         self._due: list[str] = []
@@ -262,14 +265,20 @@ class RetainedStates:
                 count = await self._take_all(filters)
             except UpstreamError as error:
                 failures += 1
-                self.problem = str(error)
+                self._say(f"retained messages not read: {error}")
                 if failures == 1:
                     logger.warning("mqtt retained messages not read", host=self._settings.host, reason=error)
                 await asyncio.sleep(back_off_s(failures, RETRY_MIN_S, RETRY_MAX_S))
                 self.demand(filters)
                 continue
-            failures, self.problem = 0, ""
+            failures = 0
+            self._say("")
             logger.info("mqtt retained messages read", host=self._settings.host, messages=count)
+
+    def _say(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self._on_problem()
 
     async def _take_all(self, filters: Sequence[str]) -> int:
         """Returns how many messages were given on."""

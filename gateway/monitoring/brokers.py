@@ -70,7 +70,7 @@ _Health = TypeVar("_Health", bound=_DevicesHealth)
 
 class BrokerSeen(NamedTuple):
     """name: as in lamplighter.toml; since: when the state began, None if that is unknown; reason: why it is not
-    connected, empty if it is; cure: what to do about it."""
+    connected, or what is wrong although it is; cure: what to do about it."""
 
     name: str
     address: str
@@ -215,7 +215,8 @@ class Brokers:
             return BrokerSeen(name, address, "unknown", None, "the adapter has not yet reported", cure)
         since = foreign_moment(found.get(SINCE, ""))
         if found[CONNECTED] == "true":
-            return BrokerSeen(name, address, "connected", since, "", "")
+            cure = "see docs/devices.md, what a broker keeps" if REASON in found else ""
+            return BrokerSeen(name, address, "connected", since, found.get(REASON, ""), cure)
         table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"
         reason, refused, what = found.get(REASON, "").partition("; check ")
         cure = f"check {what}" if refused else "check that the broker runs, and its address"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lamplighter.adapters.devices.device import Device, Table
-from lamplighter.adapters.devices.draft import Draft, own_kind, plain, spelled
+from lamplighter.adapters.devices.draft import Draft, json_text, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object, merged
 
 NAME = "homeassistant"
@@ -264,7 +264,7 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
     else:
         entities = _components(config)
     own = device["identifiers"]
-    identifier = own[0] if own else plain(spelled(config.get("unique_id"))) or name.replace("/", "_")
+    identifier = own[0] if own else plain(json_text(config.get("unique_id"))) or name.replace("/", "_")
     draft = Draft(
         NAME,
         identifier,
@@ -332,7 +332,7 @@ def _device_texts(config: Mapping[str, Any]) -> dict[str, Any]:
     pairs = connections if isinstance(connections, list) else []
     addresses = [pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2]
     return {
-        "identifiers": [text for one in (*identifiers, *addresses) if (text := spelled(one))][:10],
+        "identifiers": [text for one in (*identifiers, *addresses) if (text := json_text(one))][:10],
         "name": device.get("name", ""),
         "manufacturer": device.get("manufacturer", ""),
         "model": device.get("model", ""),
@@ -379,7 +379,7 @@ class _Entity:
             for key, value in config.items():
                 if isinstance(value, str) and key.endswith("topic"):
                     self._config[key] = _based(value, base)
-        self._key = spelled(config.get("unique_id")) or name
+        self._key = json_text(config.get("unique_id")) or name
         self._label = plain(config.get("name")) or name.replace("_", " ")
         self._retain = config.get("retain") is True
         qos = config.get("qos", 1)
@@ -451,7 +451,7 @@ class _Entity:
         listed = self._config.get(key)
         if not isinstance(listed, list):
             return None
-        return {text: text for one in listed if (text := spelled(one))}
+        return {text: text for one in listed if (text := json_text(one))}
 
     def _own_kind(self) -> str:
         """By the entity's name: `set temperature offset` of any device is one property."""

@@ -19,7 +19,9 @@ class PeerComponents:
         found = []
         for one in self._brokers.seen():
             name = one_line(f"mqtt/{one.name}")
-            if one.state == "connected":
+            if one.state == "connected" and one.reason:
+                found.append(not_ok(name, "degraded", f"broker {one.address}: {one.reason}", one.cure, one.since))
+            elif one.state == "connected":
                 found.append(Component(name=name, since=one.since))
             elif self._brokers.lasting(one.since):
                 state = "state unknown" if one.state == "unknown" else one.state

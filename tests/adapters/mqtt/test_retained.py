@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
+import paho.mqtt.client as mqtt
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
 
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
 from lamplighter.adapters.mqtt.settings import BrokerSettings
-from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.event_loops import beside
 
 TIMEOUT_S = 120.0
@@ -44,11 +46,13 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(broker: Mosquitto, protocol: str, *filters: str, **changes: object) -> AsyncIterator[Reader]:
+async def reading(
+    broker: Mosquitto, protocol: str, *, on_state: Callable[[bool, str], None] = lambda connected, reason: None
+) -> AsyncIterator[Reader]:
     settings = msgspec.convert(
-        {"host": "127.0.0.1", "port": broker.port, "protocol": protocol, "client_id": "inbox"} | changes, BrokerSettings
+        {"host": "127.0.0.1", "port": broker.port, "protocol": protocol, "client_id": "inbox"}, BrokerSettings
     )
-    inbox = Inbox(settings, filters or ["t/#"], clock=lambda: NOON, counters=InboxCounters())
+    inbox = Inbox(settings, ["t/#"], clock=lambda: NOON, counters=InboxCounters(), on_state=on_state)
     reader = Reader(inbox)
     async with beside(inbox.run()), beside(reader.run()):
         yield reader
@@ -114,3 +118,23 @@ async def test_a_value_that_is_not_retained_is_not_overwritten_by_a_retained_one
             assert reader.every.count(("t/2", "old")) > 1 and reader.every.index(("t/1", "new")) > max(
                 place for place, message in enumerate(reader.every) if message == ("t/1", "old")
             )
+
+
+async def test_a_second_connection_that_the_broker_refuses_is_told_of_until_it_is_accepted() -> None:
+    states: list[tuple[bool, str]] = []
+
+    async def until(reason: str) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not states or not states[-1][0] or not states[-1][1].startswith(reason):
+                await asyncio.sleep(0.01)
+
+    # The broker takes one more than it is told.
+    with mosquitto(settings=("allow_anonymous true", "max_connections 1")) as broker:
+        other = mqtt.Client(CallbackAPIVersion.VERSION2)
+        with subscribed(other, broker, "nothing"):
+            async with reading(broker, "3.1.1", on_state=lambda connected, reason: states.append((connected, reason))):
+                await until("retained messages not read: ")
+                other.disconnect()
+                async with asyncio.timeout(TIMEOUT_S):
+                    while states[-1] != (True, ""):
+                        await asyncio.sleep(0.01)
