@@ -160,14 +160,13 @@ class Evaluations:
 
     def is_long(self, delta: QuadDelta) -> bool:
         """Whether following a delta may take long: it is large, many match it, or the store needs time."""
-        engine = self._engine
-        if len(delta.removed) + len(delta.added) > LONG or engine.work.heavy or engine.has_many_matchings(delta):
+        cost = self._engine.cost(delta)
+        if cost.long or not cost.re_evaluated:
+            return cost.long
+        last = [self._last.get(text) for text in cost.re_evaluated]
+        if None in last or sum(evaluation.ms for evaluation in last if evaluation) > EVALUATIONS_MS_MAX:
             return True
-        texts = engine.re_evaluated(delta)
-        known = [self._last.get(text) for text in texts]
-        if None in known or sum(evaluation.ms for evaluation in known if evaluation) > EVALUATIONS_MS_MAX:
-            return True
-        return any(self._trials.risky(text) for text in texts)
+        return any(self._trials.risky(text) for text in cost.re_evaluated)
 
     def measured(self, text: str, select: SelectRun) -> Bag:
         """The result of a SELECT of the engine's. A risky one is evaluated by a fork before.
