@@ -20,7 +20,7 @@ from lamplighter.adapters.model.latest import reading_update
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Cause
-from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.clock import MachineClock, RecordClocks
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.writer import LogWriter
@@ -229,6 +229,9 @@ class _Clock:
 
     def trusted(self) -> bool:
         return True
+
+    def sample(self) -> RecordClocks:
+        return RecordClocks(self.wall(), self.trusted(), self.boottime_us())
 
 
 class _CountingDisk(Disk):

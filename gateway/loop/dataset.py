@@ -39,7 +39,8 @@ class LiveDataset:
     """
 
     def __init__(self, settings: Settings, clock: Clock, log: LogWriter, slices: LoopSlices, doubt: Doubt) -> None:
-        self._log = log
+        self.log = log
+        self.clock = clock
         self.time = StepTime(clock)
         self.base = newest(log.data / "snapshots", doubt.snapshots)
         path = settings.store.path
@@ -74,7 +75,7 @@ class LiveDataset:
         """Makes the store on disk as durable as the log, so that the next start can use it."""
         if self._store is not None:
             try:
-                self._log.sync(always=True)  # the store must not know more
+                self.log.sync(always=True)  # the store must not know more
                 self.engine.persist()
                 self._store.closed()
             except (OSError, GatewayError) as error:

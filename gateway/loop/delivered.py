@@ -9,7 +9,7 @@ import msgspec
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import UnknownSpuidError
 from lamplighter.gateway.log import entries
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.subscribers import Owed, Sink
 from lamplighter.gateway.monitoring.figures import Counters
@@ -19,7 +19,7 @@ from lamplighter.gateway.monitoring.figures import Counters
 class DeliveredSubscriptions:
     """By the id of the delivery. They begin as those of clients do (`Subscribers.begin`)."""
 
-    _journal: Journal
+    _ledger: Ledger
     _resuming: Resuming[Sink]
     _counters: Counters
 
@@ -39,7 +39,7 @@ class DeliveredSubscriptions:
         """Its sink is not told. Raises UnknownSpuidError, ChangeLogError; then it goes on."""
         owed.settle()  # which may end it, too
         spuid = self._followed(name).spuid
-        self._journal.append(entries.unsubscribe(spuid))
+        self._ledger.record(entries.unsubscribe(spuid))
         self._counters.unsubscribes += 1
 
     def renew(self, delivery: Receiver, cause: Cause, owed: Owed) -> Followed:
@@ -48,8 +48,7 @@ class DeliveredSubscriptions:
         followed = msgspec.structs.replace(self._followed(delivery.id), delivery=delivery)
         if followed.spuid not in self._resuming.resumables:
             raise UnknownSpuidError("the subscription is about to begin anew; try again")
-        with self._resuming.restates():
-            self._journal.append(entries.subscribe(followed, cause))
+        self._ledger.record(entries.subscribe(followed, cause))
         return followed
 
     def _followed(self, name: str) -> Followed:

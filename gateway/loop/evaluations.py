@@ -103,7 +103,8 @@ class Evaluations:
         self._current = current
         self._process = os.getpid()
         self._last = LastEvaluations(MEASURED_MAX)
-        self._too_slow: dict[str, float] = {}  # text -> milliseconds
+        self.too_slow: dict[str, float] = {}
+        """Queries whose subscriptions are to be ended after the commit, with milliseconds."""
         self.following = False
         self.timed = False
         self.prepared_s = 0.0
@@ -192,7 +193,7 @@ class Evaluations:
         evaluation.ms = (thread_time() - begun) * 1000
         evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > ms_max else 0
         if evaluation.overruns >= OVERRUNS_MAX:
-            self.too_slow(text, evaluation.ms)
+            self.too_slow[text] = evaluation.ms
         return result
 
     def _try_one(self, select: SelectRun) -> None:
@@ -212,16 +213,10 @@ class Evaluations:
                 raise self._engine.work.exceeded() from None
             raise
 
-    def too_slow(self, text: str, ms: float) -> None:
-        """Has the subscriptions to a query ended after the commit."""
-        self._too_slow[text] = ms
-
     def take_slow(self) -> list[tuple[str, float]]:
-        """The queries whose subscriptions are to be ended, with milliseconds. They are forgotten."""
-        if not self._too_slow:
-            return []
-        found = list(self._too_slow.items())
-        self._too_slow.clear()
+        """What `too_slow` has. It is forgotten."""
+        found = list(self.too_slow.items())
+        self.too_slow.clear()
         for text, _ in found:
             self._last.forget(text)
         return found

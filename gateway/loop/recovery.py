@@ -135,9 +135,8 @@ class Recovering:
 
     def _replay(self, record: Record) -> None:
         with self._applying(place_of(record)):
-            self._knowledge.follow(record)
+            self._commits.replay(record)
             if record.type == "commit":
-                self._commits.again(record)
                 self._resuming.lose_taken_over()
             if self._doubt.careful:
                 self._flush()

@@ -43,7 +43,7 @@ from lamplighter.gateway.loop.delivered import DeliveredSubscriptions
 from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.inferring import Inferring
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.passing import PassingTime
 from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
@@ -138,13 +138,13 @@ class Runner:
         self._resuming = Resuming(engine, resumables, settings.gateway.durability, clock.boot)
         self._knowledge = Knowledge(clock, self._resuming)
         self._delayed = self._knowledge.delayed
-        journal = Journal(log, self._knowledge)
+        ledger = Ledger(self._dataset, self._knowledge, self._evaluations, self.timings, self.counters)
         self._scheduler = Scheduler(self._delayed, clock)
-        delays = Delays(journal, self._delayed, self._scheduler, queue, current, self.counters)
+        delays = Delays(ledger, self._delayed, self._scheduler, queue, current, self.counters)
         self._aggregators = Aggregators(engine, current, reports)
         self._subscribers = Subscribers(
             engine,
-            journal,
+            ledger,
             clock,
             self._trials,
             self._resuming,
@@ -155,19 +155,9 @@ class Runner:
             current,
             access_of,
         )
-        self._delivered = DeliveredSubscriptions(journal, self._resuming, self.counters)
+        self._delivered = DeliveredSubscriptions(ledger, self._resuming, self.counters)
         self._commits = commits = Commits(
-            engine,
-            self._dataset.time,
-            journal,
-            self._evaluations,
-            self._aggregators,
-            self._subscribers,
-            slices,
-            clock,
-            self.timings,
-            self.counters,
-            access_of,
+            ledger, self._evaluations, self._aggregators, self._subscribers, slices, access_of
         )
         self._removals = Removals(self._knowledge, commits, delays, slices)
         self._reactions = reactions = Reactions(
@@ -199,7 +189,7 @@ class Runner:
         )
         self._updates = UpdateRequests(
             engine,
-            journal,
+            ledger,
             commits,
             self._evaluations,
             reactions,
@@ -213,9 +203,7 @@ class Runner:
         self.messages = MessageSources()
         self.past = Past(self._reader, log, clock, current, applications)
         self._queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters, access_of)
-        self._restore = Restore(
-            engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock
-        )
+        self._restore = Restore(engine, self._reader, ledger, commits, reactions, delays, queue, slices, current, clock)
         self._passing = PassingTime(engine, commits, reactions, queue, clock)
         self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
         slices.between = self._upkeep.between

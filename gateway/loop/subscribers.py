@@ -37,7 +37,7 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.current import AccessOf, Current, current_access
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
@@ -160,7 +160,7 @@ class Subscribers:
     """Those of one gateway, by spuid. An application's subscriptions are not among them."""
 
     _engine: Engine
-    _journal: Journal
+    _ledger: Ledger
     _clock: Clock
     _trials: Trials
     _resuming: Resuming[Sink]
@@ -289,8 +289,8 @@ class Subscribers:
     def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
         """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
         followed = self._resuming.named(asked, subscription.spuid)
-        with self._resuming.begins(subscription.spuid, sink):
-            self._journal.append(entries.subscribe(followed, Cause(sink.kind, sink.client)))
+        entry = entries.subscribe(followed, Cause(sink.kind, sink.client))
+        self._ledger.record(entry, (subscription.spuid, sink))
         return subscription._replace(spuid=followed.spuid)
 
     # --- notifying ---
@@ -403,7 +403,7 @@ class Subscribers:
         since a start would continue them with other results than their clients have. Raises ChangeLogError."""
         self.takeovers = False
         failure: ChangeLogError | None = None
-        for followed, failure in self._resuming.restate_taken_over(self._journal.append):
+        for followed, failure in self._resuming.restate_taken_over(self._ledger.record):
             self._end_by_gateway(followed.spuid, failure)
         if failure is not None:
             raise failure
@@ -411,7 +411,7 @@ class Subscribers:
     def record_ends(self) -> None:
         """Records that the gateway ended resumable ones. Raises ChangeLogError; it is owed still."""
         while self.given_up:
-            self._journal.append(entries.unsubscribe(self.given_up[0]))
+            self._ledger.record(entries.unsubscribe(self.given_up[0]))
             self.given_up.popleft()
 
     def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
@@ -450,7 +450,7 @@ class Subscribers:
     def _end_resumable(self, spuid: str, owed: Owed) -> None:
         """Records that a resumable one ends. Raises ChangeLogError; then it goes on."""
         owed.settle()
-        self._journal.append(entries.unsubscribe(spuid))
+        self._ledger.record(entries.unsubscribe(spuid))
 
     def _give_up(self, spuid: str) -> None:
         """Ends a resumable one now and records it later: not between a trigger and its reaction."""

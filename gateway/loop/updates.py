@@ -20,7 +20,7 @@ from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import current_access
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.evaluations import Evaluations
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.told_delta import told
@@ -78,7 +78,7 @@ class UpdateRequests:
     """The steps of these requests. Each is answered when its record is durable, or changed nothing."""
 
     _engine: Engine
-    _journal: Journal
+    _ledger: Ledger
     _commits: Commits
     _evaluations: Evaluations
     _reactions: Reactions
@@ -97,7 +97,7 @@ class UpdateRequests:
             return None if call.delayed else self._trials.of_update(request, call.caller.access)
 
         def trial() -> Trial | RequestReading | None:
-            if self._journal.knowledge.request_ids.get(call.request_key):
+            if self._ledger.knowledge.request_ids.get(call.request_key):
                 return None
             return RequestReading(self._large_updates, request, tried) if request.large else tried()
 
@@ -128,7 +128,7 @@ class UpdateRequests:
         if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
             raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
         client, access = call.caller.name or None, current_access(call.caller, self._commits.access)
-        known = self._journal.knowledge.request_ids.get(call.request_key)
+        known = self._ledger.knowledge.request_ids.get(call.request_key)
         if known is not None:
             return known
         self._reactions.settle()  # what could not be written before goes first
@@ -144,7 +144,7 @@ class UpdateRequests:
         # The next number tells that there was something to delete: where that is not to be seen each has one.
         if not (delta.changes or delta.kept or call.request_id or access.blind):
             self._timings.store_update.took(self._evaluations.evaluated_s)
-            sequence = self._journal.log.sequence  # nothing to tell, not even later
+            sequence = self._ledger.log.sequence  # nothing to tell, not even later
         else:
             sequence = self._commits.commit(delta, call.cause, call.request_id, client).sequence
         return Accepted(sequence, delta=told(delta, access) if call.tells_delta else None)
@@ -178,7 +178,7 @@ class UpdateRequests:
         """Cancels a delayed update of the caller's, of anybody's if it is an operator."""
 
         def cancel() -> None:
-            delayed = self._journal.knowledge.delayed
+            delayed = self._ledger.knowledge.delayed
             if (delayed.get(name) if caller.operator else delayed.of(caller.name, name)) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
             self._reactions.settle()

@@ -21,7 +21,7 @@ from lamplighter.engine.change_log import Cause, Record, SegmentName, decode
 from lamplighter.engine.change_log.frames import FrameReader, FrameWriter
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import Quad
-from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.clock import Clock, RecordClocks
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import reader as log_reader
 from lamplighter.gateway.log import snapshots as log_snapshots
@@ -58,6 +58,9 @@ class FakeClock:
 
     def trusted(self) -> bool:
         return self.synchronised
+
+    def sample(self) -> RecordClocks:
+        return RecordClocks(self.wall(), self.trusted(), self.boottime_us())
 
     def advance(self, seconds: float) -> None:
         """Time goes by."""
