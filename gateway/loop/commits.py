@@ -9,7 +9,7 @@ from typing import Any
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.change_log import Cause, Record
-from lamplighter.engine.core import Commit, Ended, Takeover
+from lamplighter.engine.core import Commit, Ended
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import RequestError, StoreError
 from lamplighter.engine.log_events import EventLogger
@@ -25,7 +25,6 @@ from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.loop.subscribers import Subscribers
 from lamplighter.gateway.state.instant import passed
-from lamplighter.gateway.state.resumption import SPUID, digits
 
 logger = EventLogger(__name__)
 
@@ -38,7 +37,7 @@ class Commits:
     whose text is not made yet.
     """
 
-    _ledger: Ledger
+    ledger: Ledger
     _evaluations: Evaluations
     _aggregators: Aggregators
     _subscribers: Subscribers
@@ -80,18 +79,18 @@ class Commits:
         """
         if self._evaluations.is_long(delta):
             self._slices.begin(LONG)
-        return self._ledger.commit(entries.commit(delta, cause, request, client), delta, self._distribute)
+        return self.ledger.commit(entries.commit(delta, cause, request, client), delta, self._distribute)
 
     def let_pass(self, instant: datetime) -> Commit:
         """The commit with which time comes to an instant. Raises as `commit`."""
-        if self._ledger.engine.changes_until(instant) > LONG:
+        if self.ledger.engine.changes_until(instant) > LONG:
             self._slices.begin(LONG)
         entry = entries.commit(QuadDelta(), passed(instant))
-        return self._ledger.commit(entry, QuadDelta(), self._distribute)
+        return self.ledger.commit(entry, QuadDelta(), self._distribute)
 
     def replay(self, record: Record) -> None:
         """Has a record followed that recovery reads."""
-        self._ledger.replay(record, self._deliver)
+        self.ledger.replay(record, self._deliver)
 
     def _distribute(self, commit: Commit, record: Record) -> None:
         """Sends what came of a commit on its way. A part of it: the ledger turns what fails here into the end."""
@@ -100,8 +99,7 @@ class Commits:
         if commit.notifications or commit.ended:
             self._deliver(commit, record)
         if commit.takeovers:
-            self._subscribers.takeovers = True
-            self._log_takeovers(commit.takeovers)
+            self._subscribers.note_takeovers(commit.takeovers)
         if self._evaluations.too_slow:
             self._end_slow()
 
@@ -111,7 +109,7 @@ class Commits:
         shared: dict[tuple[int, int], Results] = {}
         place = record.epoch, record.seq
         for notification in commit.notifications:
-            if self._aggregators.owe(notification, commit.sequence):
+            if self._aggregators.enqueue(notification, commit.sequence):
                 continue
             key = (id(notification.added), id(notification.removed))  # the commit keeps them alive
             results = shared.get(key)
@@ -128,16 +126,6 @@ class Commits:
         self._subscribers.end_failed([one for one in ended if one.spuid not in self._aggregators.subscriptions])
         for spuid, error in ended:
             self._aggregators.lost(spuid, error)
-
-    def _log_takeovers(self, takeovers: Sequence[Takeover]) -> None:
-        """Logs which subscriptions, those of applications too, the store evaluates from now on, or a plan follows."""
-        for takeover in takeovers:
-            resumable = self._subscribers.resumables.spuid(takeover.spuid)
-            spuid = digits(resumable) if resumable else takeover.spuid.removeprefix(SPUID)
-            if takeover.reason:
-                logger.warning("subscription taken over by the store", spuid=spuid, reason=takeover.reason)
-            else:
-                logger.info("subscription has a plan again", spuid=spuid, spu_class=takeover.spu_class)
 
     def _end_slow(self) -> None:
         """Ends the subscriptions that slow down all others. Those of applications are the operator's to look after."""

@@ -70,7 +70,7 @@ class PassingTime:
 
     def catch_up(self) -> None:
         """A step: commits what is due. Raises ChangeLogError; the rest is due still."""
-        self._reactions.settle()
+        self._reactions.flush_pending()
         if self.set_back:
             now = self._clock.wall()
             logger.info("clock set back", instant=iso(self._engine.instant), to=iso(now))
@@ -84,4 +84,4 @@ class PassingTime:
     def _let_pass(self, instant: datetime) -> None:
         self._reactions.new_request()
         self._commits.let_pass(instant)
-        self._reactions.settle()
+        self._reactions.flush_pending()

@@ -5,7 +5,7 @@
     snapshot ─▶ dataset, Knowledge ─▶ records, each replayed ─▶ applications subscribe ─▶ the last record, matched again
 
 Reactions stand right behind their trigger, so only the last record that no application caused can lack some: it is
-held back until the applications follow the dataset, and what they owe by it then is struck out where it is recorded.
+held back until the applications follow the dataset, and what is pending by it then is struck out where it is recorded.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.doubt import Doubt, NotApplied
+from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.applications import KIND as APPLICATION
@@ -54,6 +55,7 @@ class Recovering:
     _knowledge: Knowledge
     _resuming: Resuming[Sink]
     _aggregators: Aggregators
+    _obligations: Obligations
     _commits: Commits
     _clock: Clock
     _doubt: Doubt
@@ -86,7 +88,7 @@ class Recovering:
             self._dataset.engine.reach(instant)
         waiting = self._follow_applications(applications, last)
         for record in last:
-            self._aggregators.strike_out(record)
+            self._obligations.strike_out(record)
             self._replay(record)
             for application in [application for application in waiting if record.cause == application.began]:
                 self._aggregators.begin(application, record.seq)

@@ -66,7 +66,7 @@ class Restore:
         """A snapshot of this moment, written by a fork."""
 
         def take() -> Taken:
-            self._reactions.settle()  # what is owed is not in a snapshot
+            self._reactions.flush_pending()  # what is pending is not in a snapshot
             store, names, head = self._engine.store, self._engine.store.graphs(), self._ledger.log.head()
             store.flush()
             return Taken(head, self._reader.stream(partial(self._write, head, names)))
@@ -93,7 +93,7 @@ class Restore:
         """Records that a part of the history went."""
 
         def note() -> None:
-            self._reactions.settle()
+            self._reactions.flush_pending()
             self._ledger.record(entries.gap(gap))
 
         return self._queue.put(note)
@@ -126,7 +126,6 @@ class Restore:
         pending_max = self._current.settings.delayed.pending_max
         if len(difference.timers) > pending_max:
             raise LimitExceededError(f"the backup has more than delayed.pending_max = {pending_max} delayed updates")
-        self._reactions.settle()
         self._reactions.new_request()
         delayed = self._ledger.knowledge.delayed
         cause = Cause(RESTORE, difference.place)
@@ -134,7 +133,7 @@ class Restore:
         self._slices.begin(LONG)
         delta = self._engine.prepare_change(difference.since(since, self._slices))
         commit = self._commits.commit(delta, cause)
-        self._reactions.settle()  # a reaction stands behind its trigger, before anything else
+        self._reactions.flush_pending()  # a reaction stands behind its trigger, before anything else
         going = [name for name in going if delayed.get(name) is not None]
         for name in going:
             self._delays.cancel(name, cause)

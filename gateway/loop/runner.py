@@ -44,6 +44,7 @@ from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.inferring import Inferring
 from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.passing import PassingTime
 from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
@@ -122,7 +123,7 @@ class Runner:
         self._applications = applications
         self._current = current = Current(settings)
         self.timings, self.counters, self.peaks = Timings(), Counters(), Peaks()
-        reports, outcomes = Reports(), Outcomes.of(applications)
+        reports, outcomes, obligations = Reports(), Outcomes.of(applications), Obligations()
         self._slices = slices = LoopSlices(self.timings.loop_held)
         log.slices = slices
         self._dataset = LiveDataset(settings, clock, log, slices, doubt)
@@ -141,7 +142,7 @@ class Runner:
         ledger = Ledger(self._dataset, self._knowledge, self._evaluations, self.timings, self.counters)
         self._scheduler = Scheduler(self._delayed, clock)
         delays = Delays(ledger, self._delayed, self._scheduler, queue, current, self.counters)
-        self._aggregators = Aggregators(engine, current, reports)
+        self._aggregators = Aggregators(engine, current, reports, obligations)
         self._subscribers = Subscribers(
             engine,
             ledger,
@@ -154,26 +155,29 @@ class Runner:
             slices,
             current,
             access_of,
+            obligations,
         )
+        self._obligations = obligations
         self._delivered = DeliveredSubscriptions(ledger, self._resuming, self.counters)
         self._commits = commits = Commits(
             ledger, self._evaluations, self._aggregators, self._subscribers, slices, access_of
         )
-        self._removals = Removals(self._knowledge, commits, delays, slices)
+        self._removals = Removals(self._knowledge, commits, delays, slices, obligations)
         self._reactions = reactions = Reactions(
-            engine,
+            obligations,
             self._aggregators,
             commits,
             delays,
             self._subscribers,
             self._removals,
-            Inferring(engine, commits, slices, settings.inference),
-            Validating(engine, commits, slices, shapes),
             queue,
-            log,
             self.counters,
             outcomes,
             slices,
+        )
+        obligations.starts += (
+            Inferring(engine, commits, slices, settings.inference).begin,
+            Validating(engine, commits, slices, shapes).begin,
         )
         self._timers = Timers(
             engine,
@@ -262,6 +266,7 @@ class Runner:
             self._knowledge,
             self._resuming,
             self._aggregators,
+            self._obligations,
             self._commits,
             self._clock,
             self._doubt,
@@ -308,7 +313,7 @@ class Runner:
             tasks.create_task(self.figures.health.run(), name="health")
             if self._current.settings.gateway.durability == "interval":
                 tasks.create_task(self._sync_now_and_then(), name="sync")
-            self.probe()  # what could not be written at the start is owed still
+            self.probe()  # what could not be written at the start is still pending
 
     async def _take_groups(self, tasks: asyncio.TaskGroup) -> None:
         while True:
@@ -595,4 +600,4 @@ class Runner:
 
 
 def _nothing() -> None:
-    """A step that does nothing; what is owed follows it."""
+    """A step that does nothing; what is pending follows it."""

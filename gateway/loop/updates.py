@@ -131,7 +131,6 @@ class UpdateRequests:
         known = self._ledger.knowledge.request_ids.get(call.request_key)
         if known is not None:
             return known
-        self._reactions.settle()  # what could not be written before goes first
         self._reactions.new_request()
         if call.missed is not None and not call.delayed:
             raise MalformedRequestError("missed applies to delayed updates only; add delay or at")
@@ -157,7 +156,6 @@ class UpdateRequests:
 
         def run() -> bool:
             access = current_access(caller, self._commits.access)
-            self._reactions.settle()
             self._reactions.new_request()
             try:
                 delta = self._engine.prepare_write(write, access=access)
@@ -181,7 +179,7 @@ class UpdateRequests:
             delayed = self._ledger.knowledge.delayed
             if (delayed.get(name) if caller.operator else delayed.of(caller.name, name)) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
-            self._reactions.settle()
+            self._reactions.flush_pending()
             self._delays.cancel(name, cause)
             self._delays.changed()
 

@@ -274,14 +274,14 @@ async def test_what_is_owed_before_a_renewal_may_change_or_end_the_subscription(
 ) -> None:
     """As after a disk that was full: an owed reaction ends it, or the store has taken it over from its plan."""
     owed: list[Callable[[], object]] = []
-    settle = Reactions.settle
+    flush = Reactions.flush_pending
 
-    def settled(reactions: Reactions) -> None:
+    def flushed(reactions: Reactions) -> None:
         while owed:
             owed.pop()()
-        settle(reactions)
+        flush(reactions)
 
-    monkeypatch.setattr(Reactions, "settle", settled)
+    monkeypatch.setattr(Reactions, "flush_pending", flushed)
     async with recovered_runner(tmp_path, settings=settings()) as runner:
         spuid, _ = await deliver(runner)
         restated = msgspec.structs.replace(only(runner), planned=True)
