@@ -304,6 +304,8 @@ class Engine:
         )
         self.cost: Callable[[QuadDelta], CommitCost] = self._subscriptions.cost
         """What following a delta would cost; asked before it is committed."""
+        self.timetable = self._subscriptions.timetable
+        """The comparisons of subscriptions with the clock, for reading between two steps."""
         self.faults: deque[str] = self._subscriptions.faults
         """Tracebacks of failures in commits that were recovered from. The caller logs and removes them."""
         self.sequence = 0
@@ -643,19 +645,14 @@ class Engine:
     @property
     def due(self) -> datetime | None:
         """The next instant at which a subscription's comparison with the clock changes, None if there is none."""
-        due = self._subscriptions.timetable.due
+        due = self.timetable.due
         return None if due is None else EPOCH + timedelta(microseconds=due)
-
-    @property
-    def compares_clock(self) -> bool:
-        """Whether a subscription compares the clock."""
-        return bool(self._subscriptions.timetable.conditions)
 
     @property
     def instant(self) -> datetime:
         """The time that comparisons with the clock in subscriptions are made with. It stands still between the calls
         of `advance` and `reach`; without any, it is the time of the first such subscription."""
-        return EPOCH + timedelta(microseconds=self._subscriptions.timetable.instant)
+        return EPOCH + timedelta(microseconds=self.timetable.instant)
 
     def advance(self, now: datetime | None = None, sequence: int | None = None) -> Commit:
         """Lets the instant become now, and commits what that changes for the subscriptions, without any quad.
@@ -675,11 +672,11 @@ class Engine:
 
     def reach(self, now: datetime) -> None:
         """Lets time go by as far as nothing is due. Earlier times are ignored."""
-        self._subscriptions.timetable.reach(microseconds(now))
+        self.timetable.reach(microseconds(now))
 
     def changes_until(self, now: datetime) -> int:
         """How many operands of comparisons with the clock change until an instant, or more."""
-        return self._subscriptions.timetable.changes_until(microseconds(now))
+        return self.timetable.changes_until(microseconds(now))
 
     def _committed(
         self, delta: QuadDelta, follow: Callable[[T], list[Change]], step: T, sequence: int | None

@@ -119,7 +119,13 @@ class Evaluations:
         begun, wall = thread_time() if self.timed else 0.0, perf_counter()
         self._tried = 0
         try:
-            return self._prepared(request, access)
+            try:
+                return self._engine.prepare(request, access=access)
+            except _SeveralRiskyError:
+                with self._slices.beside():
+                    self._try_here(lambda: self._evaluate_all(request, access), len(request.text) * CHARACTER_S)
+                self._together = True
+                return self._engine.prepare(request, access=access)
         except GatewayError:
             raise
         except BaseException as error:
@@ -132,15 +138,6 @@ class Evaluations:
             if self.timed:
                 self.prepared_s = thread_time() - begun
             self.evaluated_s = perf_counter() - wall
-
-    def _prepared(self, request: Request, access: Access) -> QuadDelta:
-        try:
-            return self._engine.prepare(request, access=access)
-        except _SeveralRiskyError:
-            with self._slices.beside():
-                self._try_here(lambda: self._evaluate_all(request, access), len(request.text) * CHARACTER_S)
-            self._together = True
-            return self._engine.prepare(request, access=access)
 
     def _evaluate_all(self, request: Request, access: Access) -> None:
         """In a fork. Its limit is for the evaluations: data may be large, and is not their fault."""

@@ -76,7 +76,7 @@ class Ledger:
     def commit(self, entry: LogEntry, delta: QuadDelta, distribute: Distribute) -> Commit:
         """Appends, applies, matches and distributes, in this order. Raises as `record`."""
         evaluations, begun, clocks = self._evaluations, perf_counter(), self._clock.sample()
-        if self.engine.compares_clock:
+        if self.engine.timetable.conditions:
             entry = self._with_instant(entry, clocks)
         record = self.log.append(entry, clocks)
         try:

@@ -44,11 +44,13 @@ class PassingTime:
     @property
     def next_due(self) -> datetime | None:
         """The next instant at which something changes, None while it is not known."""
-        return self._engine.due if self._clock.trusted() else None
+        return self._engine.due if self._engine.timetable.conditions and self._clock.trusted() else None
 
     @property
     def due(self) -> bool:
         """Whether something has changed that is not committed."""
+        if not self._engine.timetable.conditions:  # asked before each step
+            return False
         due = self._engine.due
         return due is not None and due <= self._clock.wall() and self._clock.trusted()
 
@@ -56,7 +58,9 @@ class PassingTime:
     def set_back(self) -> bool:
         """Whether the clock was set back, so that what has changed has to be taken back."""
         return (
-            self._engine.compares_clock and self._clock.trusted() and self._clock.wall() < self._engine.instant - _STEP
+            self._engine.timetable.conditions
+            and self._clock.trusted()
+            and self._clock.wall() < self._engine.instant - _STEP
         )
 
     def reach(self) -> None:

@@ -157,7 +157,7 @@ class Resuming(Generic[Sink]):
 
     def state(self) -> list[Retained]:
         """What a snapshot has to hold. Comparisons with the clock begin again with the instant of the snapshot."""
-        instant = iso(self._engine.instant) if self._engine.compares_clock else ""
+        instant = iso(self._engine.instant) if self._engine.timetable.conditions else ""
         return [
             msgspec.structs.replace(one, followed=msgspec.structs.replace(one.followed, instant=instant))
             if one.followed.instant

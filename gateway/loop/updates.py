@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -68,10 +69,6 @@ class UpdateCall(msgspec.Struct, frozen=True, eq=False):
     def request_key(self) -> RequestKey | None:
         return None if self.request_id is None else (self.caller.name, self.request_id)
 
-    @property
-    def delayed(self) -> bool:
-        return self.delay is not None or self.at is not None
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class UpdateRequests:
@@ -92,19 +89,10 @@ class UpdateRequests:
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
         request = self._engine.request(call.sparql, call.using)
-
-        def tried() -> Trial | None:
-            return None if call.delayed else self._trials.of_update(request, call.caller.access)
-
-        def trial() -> Trial | RequestReading | None:
-            if self._ledger.knowledge.request_ids.get(call.request_key):
-                return None
-            return RequestReading(self._large_updates, request, tried) if request.large else tried()
-
         outcome = self._queue.submit(
-            lambda: self._update(call, request),
+            partial(self._accepted if call.batch is None else self._in_batch, call, request),
             call.lane,
-            trial,
+            partial(self._trial, call, request),
             perf_counter(),
             priority=call.priority,
             client=call.caller.client,
@@ -112,10 +100,23 @@ class UpdateRequests:
         self._counters.updates += 1
         return outcome
 
-    def _update(self, call: UpdateCall, request: Request) -> Accepted:
+    def _trial(self, call: UpdateCall, request: Request) -> Trial | RequestReading | None:
+        """What has to pass before it runs; nothing before a retry."""
+        if call.request_id is not None and self._ledger.knowledge.request_ids.get(call.request_key):
+            return None
+        if request.large:
+            return RequestReading(self._large_updates, request, partial(self._evaluation, call, request))
+        return self._evaluation(call, request)
+
+    def _evaluation(self, call: UpdateCall, request: Request) -> Trial | None:
+        """A delayed update has its trial when it is due."""
+        if call.delay is not None or call.at is not None:
+            return None
+        return self._trials.of_update(request, call.caller.access)
+
+    def _in_batch(self, call: UpdateCall, request: Request) -> Accepted:
         batch = call.batch
-        if batch is None:
-            return self._accepted(call, request)
+        assert batch is not None
         if batch.refused is not None:
             raise batch.refused
         try:
@@ -125,16 +126,18 @@ class UpdateRequests:
             raise
 
     def _accepted(self, call: UpdateCall, request: Request) -> Accepted:
-        if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
-            raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
         client, access = call.caller.name or None, current_access(call.caller, self._commits.access)
-        known = self._ledger.knowledge.request_ids.get(call.request_key)
-        if known is not None:
-            return known
+        if call.request_id is not None:
+            if len(call.request_id) > REQUEST_ID_CHARACTERS_MAX:
+                raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
+            accepted = self._ledger.knowledge.request_ids.get(call.request_key)
+            if accepted is not None:
+                return accepted
         self._reactions.new_request()
-        if call.missed is not None and not call.delayed:
+        delayed = call.delay is not None or call.at is not None
+        if call.missed is not None and not delayed:
             raise MalformedRequestError("missed applies to delayed updates only; add delay or at")
-        if call.delayed:
+        if delayed:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
             when = (call.delay, call.at, call.missed)
