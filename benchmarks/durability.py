@@ -89,7 +89,9 @@ def recovery(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
             progress("snapshot taken")
             for begin in range(0, len(updates), GROUP):
                 group = updates[begin : begin + GROUP]
-                await asyncio.gather(*[runner.update(UpdateCall(text, Cause("http", "bench"))) for text in group])
+                await asyncio.gather(
+                    *[runner.updates.update(UpdateCall(text, Cause("http", "bench"))) for text in group]
+                )
             return runner.quad_count, pause
 
     quads, pause = asyncio.run(prepare())
@@ -276,7 +278,7 @@ async def _readings(data: Path, durability: Durability, sync_s: int, seconds: in
             reading = Reading(chance.choice(streams), value, time_, False)
             cause = Cause("mqtt", reading.stream.topic)
             request = f"{chance.getrandbits(128):032x}"
-            await runner.update(UpdateCall(reading_update(reading), cause, request_id=request))
+            await runner.updates.update(UpdateCall(reading_update(reading), cause, request_id=request))
             if sync_s and tick % (sync_s * 10) == 0:
                 runner._log.sync()
             if tick % 600 == 0:

@@ -57,11 +57,9 @@ class PassingTime:
     @property
     def set_back(self) -> bool:
         """Whether the clock was set back, so that what has changed has to be taken back."""
-        return (
-            self._engine.timetable.conditions
-            and self._clock.trusted()
-            and self._clock.wall() < self._engine.instant - _STEP
-        )
+        if not self._engine.timetable.conditions:
+            return False
+        return self._clock.trusted() and self._clock.wall() < self._engine.instant - _STEP
 
     def reach(self) -> None:
         """Lets the first result of a subscription be one of now, as far as nothing is due."""

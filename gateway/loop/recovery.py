@@ -13,12 +13,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, StoreError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log.damage import DamageReport
 from lamplighter.gateway.log.snapshots import Place, place_of, read_snapshot
 from lamplighter.gateway.log.writer import LogWriter, Recovery
@@ -50,15 +50,17 @@ def _is_of_the_disk(error: BaseException) -> bool:
 class Recovering:
     """One start. _doubt: what earlier tries have taught."""
 
-    _log: LogWriter
     _dataset: LiveDataset
-    _knowledge: Knowledge
     _resuming: Resuming[Sink]
     _aggregators: Aggregators
     _obligations: Obligations
     _commits: Commits
-    _clock: Clock
     _doubt: Doubt
+    _log: LogWriter = field(init=False)
+    _knowledge: Knowledge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._log, self._knowledge = self._dataset.log, self._commits.ledger.knowledge
 
     def run(
         self, applications: Sequence[Application], progress: Callable[[int], None], *, strict: bool
@@ -96,8 +98,8 @@ class Recovering:
         with self._applying((self._log.epoch, self._log.sequence)):
             self._flush()  # what cannot be written is found here, and not when the gateway is at work
         self._knowledge.delayed.rebase()
-        self._resuming.distrust(self._clock.boot, lost=recovery.set_aside is not None)
-        self._resuming.resumables.detach_all(self._clock.boottime_us())
+        self._resuming.distrust(self._dataset.clock.boot, lost=recovery.set_aside is not None)
+        self._resuming.resumables.detach_all(self._dataset.clock.boottime_us())
         if recovery.cut_bytes:
             logger.warning("torn tail cut off", bytes=recovery.cut_bytes, sequence=self._log.sequence)
         return recovery, waiting
@@ -108,7 +110,7 @@ class Recovering:
         for error in base.errors:
             logger.error("snapshot damaged", reason=error)
             with contextlib.suppress(OSError):
-                self._log.damage.add(DamageReport(iso(self._clock.wall()), f"snapshot {error}"))
+                self._log.damage.add(DamageReport(iso(self._dataset.clock.wall()), f"snapshot {error}"))
                 self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
         with self._applying(base.place, snapshot=True):
             if self._dataset.way_back is not None:

@@ -170,12 +170,12 @@ async def recovered_runner(
 
 async def update(runner: Runner, sparql: str, **members: Any) -> Accepted:
     """Asks for an update, as a gate does. members: those of UpdateCall."""
-    return await runner.update(UpdateCall(sparql, **{"cause": CLIENT, **members}))
+    return await runner.updates.update(UpdateCall(sparql, **{"cause": CLIENT, **members}))
 
 
 async def idle(runner: Runner) -> None:
     """Waits until everything that was in the queue is done, with its reactions."""
-    await runner.submit(lambda: None)
+    await runner.queue.submit(lambda: None)
 
 
 def rearm(runner: Runner) -> None:
