@@ -81,7 +81,7 @@ class Commits:
             self._slices.begin(LONG)
         return self.ledger.commit(entries.commit(delta, cause, request, client), delta, self._distribute)
 
-    def let_pass(self, instant: datetime) -> Commit:
+    def advance_clock(self, instant: datetime) -> Commit:
         """The commit with which time comes to an instant. Raises as `commit`."""
         if self.ledger.engine.changes_until(instant) > LONG:
             self._slices.begin(LONG)

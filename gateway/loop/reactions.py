@@ -80,7 +80,7 @@ class Reactions:
 
     def retry_later(self, failure: GatewayError) -> None:
         """Tries again soon what the log did not take now."""
-        # Whose request it was is told what became of that; this is none of its business.
+        # The requester already has its answer; only the follow-up is retried.
         logger.error("reactions will be retried", owed=len(self.obligations.reactions), reason=failure)
         if not self._retrying:
             self._retrying = True

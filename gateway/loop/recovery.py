@@ -25,8 +25,8 @@ from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.dataset import LiveDataset
-from lamplighter.gateway.loop.doubt import Doubt, NotApplied
 from lamplighter.gateway.loop.obligations import Obligations
+from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, ReplayError
 from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.applications import KIND as APPLICATION
@@ -48,14 +48,14 @@ def _is_of_the_disk(error: BaseException) -> bool:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Recovering:
-    """One start. _doubt: what earlier tries have taught."""
+    """One start. _attempt: what earlier tries have taught."""
 
     _dataset: LiveDataset
     _resuming: Resuming[Sink]
     _aggregators: Aggregators
     _obligations: Obligations
     _commits: Commits
-    _doubt: Doubt
+    _attempt: RecoveryAttempt
     _log: LogWriter = field(init=False)
     _knowledge: Knowledge = field(init=False)
 
@@ -68,7 +68,7 @@ class Recovering:
         """What was found, and the applications whose beginning is not recorded yet.
 
         progress: told how many records were taken up so far.
-        Raises ChangeLogError when the log cannot be read, or is damaged and strict; NotApplied.
+        Raises ChangeLogError when the log cannot be read, or is damaged and strict; ReplayError.
         """
         last: list[Record] = []  # the last record that no application caused, and the reactions behind it
         taken = itertools.count(1)
@@ -82,7 +82,7 @@ class Recovering:
             last.append(record)
 
         self._restore_snapshot()
-        recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._doubt.record)
+        recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._attempt.record)
         if recovery.set_aside:
             logger.error("change log damaged", aside=recovery.set_aside, epoch=self._log.epoch, reason=recovery.reason)
         instant = self._knowledge.instant.before(last[0] if last else None)
@@ -142,7 +142,7 @@ class Recovering:
             self._commits.replay(record)
             if record.type == "commit":
                 self._resuming.lose_taken_over()
-            if self._doubt.careful:
+            if self._attempt.careful:
                 self._flush()
 
     def _flush(self) -> None:
@@ -155,7 +155,7 @@ class Recovering:
 
     @contextlib.contextmanager
     def _applying(self, place: Place, *, snapshot: bool = False) -> Iterator[None]:
-        """Raises NotApplied for whatever goes wrong, unless it is the disk or the configuration."""
+        """Raises ReplayError for whatever goes wrong, unless it is the disk or the configuration."""
         try:
             yield
         except (ChangeLogError, ConfigurationError):
@@ -163,4 +163,4 @@ class Recovering:
         except Exception as error:
             if _is_of_the_disk(error):
                 raise
-            raise NotApplied(place, snapshot=snapshot, error=error) from error
+            raise ReplayError(place, snapshot=snapshot, error=error) from error

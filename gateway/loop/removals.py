@@ -34,7 +34,7 @@ class Removals:
         if self._request_ids.forget(client) or self._delayed.names_of(client):
             self._obligations.clients.append(client)
 
-    def forget_missing(self, access_of: AccessOf) -> None:
+    def reconcile(self, access_of: AccessOf) -> None:
         """After recovery: forgets clients that were removed when the process ended before it said so."""
         for client in self._request_ids.clients():
             if client and access_of(client) is None:

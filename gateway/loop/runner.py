@@ -31,22 +31,22 @@ from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.log.keeper import LogKeeper
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
+from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.delivered import DeliveredSubscriptions
-from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
-from lamplighter.gateway.loop.inferring import Inferring
+from lamplighter.gateway.loop.inference_start import InferenceStart
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.obligations import Obligations
-from lamplighter.gateway.loop.passing import PassingTime
 from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.recovery import Recovering
+from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt
 from lamplighter.gateway.loop.removals import Removals
 from lamplighter.gateway.loop.restore import Restore
 from lamplighter.gateway.loop.resuming import Resuming
@@ -56,7 +56,7 @@ from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscriber
 from lamplighter.gateway.loop.timers import Timers
 from lamplighter.gateway.loop.updates import UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
-from lamplighter.gateway.loop.validating import Validating
+from lamplighter.gateway.loop.validation_start import ValidationStart
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.figures import Counters, Figures, Parts, Peaks
 from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
@@ -104,14 +104,14 @@ class Runner:
         log: LogWriter,
         applications: Sequence[Application] = (),
         access_of: AccessOf = lambda client: FULL,
-        doubt: Doubt = Doubt(),  # noqa: B008 - frozen
+        attempt: RecoveryAttempt = RecoveryAttempt(),  # noqa: B008 - frozen
         shapes: ShapeSources | None = None,
     ) -> None:
-        """access_of: what a client may do now. doubt: what tries of this start have taught. shapes: None for none.
+        """access_of: what a client may do now. attempt: what tries of this start have taught. shapes: None for none.
 
         It is one function because it is the list of the parts: each is made once, from those above it.
         """
-        self._doubt = doubt
+        self._attempt = attempt
         self.access_of = access_of
         self._clock = clock
         self._log = log
@@ -121,7 +121,7 @@ class Runner:
         reports, outcomes, obligations = Reports(), Outcomes.of(applications), Obligations()
         self._slices = slices = LoopSlices(self.timings.loop_held)
         log.slices = slices
-        self._dataset = LiveDataset(settings, clock, log, slices, doubt)
+        self._dataset = LiveDataset(settings, clock, log, slices, attempt)
         self._engine = engine = self._dataset.engine
         self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
         self._reader.steady = slices.steady
@@ -171,8 +171,8 @@ class Runner:
             slices,
         )
         obligations.starts += (
-            Inferring(engine, commits, slices, settings.inference).begin,
-            Validating(engine, commits, slices, shapes).begin,
+            InferenceStart(engine, commits, slices, settings.inference).begin,
+            ValidationStart(engine, commits, slices, shapes).begin,
         )
         self._timers = Timers(
             engine,
@@ -203,7 +203,7 @@ class Runner:
         self.past = Past(self._reader, log, clock, current, applications)
         self.queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters, access_of)
         self.backups = Restore(engine, self._reader, ledger, commits, reactions, delays, queue, slices, current, clock)
-        self._passing = PassingTime(engine, commits, reactions, queue, clock)
+        self._clock_commits = ClockCommits(engine, commits, reactions, queue, clock)
         self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
         slices.between = self._upkeep.between
         self._steps = Steps(
@@ -211,7 +211,7 @@ class Runner:
             log,
             commits,
             reactions,
-            self._passing,
+            self._clock_commits,
             self._evaluations,
             slices,
             self._upkeep,
@@ -253,17 +253,17 @@ class Runner:
 
         progress: told how many records were taken up so far.
         Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on;
-        NotApplied when a record or a snapshot cannot be applied: another Runner has to be made then, and told of it.
+        ReplayError when a record or a snapshot cannot be applied: another Runner has to be made then, and told of it.
         """
         recovering = Recovering(
-            self._dataset, self._resuming, self._aggregators, self._obligations, self._commits, self._doubt
+            self._dataset, self._resuming, self._aggregators, self._obligations, self._commits, self._attempt
         )
         strict = self.current.settings.log.recovery == "strict"
         recovery, waiting = recovering.run(self._applications, progress, strict=strict)
         if self._dataset.base.head is not None:
             self.log_keeper.snapshot = self._dataset.base.place
         self._aggregators.expect(waiting, self._applications, self._knowledge.register)
-        self._removals.forget_missing(self.access_of)
+        self._removals.reconcile(self.access_of)
         try:
             self._timers.note_now()
             self._log.sync()
@@ -293,7 +293,7 @@ class Runner:
     async def run(self) -> None:
         """Takes groups of steps until cancelled. Raises ChangeLogError when the disk cannot be trusted any more."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._scheduler.run(self._timers, self._passing), name="delayed updates")
+            tasks.create_task(self._scheduler.run(self._timers, self._clock_commits), name="delayed updates")
             tasks.create_task(self._take_groups(tasks), name="engine")
             tasks.create_task(self._keep_up(), name="upkeep")
             tasks.create_task(self.log_keeper.run(), name="log keeper")
@@ -421,7 +421,7 @@ class Runner:
         asked = self._subscribers.asked(call)
 
         def start() -> str:
-            self._passing.reach()
+            self._clock_commits.reach()
             try:
                 return self._subscribers.begin(asked, self._reactions)
             finally:

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log, failure
-from lamplighter.gateway.loop.passing import PassingTime
 from lamplighter.gateway.loop.queue import Queue, Step
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.slices import SLICE_S, LongError, LoopSlices
@@ -51,7 +51,7 @@ class Steps:
     _log: LogWriter
     _commits: Commits
     _reactions: Reactions
-    _passing: PassingTime
+    _clock_commits: ClockCommits
     _evaluations: Evaluations
     _slices: LoopSlices
     _upkeep: Upkeep
@@ -111,8 +111,8 @@ class Steps:
         await self._run(step)
 
     async def _run(self, step: Step) -> None:
-        if self._passing.due:
-            await self._let_time_pass()
+        if self._clock_commits.due:
+            await self._commit_clock()
         trial, before = step.tried, self._log.sequence
         self._evaluations.prepared_s, self._evaluations.timed = 0.0, trial is not None
         if step.begun is not None:
@@ -142,10 +142,10 @@ class Steps:
         self._counters.refused += 1
         self._queue.release(partial(_fail, step.outcome, error))
 
-    async def _let_time_pass(self) -> None:
+    async def _commit_clock(self) -> None:
         """Commits what became due before a step. When the log cannot take it now, it is due still."""
         try:
-            await self._done(self._passing.catch_up)
+            await self._done(self._clock_commits.catch_up)
         except BaseException as error:
             self._reactions.retry_later(failure(error))
 

@@ -24,7 +24,7 @@ from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.told_delta import told
+from lamplighter.gateway.loop.visible_delta import visible_delta
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -149,7 +149,7 @@ class UpdateRequests:
             sequence = self._ledger.log.sequence  # nothing to tell, not even later
         else:
             sequence = self._commits.commit(delta, call.cause, call.request_id, client).sequence
-        return Accepted(sequence, delta=told(delta, access) if call.tells_delta else None)
+        return Accepted(sequence, delta=visible_delta(delta, access) if call.tells_delta else None)
 
     def write_graph(
         self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY, priority: Priority = Priority.NORMAL

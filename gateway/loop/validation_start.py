@@ -28,7 +28,7 @@ KIND = "shacl"
 logger = EventLogger(__name__)
 
 
-class Validating:
+class ValidationStart:
     """Begins validation once. sources: None for no validation."""
 
     def __init__(self, engine: Engine, commits: Commits, slices: LoopSlices, sources: ShapeSources | None) -> None:

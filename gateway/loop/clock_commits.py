@@ -1,4 +1,4 @@
-"""Time goes by for subscriptions: a commit for each instant at which a comparison with the clock changes.
+"""Commits clock ticks: one commit for each instant at which a time-dependent subscription changes.
 
 ::
 
@@ -32,7 +32,7 @@ _STEP = timedelta(microseconds=STEP_US)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class PassingTime:
+class ClockCommits:
     """Commits what is due."""
 
     _engine: Engine
@@ -76,14 +76,14 @@ class PassingTime:
         if self.set_back:
             now = self._clock.wall()
             logger.info("clock set back", instant=iso(self._engine.instant), to=iso(now))
-            self._let_pass(now)
+            self._advance_clock(now)
         for _ in range(AT_ONCE_MAX):
             due, now = self._engine.due, self._clock.wall()
             if due is None or due > now or not self._clock.trusted():
                 break
-            self._let_pass(due if now - due <= LATE else now)
+            self._advance_clock(due if now - due <= LATE else now)
 
-    def _let_pass(self, instant: datetime) -> None:
+    def _advance_clock(self, instant: datetime) -> None:
         self._reactions.new_request()
-        self._commits.let_pass(instant)
+        self._commits.advance_clock(instant)
         self._reactions.flush_pending()

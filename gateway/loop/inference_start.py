@@ -23,7 +23,7 @@ KIND = "inference"
 logger = EventLogger(__name__)
 
 
-class Inferring:
+class InferenceStart:
     """Begins inference once."""
 
     def __init__(self, engine: Engine, commits: Commits, slices: LoopSlices, settings: InferenceSettings) -> None:
