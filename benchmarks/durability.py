@@ -20,7 +20,7 @@ from lamplighter.adapters.model.latest import reading_update
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine import Engine
 from lamplighter.engine.change_log import Cause
-from lamplighter.gateway.clock import MachineClock
+from lamplighter.gateway.clock import MachineClock, RecordClocks
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.writer import LogWriter
@@ -89,7 +89,9 @@ def recovery(effort: Effort, out: Path, progress: Progress) -> dict[str, Any]:
             progress("snapshot taken")
             for begin in range(0, len(updates), GROUP):
                 group = updates[begin : begin + GROUP]
-                await asyncio.gather(*[runner.update(UpdateCall(text, Cause("http", "bench"))) for text in group])
+                await asyncio.gather(
+                    *[runner.updates.update(UpdateCall(text, Cause("http", "bench"))) for text in group]
+                )
             return runner.quad_count, pause
 
     quads, pause = asyncio.run(prepare())
@@ -230,6 +232,9 @@ class _Clock:
     def trusted(self) -> bool:
         return True
 
+    def sample(self) -> RecordClocks:
+        return RecordClocks(self.wall(), self.trusted(), self.boottime_us())
+
 
 class _CountingDisk(Disk):
     """Counts bytes, and the pages that hold bytes which were not synced before; waits for nothing."""
@@ -273,7 +278,7 @@ async def _readings(data: Path, durability: Durability, sync_s: int, seconds: in
             reading = Reading(chance.choice(streams), value, time_, False)
             cause = Cause("mqtt", reading.stream.topic)
             request = f"{chance.getrandbits(128):032x}"
-            await runner.update(UpdateCall(reading_update(reading), cause, request_id=request))
+            await runner.updates.update(UpdateCall(reading_update(reading), cause, request_id=request))
             if sync_s and tick % (sync_s * 10) == 0:
                 runner._log.sync()
             if tick % 600 == 0:

@@ -39,7 +39,7 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.following import Change
 from lamplighter.engine.matching.prices import Price
 from lamplighter.engine.matching.spuids import Spuids
-from lamplighter.engine.matching.subscriptions import Subscriptions
+from lamplighter.engine.matching.subscriptions import CommitCost, Subscriptions
 from lamplighter.engine.slices import Slices, sliced, uncollected
 from lamplighter.engine.sparql.clock_function import EPOCH, microseconds, query_at
 from lamplighter.engine.sparql.exists_variables import with_own_variables
@@ -302,6 +302,12 @@ class Engine:
             ends=ends_costly,
             processor_time=processor_time,
         )
+        self.cost: Callable[[QuadDelta], CommitCost] = self._subscriptions.cost
+        """What following a delta would cost; asked before it is committed."""
+        self.timetable = self._subscriptions.timetable
+        """The comparisons of subscriptions with the clock, for reading between two steps."""
+        self.faults: deque[str] = self._subscriptions.faults
+        """Tracebacks of failures in commits that were recovered from. The caller logs and removes them."""
         self.sequence = 0
         """The number of the last commit."""
 
@@ -366,7 +372,8 @@ class Engine:
                 if self._store.staged:
                     self._take_back()
                 raise
-            return self._prepared(self._completed(delta, access) if self._derives else delta)
+            self._exact = delta = self._completed(delta, access) if self._derives else delta
+            return delta
         finally:
             self._turn.append(None)
 
@@ -382,10 +389,6 @@ class Engine:
         if self._refusal is not None:
             self._turn.append(None)
             raise self._refusal
-
-    def _prepared(self, delta: QuadDelta) -> QuadDelta:
-        self._exact = delta
-        return delta
 
     def _take_back(self) -> None:
         """Takes back what a failed update has applied temporarily. Raises BrokenEngineError."""
@@ -418,7 +421,8 @@ class Engine:
         document = opened(source, media_type, bytes_max)
         self._enter()
         try:
-            return self._prepared(self._loaded(document, graph, base, bytes_max))
+            self._exact = delta = self._loaded(document, graph, base, bytes_max)
+            return delta
         finally:
             self._turn.append(None)
 
@@ -452,7 +456,8 @@ class Engine:
         try:
             self._updates.permitted(access).write.check([write.graph], "write")
             delta = graph_write_delta(self._store, write, self._slices)
-            return self._prepared(self._completed(delta, access) if self._derives else delta)
+            self._exact = delta = self._completed(delta, access) if self._derives else delta
+            return delta
         finally:
             self._turn.append(None)
 
@@ -477,7 +482,8 @@ class Engine:
         own = QuadDelta(removed, added, kept, created, dropped)
         self._enter()
         try:
-            return self._prepared(self._completed(own, refuses=False) if self._derives else own)
+            self._exact = own = self._completed(own, refuses=False) if self._derives else own
+            return own
         finally:
             self._turn.append(None)
 
@@ -492,7 +498,8 @@ class Engine:
         """
         inference = self.new_inference(graphs, ontologies)
         try:
-            commit = self.commit(self._prepared(self.validated(inference.difference())))
+            self._exact = delta = self.validated(inference.difference())
+            commit = self.commit(delta)
         except BaseException:
             inference.close()
             raise
@@ -556,7 +563,8 @@ class Engine:
             return self.commit(QuadDelta(removed=tuple(removed), dropped=tuple(names)))
         validation = self.new_validation(sources)
         try:
-            commit = self.commit(self._prepared(validation.difference()))
+            self._exact = delta = validation.difference()
+            commit = self.commit(delta)
         except BaseException:
             validation.close()
             raise
@@ -612,7 +620,8 @@ class Engine:
             committed = self._committed(delta, self._subscriptions.follow, delta, sequence)
             if self._validation is not None:
                 self._validation.accept(delta)
-            self._announce(committed)
+            if self._listeners:
+                self._announce(committed)
             return committed
         finally:
             self._turn.append(None)
@@ -636,19 +645,14 @@ class Engine:
     @property
     def due(self) -> datetime | None:
         """The next instant at which a subscription's comparison with the clock changes, None if there is none."""
-        due = self._subscriptions.timetable.due
+        due = self.timetable.due
         return None if due is None else EPOCH + timedelta(microseconds=due)
-
-    @property
-    def compares_clock(self) -> bool:
-        """Whether a subscription compares the clock."""
-        return bool(self._subscriptions.timetable.conditions)
 
     @property
     def instant(self) -> datetime:
         """The time that comparisons with the clock in subscriptions are made with. It stands still between the calls
         of `advance` and `reach`; without any, it is the time of the first such subscription."""
-        return EPOCH + timedelta(microseconds=self._subscriptions.timetable.instant)
+        return EPOCH + timedelta(microseconds=self.timetable.instant)
 
     def advance(self, now: datetime | None = None, sequence: int | None = None) -> Commit:
         """Lets the instant become now, and commits what that changes for the subscriptions, without any quad.
@@ -660,18 +664,19 @@ class Engine:
         self._enter()
         try:
             committed = self._committed(QuadDelta(), self._subscriptions.advance, instant, sequence)
-            self._announce(committed)
+            if self._listeners:
+                self._announce(committed)
             return committed
         finally:
             self._turn.append(None)
 
     def reach(self, now: datetime) -> None:
         """Lets time go by as far as nothing is due. Earlier times are ignored."""
-        self._subscriptions.timetable.reach(microseconds(now))
+        self.timetable.reach(microseconds(now))
 
     def changes_until(self, now: datetime) -> int:
         """How many operands of comparisons with the clock change until an instant, or more."""
-        return self._subscriptions.timetable.changes_until(microseconds(now))
+        return self.timetable.changes_until(microseconds(now))
 
     def _committed(
         self, delta: QuadDelta, follow: Callable[[T], list[Change]], step: T, sequence: int | None
@@ -747,11 +752,6 @@ class Engine:
             if number in self._subscriptions:
                 yield Takeover(self._spuids.name(number), unit.spu_class, unit.reason)
         takeovers.moves.clear()
-
-    @property
-    def faults(self) -> deque[str]:
-        """Tracebacks of failures in commits that were recovered from. The caller logs and removes them."""
-        return self._subscriptions.faults
 
     def converge(self, delta: QuadDelta, sequence: int | None = None) -> Commit:
         """Applies a delta that need not be exact. The commit has the part that was not applied yet.
@@ -878,14 +878,6 @@ class Engine:
         return self._subscriptions.classes()
 
     # --- reading ---
-
-    def re_evaluated(self, delta: QuadDelta) -> list[str]:
-        """The queries that the store would evaluate to follow a delta."""
-        return self._subscriptions.re_evaluated(delta)
-
-    def has_many_matchings(self, delta: QuadDelta) -> bool:
-        """Whether following a delta may take long because of the number of quads and subscriptions."""
-        return self._subscriptions.has_many_matchings(delta)
 
     @property
     def quad_count(self) -> int:

@@ -25,7 +25,7 @@ SLICE = 10_000
 LONG_UNITS = 20 * UNITS_PER_MS
 """Units from which an evaluation counts as long, so that other tasks should run meanwhile."""
 HEAVY_TURNS = 1_000
-"""Evaluations after a long commit during which `Work.heavy` stays true."""
+"""Evaluations after a long commit during which a commit may be long."""
 SHARE = 1_000
 """Additional units that a plan may use in a commit, for each changed quad and for each query that shares the plan."""
 TOGETHER_MAX = 20
@@ -56,7 +56,8 @@ class Work:
     """The limit of one engine's evaluations, and the state of the current one.
 
     clock: processor time in seconds; None to limit units only. It is read every `SLICE` units, and slices pauses then.
-    turn: the number of the current evaluation.
+    turn: the number of the current evaluation. heavy_until: the turn before which commits may be long, since a recent
+    one was.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Work:
     ) -> None:
         self._clock = clock
         self._slices = slices
-        self._heavy_until = 0
+        self.heavy_until = 0
         self.allow(evaluation_ms_max)
         self.turn = 0
         self._quads: int | None = None
@@ -81,11 +82,6 @@ class Work:
         self.evaluation_ms_max = evaluation_ms_max
         self.quads_max = evaluation_ms_max * UNITS_PER_MS // QUAD_MADE
         """Quads that templates may make in one evaluation. They have a counter of their own, which is cheaper."""
-
-    @property
-    def heavy(self) -> bool:
-        """Whether a recent commit was long, so that the next one may be, too."""
-        return self.turn < self._heavy_until
 
     def begin(self, quads: int | None = None, more: int = 0) -> None:
         """Begins an evaluation.
@@ -117,7 +113,7 @@ class Work:
                 self._slices.begin(spent)  # not in a commit, which has changed something
         else:
             if self._together > LONG_UNITS:
-                self._heavy_until = self.turn + HEAVY_TURNS
+                self.heavy_until = self.turn + HEAVY_TURNS
             allowed = one * max(1, min(sharers, TOGETHER_MAX)) + SHARE * (quads + sharers)
             self._together += units
             if self._together > one * TOGETHER_MAX + SHARE * quads and spent * TOGETHER_MAX > one:

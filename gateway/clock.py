@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
 
@@ -13,6 +13,14 @@ TRUST_S = 0.1
 """How long the state of synchronisation is taken for unchanged: each record asks for it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+class RecordClocks(NamedTuple):
+    """All clocks at one moment, as a record has them; see `Clock`."""
+
+    wall: datetime
+    trusted: bool
+    boottime_us: int
 
 
 class Clock(Protocol):
@@ -30,6 +38,10 @@ class Clock(Protocol):
 
     def trusted(self) -> bool:
         """Whether the wall clock is synchronised."""
+        ...
+
+    def sample(self) -> RecordClocks:
+        """All of them."""
         ...
 
 
@@ -53,6 +65,11 @@ class MachineClock:
         if now - self._looked >= TRUST_S:
             self._looked, self._trusted = now, clock_trusted(self._trust)
         return self._trusted
+
+    def sample(self) -> RecordClocks:
+        # Without further calls, because each record has it.
+        now = datetime.fromtimestamp(time.time(), UTC)
+        return RecordClocks(now, self.trusted(), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000)
 
 
 def iso(moment: datetime) -> str:

@@ -35,11 +35,8 @@ class FrameWriter:
         self._compressor = zstandard.ZstdCompressor(level=LIVE_LEVEL, write_content_size=False)
         self._frame: zstandard.ZstdCompressionObj | None = None
         self._bytes = 0
-
-    @property
-    def at_start(self) -> bool:
+        self.at_start = True
         """Whether the next line begins a frame."""
-        return self._frame is None or self._bytes >= FRAME_BYTES
 
     def add(self, line: bytes) -> bytes:
         """The bytes to append for a line. Once they are written, the line is readable."""
@@ -48,6 +45,7 @@ class FrameWriter:
             self._frame = self._compressor.compressobj()
         data = self._frame.compress(line) + self._frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
         self._bytes += len(data)
+        self.at_start = self._bytes >= FRAME_BYTES
         return ended + data
 
     def end(self) -> bytes:
@@ -55,7 +53,7 @@ class FrameWriter:
         if self._frame is None:
             return b""
         data = self._frame.flush()
-        self._frame, self._bytes = None, 0
+        self._frame, self._bytes, self.at_start = None, 0, True
         return data
 
 

@@ -95,9 +95,8 @@ class Follower:
         plan that fails then hands its shape over to the store. A unit that the store cannot evaluate either is put into
         `ended`. Any error that this method raises leaves index, store and units in an unknown state.
         """
-        state, timetable, prices = self._state, self._timetable, self._prices
+        state, timetable, prices, turns = self._state, self._timetable, self._prices, passed
         changed = len(delta.removed) + len(delta.added)
-        turns = passed
         due = self._takeovers.due(delta) if self._takeovers.waiting else ()
         self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
         found: Found = {}
@@ -144,7 +143,9 @@ class Follower:
         if turns is not None:
             timetable.accept(turns)
             timetable.touched.clear()
-        return self._told_changes(changes, touched, due)
+        if changes or touched or due or self.ended:
+            return self._told_changes(changes, touched, due)
+        return changes
 
     def _told_changes(self, changes: list[Change], touched: Sequence[Unit], due: Sequence[Shape]) -> list[Change]:
         """The changes as subscribers are told of them. touched: units that the store evaluates, unless
@@ -162,12 +163,6 @@ class Follower:
         if self.ended:
             changes = [change for change in changes if change[0] not in self.ended]
         return changes
-
-    def re_evaluated(self, delta: QuadDelta) -> list[str]:
-        """The queries that the store would evaluate to follow a delta."""
-        if not self._lutt.owners:
-            return []
-        return [unit.shape.text(unit.key) for unit in self._lutt.touched(delta)]
 
     def _touched(self, delta: QuadDelta, turns: Turns | None) -> Sequence[Unit]:
         """The re-evaluated units whose result a delta or the clock can change."""

@@ -66,7 +66,7 @@ class Lutt(Generic[Owner]):
     """Matchers by predicate, and owners by footprint.
 
     matchers: by predicate; wildcards: the matchers of patterns whose predicate is a variable; filed: how many both are.
-    Owners are hashable.
+    owners: their places in the order in which they were added. Owners are hashable.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Lutt(Generic[Owner]):
         self.filed = 0
         self._patterns: dict[_Mask, dict[_Key, dict[Owner, None]]] = {}
         self._graph_names: dict[Owner, None] = {}
-        self._order: dict[Owner, int] = {}
+        self.owners: dict[Owner, int] = {}
         self._next = 0
 
     def add_matcher(self, predicate: Term | None, matcher: Matcher) -> None:
@@ -105,14 +105,9 @@ class Lutt(Generic[Owner]):
             for quad in some
         )
 
-    @property
-    def owners(self) -> int:
-        """The number of owners."""
-        return len(self._order)
-
     def add(self, owner: Owner, footprint: Footprint) -> None:
         """Files an owner under its footprint."""
-        self._order[owner] = self._next
+        self.owners[owner] = self._next
         self._next += 1
         for pattern in footprint.patterns:
             mask, key = _mask_and_key(pattern)
@@ -122,7 +117,7 @@ class Lutt(Generic[Owner]):
 
     def remove(self, owner: Owner, footprint: Footprint) -> None:
         """Removes what `add` filed, and frees the memory."""
-        del self._order[owner]
+        del self.owners[owner]
         for pattern in footprint.patterns:
             mask, key = _mask_and_key(pattern)
             owners = self._patterns[mask][key]
@@ -141,7 +136,7 @@ class Lutt(Generic[Owner]):
                 self._collect(some, found)
         if delta.created or delta.dropped:
             found.update(self._graph_names)
-        return sorted(found, key=self._order.__getitem__)
+        return sorted(found, key=self.owners.__getitem__)
 
     def _collect(self, quads: Iterable[Quad], found: dict[Owner, None]) -> None:
         for quad in quads:

@@ -42,6 +42,19 @@ class Entered(NamedTuple):
     spu_class: str
 
 
+class CommitCost(NamedTuple):
+    """What following a delta costs.
+
+    quads: how many change. matchings: calls of matchers, at most. long: whether these take long, or the next commits do
+    because a recent one did. re_evaluated: the queries that the store would evaluate; not listed for a long one.
+    """
+
+    quads: int
+    matchings: int
+    long: bool
+    re_evaluated: Sequence[str]
+
+
 class Subscriptions:
     """All subscriptions by number, and the units that they share.
 
@@ -190,14 +203,18 @@ class Subscriptions:
 
     # --- following the dataset ---
 
-    def re_evaluated(self, delta: QuadDelta) -> list[str]:
-        """The queries that the store would evaluate to follow a delta."""
-        return self._follower.re_evaluated(delta)
-
-    def has_many_matchings(self, delta: QuadDelta) -> bool:
-        """Whether following a delta may take long because of the number of quads and subscriptions."""
-        changed = len(delta.removed) + len(delta.added)
-        return changed * self._lutt.filed > LONG_MATCHINGS and self._lutt.matchings(delta) > LONG_MATCHINGS
+    def cost(self, delta: QuadDelta) -> CommitCost:
+        """What following a delta would cost. Nothing is changed."""
+        quads = len(delta.removed) + len(delta.added)
+        matchings = quads * self._lutt.filed
+        if matchings > LONG_MATCHINGS and quads <= LONG:
+            matchings = self._lutt.matchings(delta)
+        work = self._work
+        long = quads > LONG or matchings > LONG_MATCHINGS or work.turn < work.heavy_until
+        texts: Sequence[str] = ()
+        if self._lutt.owners and not long:
+            texts = [unit.shape.text(unit.key) for unit in self._lutt.touched(delta)]
+        return CommitCost(quads, matchings, long, texts)
 
     def note(self, error: BaseException) -> None:
         """Records a fault (`CommitState.note`)."""

@@ -271,12 +271,12 @@ class _Connection:
         """Raises QueueFullError unless the queue has room for all requests of a message."""
         asked = getattr(found[0], "priority", None)
         if len(found) == 1 and asked is None:
-            self._runner.check_room(1, caller.priority(None), self._lane, caller.client)
+            self._runner.queue.check_room(1, caller.priority(None), self._lane, caller.client)
             return
         counts = Counter(getattr(request, "priority", None) for request in found)
         for asked, count in counts.items():
             with suppress(MalformedRequestError, AccessDeniedError):  # its own answer says so
-                self._runner.check_room(count, caller.priority(asked), self._lane, caller.client)
+                self._runner.queue.check_room(count, caller.priority(asked), self._lane, caller.client)
 
     def _free(self, size: int, answered: asyncio.Future[Any]) -> None:
         self._under_way_bytes -= size
@@ -337,7 +337,7 @@ class _Connection:
                     tells_delta=request.delta is True,
                     priority=caller.priority(request.priority),
                 )
-                updated = self._runner.update(call)
+                updated = self._runner.updates.update(call)
                 updated.add_done_callback(partial(self._updated, request, caller))
                 return updated
             case MessagesRequest():
@@ -443,9 +443,9 @@ class _Connection:
     def _query(self, request: QueryRequest, caller: Caller) -> asyncio.Future[None]:
         if len(self._queries) >= QUERIES_PER_CLIENT_MAX:
             raise QueueFullError(f"{QUERIES_PER_CLIENT_MAX} queries of this connection are running")
-        query = self._runner.outline(request.sparql)
+        query = self._runner.queries.outline(request.sparql)
         # Here and not in the task, so that it is queued before the requests that follow.
-        outcome = self._runner.query(
+        outcome = self._runner.queries.query(
             query,
             "application/sparql-results+json" if query.form in ("SELECT", "ASK") else "application/ld+json",
             *dataset(request.default_graph_uri, request.named_graph_uri),
@@ -593,7 +593,9 @@ class _CountedSocket(BoundedSocket):
         self.first_bytes_max = gate.security.first_message_bytes_max
         self.compression = gate.settings.compression
         self.loop_held = gate.runner.timings.loop_held
-        self.held = Held(gate.runner.figures.websocket_connections, gate.runner.quotas, gate.settings.connections_max)
+        self.held = Held(
+            gate.runner.figures.websocket_connections, gate.runner.current.quotas, gate.settings.connections_max
+        )
         super().connection_made(transport)
         if gate.sockets > gate.settings.connections_max + HANDSHAKES_MAX and not self.local:
             self.transport.abort()

@@ -53,7 +53,7 @@ class _Subscriptions:
         self._handles: dict[str, str] = {}  # spuid -> the engine's name of it
         self._delivered: dict[str, str] = {}  # id of a delivery -> spuid of its subscription
 
-    def follow(self, record: Record) -> None:
+    def follow(self, record: Record, begun: tuple[str, object] | None = None) -> None:
         if record.subscribe is not None:
             self._subscribe(record.subscribe)
         if record.unsubscribe in self._handles:

@@ -49,7 +49,8 @@ class LogTail:
     def acknowledge(self, place: Place) -> None:
         """All records up to a place were acknowledged. Wakes those who wait for them."""
         self.acknowledged = place
-        self._wake()
+        if self._woken is not None:
+            self._wake()
 
     def behind(self, after: Place, count: int) -> list[bytes] | None:
         """The first lines of acknowledged records behind a place; None if they are not in memory."""

@@ -22,7 +22,6 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -41,7 +40,7 @@ from lamplighter.engine.change_log.frames import CLOSED, FrameWriter
 from lamplighter.engine.errors import ChangeLogError, LimitExceededError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import Slices
-from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.clock import Clock, RecordClocks, iso
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.damage import DamageReport, KnownDamage
@@ -81,6 +80,8 @@ class LogWriter:
         self._folder = DataFolder(data, self.disk)
         self._clock = clock
         self._durability = durability
+        self.waits = durability == "fsync"
+        """Whether answers have to wait for `sync`."""
         self._file: int | None = None
         self._frames = FrameWriter()
         self._files = threading.Lock()  # held while files are synced, opened or closed
@@ -176,9 +177,8 @@ class LogWriter:
 
     # --- running ---
 
-    def append(self, entry: LogEntry, now: datetime | None = None, trusted: bool | None = None) -> Record:
-        """Writes one record with the next sequence. now, trusted: its wall-clock time and whether that is synchronised,
-        if the caller has looked.
+    def append(self, entry: LogEntry, clocks: RecordClocks | None = None) -> Record:
+        """Writes one record with the next sequence. clocks: at its moment, if the caller has looked.
 
         Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged.
         """
@@ -186,7 +186,7 @@ class LogWriter:
             raise self.broken
         if self._file is None:
             self._begin()
-        delta = entry.delta
+        delta, clocks = entry.delta, clocks or self._clock.sample()
         return self._write(
             Record(
                 v=VERSION,
@@ -194,10 +194,10 @@ class LogWriter:
                 gw=self.gateway,
                 epoch=self.epoch,
                 seq=self.sequence + 1,
-                ts=iso(now or self._clock.wall()),
-                trusted=self._clock.trusted() if trusted is None else trusted,
+                ts=iso(clocks.wall),
+                trusted=clocks.trusted,
                 boot=self._clock.boot,
-                boottime_us=self._clock.boottime_us(),
+                boottime_us=clocks.boottime_us,
                 cause=entry.cause,
                 request=entry.request,
                 client=entry.client,
@@ -311,11 +311,6 @@ class LogWriter:
                 self.current = None
                 self.ended += 1
 
-    @property
-    def waits(self) -> bool:
-        """Whether answers have to wait for `sync`."""
-        return self._durability == "fsync"
-
     def sync(self, *, always: bool = False) -> None:
         """Syncs what was appended, if the policy requires it or `always` is set.
 
@@ -359,16 +354,17 @@ class LogWriter:
 
     def head(self) -> Record:
         """The place of the last record and the current clocks, for files beside the log."""
+        clocks = self._clock.sample()
         return Record(
             v=VERSION,
             type="snapshot",
             gw=self.gateway,
             epoch=self.epoch,
             seq=self.sequence,
-            ts=iso(self._clock.wall()),
-            trusted=self._clock.trusted(),
+            ts=iso(clocks.wall),
+            trusted=clocks.trusted,
             boot=self._clock.boot,
-            boottime_us=self._clock.boottime_us(),
+            boottime_us=clocks.boottime_us,
         )
 
     def finish(self) -> None:

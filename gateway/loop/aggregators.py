@@ -1,22 +1,22 @@
-"""Aggregators of applications: their subscriptions, and what applications owe (`gateway.state.applications`).
+"""Aggregators of applications: their subscriptions, and what follows from them (`gateway.state.applications`).
 
-Nothing here writes to the log: `gateway.loop.reactions` records what is owed.
+Nothing here writes to the log: `gateway.loop.reactions` records what is pending.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from lamplighter.engine.change_log import Record
 from lamplighter.engine.core import Engine, Notification, Subscription
 from lamplighter.engine.errors import BrokenEngineError, GatewayError, LimitExceededError, UnknownSpuidError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.loop.current import Current
+from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.monitoring.health.components import State
 from lamplighter.gateway.monitoring.health.reports import Reports
-from lamplighter.gateway.state.applications import Application, Register, Trigger, aggregator_queries, triggers
+from lamplighter.gateway.state.applications import Application, Register, aggregator_queries, triggers
 
 logger = EventLogger(__name__)
 
@@ -25,22 +25,17 @@ INTERRUPTIONS_MAX = 3
 
 
 class Aggregators:
-    """Owns the subscriptions of applications, and what applications owe.
+    """Owns the subscriptions of applications.
 
-    subscriptions: by the engine's spuid, the application and its aggregator. owed: triggers whose reaction is not
-    recorded. beginning, ending, stopped: applications whose beginning, end (of one that is not declared any more) or
-    stop is not recorded.
+    subscriptions: by the engine's spuid, the application and its aggregator.
     """
 
-    def __init__(self, engine: Engine, current: Current, reports: Reports) -> None:
+    def __init__(self, engine: Engine, current: Current, reports: Reports, obligations: Obligations) -> None:
         self._engine = engine
         self._current = current
         self._reports = reports
         self.subscriptions: dict[str, tuple[Application, str]] = {}
-        self.owed: deque[Trigger] = deque()
-        self.beginning: deque[Application] = deque()
-        self.ending: deque[str] = deque()
-        self.stopped: deque[Application] = deque()
+        self._obligations = obligations
         self._interruptions: Counter[str] = Counter()  # by application, since the start
 
     # --- beginnings ---
@@ -74,31 +69,25 @@ class Aggregators:
         for aggregator, subscription in found:
             if application.profile.aggregators[aggregator].first_results:
                 first = subscription.first
-                self.owed.extend(triggers(application, aggregator, sequence, first, first - first))
+                new = triggers(application, aggregator, sequence, first, first - first)
+                self._obligations.reactions.extend(new)
 
     def expect(self, waiting: Sequence[Application], declared: Sequence[Application], register: Register) -> None:
         """After recovery: those that begin now, and the end of those that are not declared any more."""
         names = {application.name for application in declared}
-        self.beginning.extend(waiting)
-        self.ending.extend(name for name in register.names() if name not in names)
+        self._obligations.beginning.extend(waiting)
+        self._obligations.ending.extend(name for name in register.names() if name not in names)
 
     # --- commits ---
 
-    def owe(self, notification: Notification, sequence: int) -> bool:
-        """Whether a notification is an application's. Its triggers are owed from now on."""
+    def enqueue(self, notification: Notification, sequence: int) -> bool:
+        """Whether a notification is an application's. The reactions to its triggers are pending from now on."""
         aggregator = self.subscriptions.get(notification.spuid)
         if aggregator is None:
             return False
-        self.owed.extend(triggers(*aggregator, sequence, notification.added, notification.removed))
+        new = triggers(*aggregator, sequence, notification.added, notification.removed)
+        self._obligations.reactions.extend(new)
         return True
-
-    def strike_out(self, record: Record) -> None:
-        """Strikes out the reaction that a record is, if it is one. The order in which they are owed may differ from
-        that of the log: an application that was added later is subscribed in its place since the last start."""
-        for place, trigger in enumerate(self.owed):
-            if trigger.cause == record.cause:
-                del self.owed[place]
-                return
 
     # --- ends ---
 
@@ -116,16 +105,16 @@ class Aggregators:
     def _interrupt(self, application: Application, error: LimitExceededError) -> None:
         """Ends an application one of whose queries went over the limit, and has it begin again.
 
-        What it owes by earlier commits, and by its other queries for this one, is done before. What the query would
+        Its reactions to earlier commits, and by its other queries for this one, are done before. What the query would
         have triggered by this commit is lost, and the log says so: the application ended and began behind it.
         """
         name = application.name
         self._interruptions[name] += 1
         again = self._interruptions[name] <= INTERRUPTIONS_MAX
         self._leave(application)
-        self.stopped.append(application)
+        self._obligations.stopped.append(application)
         if again:
-            self.beginning.append(application)
+            self._obligations.beginning.append(application)
         self._report(
             name,
             "degraded" if again else "failed",
@@ -143,9 +132,9 @@ class Aggregators:
         """Stops an application until the next start. problem: for its health."""
         self._report(application.name, "failed", problem)
         logger.error("application stopped", name=application.name, reason=problem, exc_info=unexpected)
-        self.owed = deque(trigger for trigger in self.owed if trigger.application != application)
+        self._obligations.drop(application)
         self._leave(application)
-        self.stopped.append(application)
+        self._obligations.stopped.append(application)
 
     def _leave(self, application: Application) -> None:
         for spuid, (owner, _) in list(self.subscriptions.items()):

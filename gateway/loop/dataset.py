@@ -13,7 +13,7 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.log.persistent_store import PersistentStore
 from lamplighter.gateway.log.snapshots import newest
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.doubt import Doubt
+from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt
 from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.settings import Settings
 
@@ -38,13 +38,16 @@ class LiveDataset:
     a dataset that has to be filled.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, log: LogWriter, slices: LoopSlices, doubt: Doubt) -> None:
-        self._log = log
+    def __init__(
+        self, settings: Settings, clock: Clock, log: LogWriter, slices: LoopSlices, attempt: RecoveryAttempt
+    ) -> None:
+        self.log = log
+        self.clock = clock
         self.time = StepTime(clock)
-        self.base = newest(log.data / "snapshots", doubt.snapshots)
+        self.base = newest(log.data / "snapshots", attempt.snapshots)
         path = settings.store.path
         self._store = PersistentStore(log.data / path, log, clock.boot) if path else None
-        self.way_back = None if self._store is None else self._store.usable(*self.base.place, anew=doubt.careful)
+        self.way_back = None if self._store is None else self._store.usable(*self.base.place, anew=attempt.careful)
         self.path = None if self._store is None else self._store.path
         self.engine = self._new_engine(settings, slices)
 
@@ -74,7 +77,7 @@ class LiveDataset:
         """Makes the store on disk as durable as the log, so that the next start can use it."""
         if self._store is not None:
             try:
-                self._log.sync(always=True)  # the store must not know more
+                self.log.sync(always=True)  # the store must not know more
                 self.engine.persist()
                 self._store.closed()
             except (OSError, GatewayError) as error:

@@ -13,7 +13,7 @@ from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.current import Current
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.sharing import refusal
@@ -28,7 +28,7 @@ logger = EventLogger(__name__)
 class Delays:
     """Writes the records of timers. After it has, the scheduler looks at what is due next."""
 
-    _journal: Journal
+    _ledger: Ledger
     _delayed: DelayedUpdates
     _scheduler: Scheduler
     _queue: Queue
@@ -64,7 +64,7 @@ class Delays:
         )
         if client is not None:
             self._check_quotas(client, timer)
-        record = self._journal.append(entries.timer(timer, cause, request_id, client))
+        record = self._ledger.record(entries.timer(timer, cause, request_id, client))
         self.changed()
         return Accepted(record.seq, timer.id)
 
@@ -77,11 +77,11 @@ class Delays:
 
     def put_back(self, timer: Timer, cause: Cause) -> None:
         """A delayed update of a backup is pending. `changed` is due after the last one. Raises ChangeLogError."""
-        self._journal.append(entries.timer(timer, cause))
+        self._ledger.record(entries.timer(timer, cause))
 
     def cancel(self, name: str, cause: Cause) -> None:
         """One is not pending any more. `changed` is due after the last one. Raises ChangeLogError."""
-        self._journal.append(entries.cancel(name, cause))
+        self._ledger.record(entries.cancel(name, cause))
 
     def changed(self) -> None:
         """Has the scheduler look again, once the records are durable."""

@@ -9,9 +9,9 @@ import msgspec
 from lamplighter.engine.change_log import Cause, Followed, Receiver
 from lamplighter.engine.errors import UnknownSpuidError
 from lamplighter.gateway.log import entries
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.resuming import Resuming
-from lamplighter.gateway.loop.subscribers import Owed, Sink
+from lamplighter.gateway.loop.subscribers import PendingRecords, Sink
 from lamplighter.gateway.monitoring.figures import Counters
 
 
@@ -19,7 +19,7 @@ from lamplighter.gateway.monitoring.figures import Counters
 class DeliveredSubscriptions:
     """By the id of the delivery. They begin as those of clients do (`Subscribers.begin`)."""
 
-    _journal: Journal
+    _ledger: Ledger
     _resuming: Resuming[Sink]
     _counters: Counters
 
@@ -35,21 +35,20 @@ class DeliveredSubscriptions:
         """The receiver has the notifications up to that one, and a restart knows it."""
         self._resuming.resumables.acknowledge(spuid, sequence)
 
-    def end(self, name: str, owed: Owed) -> None:
+    def end(self, name: str, pending: PendingRecords) -> None:
         """Its sink is not told. Raises UnknownSpuidError, ChangeLogError; then it goes on."""
-        owed.settle()  # which may end it, too
+        pending.flush_pending()  # which may end it, too
         spuid = self._followed(name).spuid
-        self._journal.append(entries.unsubscribe(spuid))
+        self._ledger.record(entries.unsubscribe(spuid))
         self._counters.unsubscribes += 1
 
-    def renew(self, delivery: Receiver, cause: Cause, owed: Owed) -> Followed:
+    def renew(self, delivery: Receiver, cause: Cause, pending: PendingRecords) -> Followed:
         """Records another lease. What the log has of the subscription now. Raises UnknownSpuidError, ChangeLogError."""
-        owed.settle()  # which may end it, or record something else of it
+        pending.flush_pending()  # which may end it, or record something else of it
         followed = msgspec.structs.replace(self._followed(delivery.id), delivery=delivery)
         if followed.spuid not in self._resuming.resumables:
             raise UnknownSpuidError("the subscription is about to begin anew; try again")
-        with self._resuming.restates():
-            self._journal.append(entries.subscribe(followed, cause))
+        self._ledger.record(entries.subscribe(followed, cause))
         return followed
 
     def _followed(self, name: str) -> Followed:

@@ -103,7 +103,8 @@ class Evaluations:
         self._current = current
         self._process = os.getpid()
         self._last = LastEvaluations(MEASURED_MAX)
-        self._too_slow: dict[str, float] = {}  # text -> milliseconds
+        self.too_slow: dict[str, float] = {}
+        """Queries whose subscriptions are to be ended after the commit, with milliseconds."""
         self.following = False
         self.timed = False
         self.prepared_s = 0.0
@@ -118,7 +119,13 @@ class Evaluations:
         begun, wall = thread_time() if self.timed else 0.0, perf_counter()
         self._tried = 0
         try:
-            return self._prepared(request, access)
+            try:
+                return self._engine.prepare(request, access=access)
+            except _SeveralRiskyError:
+                with self._slices.beside():
+                    self._try_here(lambda: self._evaluate_all(request, access), len(request.text) * CHARACTER_S)
+                self._together = True
+                return self._engine.prepare(request, access=access)
         except GatewayError:
             raise
         except BaseException as error:
@@ -131,15 +138,6 @@ class Evaluations:
             if self.timed:
                 self.prepared_s = thread_time() - begun
             self.evaluated_s = perf_counter() - wall
-
-    def _prepared(self, request: Request, access: Access) -> QuadDelta:
-        try:
-            return self._engine.prepare(request, access=access)
-        except _SeveralRiskyError:
-            with self._slices.beside():
-                self._try_here(lambda: self._evaluate_all(request, access), len(request.text) * CHARACTER_S)
-            self._together = True
-            return self._engine.prepare(request, access=access)
 
     def _evaluate_all(self, request: Request, access: Access) -> None:
         """In a fork. Its limit is for the evaluations: data may be large, and is not their fault."""
@@ -160,14 +158,13 @@ class Evaluations:
 
     def is_long(self, delta: QuadDelta) -> bool:
         """Whether following a delta may take long: it is large, many match it, or the store needs time."""
-        engine = self._engine
-        if len(delta.removed) + len(delta.added) > LONG or engine.work.heavy or engine.has_many_matchings(delta):
+        cost = self._engine.cost(delta)
+        if cost.long or not cost.re_evaluated:
+            return cost.long
+        last = [self._last.get(text) for text in cost.re_evaluated]
+        if None in last or sum(evaluation.ms for evaluation in last if evaluation) > EVALUATIONS_MS_MAX:
             return True
-        texts = engine.re_evaluated(delta)
-        known = [self._last.get(text) for text in texts]
-        if None in known or sum(evaluation.ms for evaluation in known if evaluation) > EVALUATIONS_MS_MAX:
-            return True
-        return any(self._trials.risky(text) for text in texts)
+        return any(self._trials.risky(text) for text in cost.re_evaluated)
 
     def measured(self, text: str, select: SelectRun) -> Bag:
         """The result of a SELECT of the engine's. A risky one is evaluated by a fork before.
@@ -193,7 +190,7 @@ class Evaluations:
         evaluation.ms = (thread_time() - begun) * 1000
         evaluation.overruns = evaluation.overruns + 1 if evaluation.ms > ms_max else 0
         if evaluation.overruns >= OVERRUNS_MAX:
-            self.too_slow(text, evaluation.ms)
+            self.too_slow[text] = evaluation.ms
         return result
 
     def _try_one(self, select: SelectRun) -> None:
@@ -213,16 +210,10 @@ class Evaluations:
                 raise self._engine.work.exceeded() from None
             raise
 
-    def too_slow(self, text: str, ms: float) -> None:
-        """Has the subscriptions to a query ended after the commit."""
-        self._too_slow[text] = ms
-
     def take_slow(self) -> list[tuple[str, float]]:
-        """The queries whose subscriptions are to be ended, with milliseconds. They are forgotten."""
-        if not self._too_slow:
-            return []
-        found = list(self._too_slow.items())
-        self._too_slow.clear()
+        """What `too_slow` has. It is forgotten."""
+        found = list(self.too_slow.items())
+        self.too_slow.clear()
         for text, _ in found:
             self._last.forget(text)
         return found

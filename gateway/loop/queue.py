@@ -174,7 +174,7 @@ class Queue:
             step.number = lane.entered
             lane.entered += 1
         found = self._classes[step.priority]
-        self._count(step, found, 1)
+        self._count(step, 1)
         self._enter(step, found)
         return step.outcome
 
@@ -231,7 +231,7 @@ class Queue:
     def _full(self, priority: Priority) -> str:
         """Why there is no room."""
         found = self._classes[priority]
-        if found is self._normal or self._shared_free < found.room - found.waiting:
+        if found is self._normal or self.free(_NORMAL) < found.room - found.waiting:
             return f"gateway.queue_max = {self.room} requests are waiting; try again later"
         return (
             f"{found.waiting} {priority.word} requests are waiting, and gateway.queue_max = {self.room} has room for "
@@ -257,24 +257,18 @@ class Queue:
         """How many more requests of a class may wait."""
         if self._current.settings.gateway is not self._divided:
             self._divide(self._current.settings.gateway)
-        if priority is _NORMAL:
-            free = self._shared_free
-        else:
+        # The gateway's own steps wait beyond the room, so what is shared may be below 0.
+        free = self._normal.room - self._normal.waiting - self._bulk.waiting
+        if priority is not _NORMAL:
             found = self._classes[priority]
-            free = found.room - found.waiting
-            if found is self._bulk:
-                free = min(free, self._shared_free)
+            own = found.room - found.waiting
+            free = min(own, free) if found is self._bulk else own
         return free if free > 0 else 0
 
     def _divide(self, settings: GatewaySettings) -> None:
         for priority, one in zip(Priority, self._classes, strict=True):
             one.room = max(1, settings.queue_max // _ROOM_PARTS[priority])
         self._divided = settings
-
-    @property
-    def _shared_free(self) -> int:
-        """What normal and bulk requests share. The gateway's own steps wait beyond the room, so it may be below 0."""
-        return self._normal.room - self._normal.waiting - self._bulk.waiting
 
     @property
     def empty(self) -> bool:
@@ -321,7 +315,7 @@ class Queue:
         steps, entry.lane.waiting = entry.lane.waiting, deque()
         first = steps.popleft()
         first.tried, first.error = entry.trial, entry.error
-        self._begin(first)
+        self._count(first, -1)
         yield first
         for step in steps:
             if self._ready(step):
@@ -338,11 +332,9 @@ class Queue:
         self.taken += 1
         return least.entries.popleft()
 
-    def _begin(self, step: Step) -> None:
-        self._count(step, self._classes[step.priority], -1)
-
-    def _count(self, step: Step, found: _Class, change: int) -> None:
+    def _count(self, step: Step, change: int) -> None:
         """A step waits, or does not any more."""
+        found = self._classes[step.priority]
         found.waiting += change
         self._waiting += change
         if step.client:
@@ -353,26 +345,25 @@ class Queue:
         if step.lane is not None and step.lane.waiting:
             step.lane.waiting.append(step)
             return False
-        self._begin(step)
+        self._count(step, -1)
         return not step.outcome.cancelled()
 
     def hold(self, step: Step, trial: Trial | RequestReading, tasks: asyncio.TaskGroup) -> None:
         """Puts a step on trial. It is taken again when that has ended, with the steps of its lane behind it."""
         lane = step.lane or Lane()
-        found = self._classes[step.priority]
-        self._count(step, found, 1)
+        self._count(step, 1)
         lane.waiting.append(step)
-        tasks.create_task(self._try(trial, lane, found, step.client), name="trial")
+        tasks.create_task(self._try(trial, lane, step), name="trial")
 
-    async def _try(self, trial: Trial | RequestReading, lane: Lane, found: _Class, client: str) -> None:
+    async def _try(self, trial: Trial | RequestReading, lane: Lane, step: Step) -> None:
         error: GatewayError | None = None
         try:
-            await trial.run(client)
+            await trial.run(step.client)
         except OSError as raised:
             error = StoreError(f"there is no process to try the request in: {raised.strerror}")
         except BaseException as raised:
             error = failure(raised)
-        self._enter(_Tried(lane, trial, error), found)
+        self._enter(_Tried(lane, trial, error), self._classes[step.priority])
 
     # --- what is released together ---
 

@@ -5,7 +5,7 @@
     snapshot ─▶ dataset, Knowledge ─▶ records, each replayed ─▶ applications subscribe ─▶ the last record, matched again
 
 Reactions stand right behind their trigger, so only the last record that no application caused can lack some: it is
-held back until the applications follow the dataset, and what they owe by it then is struck out where it is recorded.
+held back until the applications follow the dataset, and what is pending by it then is struck out where it is recorded.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, StoreError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.clock import Clock, iso
+from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log.damage import DamageReport
 from lamplighter.gateway.log.snapshots import Place, place_of, read_snapshot
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.dataset import LiveDataset
-from lamplighter.gateway.loop.doubt import Doubt, NotApplied
+from lamplighter.gateway.loop.obligations import Obligations
+from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, ReplayError
 from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.applications import KIND as APPLICATION
@@ -47,16 +48,19 @@ def _is_of_the_disk(error: BaseException) -> bool:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Recovering:
-    """One start. _doubt: what earlier tries have taught."""
+    """One start. _attempt: what earlier tries have taught."""
 
-    _log: LogWriter
     _dataset: LiveDataset
-    _knowledge: Knowledge
     _resuming: Resuming[Sink]
     _aggregators: Aggregators
+    _obligations: Obligations
     _commits: Commits
-    _clock: Clock
-    _doubt: Doubt
+    _attempt: RecoveryAttempt
+    _log: LogWriter = field(init=False)
+    _knowledge: Knowledge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._log, self._knowledge = self._dataset.log, self._commits.ledger.knowledge
 
     def run(
         self, applications: Sequence[Application], progress: Callable[[int], None], *, strict: bool
@@ -64,7 +68,7 @@ class Recovering:
         """What was found, and the applications whose beginning is not recorded yet.
 
         progress: told how many records were taken up so far.
-        Raises ChangeLogError when the log cannot be read, or is damaged and strict; NotApplied.
+        Raises ChangeLogError when the log cannot be read, or is damaged and strict; ReplayError.
         """
         last: list[Record] = []  # the last record that no application caused, and the reactions behind it
         taken = itertools.count(1)
@@ -78,7 +82,7 @@ class Recovering:
             last.append(record)
 
         self._restore_snapshot()
-        recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._doubt.record)
+        recovery = self._log.replay(take, *self._dataset.base.place, strict=strict, unfollowable=self._attempt.record)
         if recovery.set_aside:
             logger.error("change log damaged", aside=recovery.set_aside, epoch=self._log.epoch, reason=recovery.reason)
         instant = self._knowledge.instant.before(last[0] if last else None)
@@ -86,7 +90,7 @@ class Recovering:
             self._dataset.engine.reach(instant)
         waiting = self._follow_applications(applications, last)
         for record in last:
-            self._aggregators.strike_out(record)
+            self._obligations.strike_out(record)
             self._replay(record)
             for application in [application for application in waiting if record.cause == application.began]:
                 self._aggregators.begin(application, record.seq)
@@ -94,8 +98,8 @@ class Recovering:
         with self._applying((self._log.epoch, self._log.sequence)):
             self._flush()  # what cannot be written is found here, and not when the gateway is at work
         self._knowledge.delayed.rebase()
-        self._resuming.distrust(self._clock.boot, lost=recovery.set_aside is not None)
-        self._resuming.resumables.detach_all(self._clock.boottime_us())
+        self._resuming.distrust(self._dataset.clock.boot, lost=recovery.set_aside is not None)
+        self._resuming.resumables.detach_all(self._dataset.clock.boottime_us())
         if recovery.cut_bytes:
             logger.warning("torn tail cut off", bytes=recovery.cut_bytes, sequence=self._log.sequence)
         return recovery, waiting
@@ -106,7 +110,7 @@ class Recovering:
         for error in base.errors:
             logger.error("snapshot damaged", reason=error)
             with contextlib.suppress(OSError):
-                self._log.damage.add(DamageReport(iso(self._clock.wall()), f"snapshot {error}"))
+                self._log.damage.add(DamageReport(iso(self._dataset.clock.wall()), f"snapshot {error}"))
                 self._log.disk.rename(error.path, self._log.data / "damaged" / f"snapshot-{error.path.name}")
         with self._applying(base.place, snapshot=True):
             if self._dataset.way_back is not None:
@@ -135,11 +139,10 @@ class Recovering:
 
     def _replay(self, record: Record) -> None:
         with self._applying(place_of(record)):
-            self._knowledge.follow(record)
+            self._commits.replay(record)
             if record.type == "commit":
-                self._commits.again(record)
                 self._resuming.lose_taken_over()
-            if self._doubt.careful:
+            if self._attempt.careful:
                 self._flush()
 
     def _flush(self) -> None:
@@ -152,7 +155,7 @@ class Recovering:
 
     @contextlib.contextmanager
     def _applying(self, place: Place, *, snapshot: bool = False) -> Iterator[None]:
-        """Raises NotApplied for whatever goes wrong, unless it is the disk or the configuration."""
+        """Raises ReplayError for whatever goes wrong, unless it is the disk or the configuration."""
         try:
             yield
         except (ChangeLogError, ConfigurationError):
@@ -160,4 +163,4 @@ class Recovering:
         except Exception as error:
             if _is_of_the_disk(error):
                 raise
-            raise NotApplied(place, snapshot=snapshot, error=error) from error
+            raise ReplayError(place, snapshot=snapshot, error=error) from error

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import AccessOf
 from lamplighter.gateway.loop.delays import Delays
+from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.request_ids import REMOVED
@@ -18,32 +17,34 @@ APPENDS_MAX = 500
 
 
 class Removals:
-    """Owns the removals that are not recorded yet. Their records go before all others: what another client of that
-    name asks for stands behind them. removed: names of the clients."""
+    """Records removals, before all other steps: what another client of that name asks for stands behind them."""
 
-    def __init__(self, knowledge: Knowledge, commits: Commits, delays: Delays, slices: LoopSlices) -> None:
+    def __init__(
+        self, knowledge: Knowledge, commits: Commits, delays: Delays, slices: LoopSlices, obligations: Obligations
+    ) -> None:
         self._request_ids = knowledge.request_ids
         self._delayed = knowledge.delayed
         self._commits = commits
         self._delays = delays
         self._slices = slices
-        self.removed: deque[str] = deque()
+        self._obligations = obligations
 
     def forget(self, client: str) -> None:
         """Forgets what a client that was removed asked for."""
         if self._request_ids.forget(client) or self._delayed.names_of(client):
-            self.removed.append(client)
+            self._obligations.clients.append(client)
 
-    def forget_missing(self, access_of: AccessOf) -> None:
+    def reconcile(self, access_of: AccessOf) -> None:
         """After recovery: forgets clients that were removed when the process ended before it said so."""
         for client in self._request_ids.clients():
             if client and access_of(client) is None:
                 self.forget(client)
 
     def record(self) -> None:
-        """Records the removals, and cancels the delayed updates. Raises ChangeLogError; the rest is owed still."""
-        while self.removed:
-            cause = Cause(REMOVED, self.removed[0])
+        """Records the removals, and cancels the delayed updates. Raises ChangeLogError; the rest stays pending."""
+        clients = self._obligations.clients
+        while clients:
+            cause = Cause(REMOVED, clients[0])
             names = self._delayed.names_of(cause.id)
             if len(names) > APPENDS_MAX:
                 self._slices.begin(len(names))
@@ -51,5 +52,5 @@ class Removals:
                 self._delays.cancel(name, cause)
                 self._slices.pause()
             self._commits.commit(QuadDelta(), cause)
-            self.removed.popleft()
+            clients.popleft()
             self._delays.changed()

@@ -30,7 +30,7 @@ from lamplighter.gateway.log.snapshots import write
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.delays import Delays
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.slices import LoopSlices
@@ -48,7 +48,7 @@ class Restore:
 
     _engine: Engine
     _reader: Reader
-    _journal: Journal
+    _ledger: Ledger
     _commits: Commits
     _reactions: Reactions
     _delays: Delays
@@ -66,8 +66,8 @@ class Restore:
         """A snapshot of this moment, written by a fork."""
 
         def take() -> Taken:
-            self._reactions.settle()  # what is owed is not in a snapshot
-            store, names, head = self._engine.store, self._engine.store.graphs(), self._journal.log.head()
+            self._reactions.flush_pending()  # what is pending is not in a snapshot
+            store, names, head = self._engine.store, self._engine.store.graphs(), self._ledger.log.head()
             store.flush()
             return Taken(head, self._reader.stream(partial(self._write, head, names)))
 
@@ -75,7 +75,7 @@ class Restore:
 
     def _write(self, head: Record, names: Sequence[Term], out: BinaryIO) -> None:
         """In the fork."""
-        state = msgspec.json.encode(self._journal.knowledge.state())
+        state = msgspec.json.encode(self._ledger.knowledge.state())
         write(out, head, names, state, self._engine.snapshot())
 
     def copy_dataset(self, write: WriteDataset) -> asyncio.Future[Taken]:
@@ -83,7 +83,7 @@ class Restore:
         belongs to is as durable as the policy requires."""
 
         def take() -> Taken:
-            store, names, head = self._engine.store, self._engine.store.graphs(), self._journal.log.head()
+            store, names, head = self._engine.store, self._engine.store.graphs(), self._ledger.log.head()
             store.flush()
             return Taken(head, self._reader.stream(lambda out: write(names, self._engine.snapshot(), out)))
 
@@ -93,8 +93,8 @@ class Restore:
         """Records that a part of the history went."""
 
         def note() -> None:
-            self._reactions.settle()
-            self._journal.append(entries.gap(gap))
+            self._reactions.flush_pending()
+            self._ledger.record(entries.gap(gap))
 
         return self._queue.put(note)
 
@@ -126,15 +126,14 @@ class Restore:
         pending_max = self._current.settings.delayed.pending_max
         if len(difference.timers) > pending_max:
             raise LimitExceededError(f"the backup has more than delayed.pending_max = {pending_max} delayed updates")
-        self._reactions.settle()
         self._reactions.new_request()
-        delayed = self._journal.knowledge.delayed
+        delayed = self._ledger.knowledge.delayed
         cause = Cause(RESTORE, difference.place)
         going = [record.timer.id for record, _ in delayed.state().pending if record.timer is not None]
         self._slices.begin(LONG)
         delta = self._engine.prepare_change(difference.since(since, self._slices))
         commit = self._commits.commit(delta, cause)
-        self._reactions.settle()  # a reaction stands behind its trigger, before anything else
+        self._reactions.flush_pending()  # a reaction stands behind its trigger, before anything else
         going = [name for name in going if delayed.get(name) is not None]
         for name in going:
             self._delays.cancel(name, cause)

@@ -1,16 +1,16 @@
 """Resumable subscriptions of the running gateway: the engine's subscription of each, as the records say.
 
-A live request subscribes first, since that may fail, and appends its record then: `begins` says which subscription the
-record is about. During recovery there is none, and `follow` subscribes.
+A live request subscribes first, since that may fail, and appends its record then: `follow` is given the subscription
+that the record is about. During recovery there is none, and `follow` subscribes.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import Generic
+from typing import Any, Generic
 
 import msgspec
 
@@ -59,24 +59,23 @@ class Resuming(Generic[Sink]):
         self.resumables = resumables
         self._durability = durability
         self._boot = boot  # that of the record before
-        self._beginning: tuple[str, Sink] | None = None
-        self._restating = False
         self._takeovers = 0
 
-    def follow(self, record: Record) -> None:
-        """Begins or ends what a record says. Ends all where clients may have seen more than the log has."""
+    def follow(self, record: Record, begun: tuple[str, Sink | None] | None = None) -> None:
+        """Begins or ends what a record says. Ends all where clients may have seen more than the log has. begun: as in
+        `Knowledge.follow`."""
         lost = record.gap is not None and record.gap.last is None
         if lost or record.boot != self._boot:
             self.distrust(record.boot, lost=lost)
         if record.subscribe is not None:
-            self._follow_beginning(record.subscribe)
+            self._follow_beginning(record.subscribe, begun)
         if record.unsubscribe is not None:
             self.forget(record.unsubscribe)
 
-    def _follow_beginning(self, followed: Followed) -> None:
-        if self._beginning is not None:
-            self.resumables.begin(followed, *self._beginning)
-        elif self._restating or self.resumables.renews(followed):
+    def _follow_beginning(self, followed: Followed, begun: tuple[str, Sink | None] | None) -> None:
+        if begun is not None and followed.spuid not in self.resumables:
+            self.resumables.begin(followed, *begun)
+        elif begun is not None or self.resumables.renews(followed):
             self.resumables.restate(followed)
         else:
             self.forget(followed.spuid)
@@ -99,44 +98,28 @@ class Resuming(Generic[Sink]):
             instant=iso(self._engine.instant) if info.compares_clock else "",
         )
 
-    @contextmanager
-    def begins(self, handle: str, sink: Sink) -> Iterator[None]:
-        """The record that is appended inside is about the engine's subscription of that handle."""
-        self._beginning = handle, sink
-        try:
-            yield
-        finally:
-            self._beginning = None
-
-    @contextmanager
-    def restates(self) -> Iterator[None]:
-        """The record that is appended inside is about a subscription that goes on."""
-        self._restating = True
-        try:
-            yield
-        finally:
-            self._restating = False
-
-    def taken_over(self) -> list[Followed]:
-        """Those that a plan followed, and that the store has taken over since the last call: from now on a start would
-        compute other results than their clients have."""
+    def taken_over(self) -> list[tuple[Followed, str]]:
+        """Those that a plan followed, and that the store has taken over since the last call, with their handles: from
+        now on a start would compute other results than their clients have."""
         if self._takeovers == self._engine.takeovers:
             return []
         self._takeovers = self._engine.takeovers
         return [
-            followed
+            (followed, handle)
             for followed, handle in self.resumables.of_plans()
             if self._engine.subscribed(handle) and self._engine.describe(handle).taken_over is not None
         ]
 
-    def restate_taken_over(self, append: Callable[[LogEntry], object]) -> Iterator[tuple[Followed, ChangeLogError]]:
+    def restate_taken_over(
+        self, record: Callable[[LogEntry, tuple[str, Any]], object]
+    ) -> Iterator[tuple[Followed, ChangeLogError]]:
         """Records that those do not outlive the process any more. Yields each that the log did not take, and why."""
         failure: ChangeLogError | None = None
-        for followed in self.taken_over():
+        for followed, handle in self.taken_over():
             try:
                 if failure is None:
-                    with self.restates():
-                        append(entries.subscribe(msgspec.structs.replace(followed, planned=False)))
+                    begun = handle, self.resumables.sink(followed.spuid)
+                    record(entries.subscribe(msgspec.structs.replace(followed, planned=False)), begun)
             except ChangeLogError as error:
                 failure = error
             if failure is not None:
@@ -144,7 +127,7 @@ class Resuming(Generic[Sink]):
 
     def lose_taken_over(self) -> None:
         """During recovery: ends those, since the clients may have what the store computed."""
-        for followed in self.taken_over():
+        for followed, _ in self.taken_over():
             self.forget(followed.spuid)
             self.resumables.lose(followed, BY_ORDER)
 
@@ -174,7 +157,7 @@ class Resuming(Generic[Sink]):
 
     def state(self) -> list[Retained]:
         """What a snapshot has to hold. Comparisons with the clock begin again with the instant of the snapshot."""
-        instant = iso(self._engine.instant) if self._engine.compares_clock else ""
+        instant = iso(self._engine.instant) if self._engine.timetable.conditions else ""
         return [
             msgspec.structs.replace(one, followed=msgspec.structs.replace(one.followed, instant=instant))
             if one.followed.instant

@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,39 +26,37 @@ from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Priority, Resume
-from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.engine.terms import Term
-from lamplighter.engine.updating.graph_store import GraphWrite
 from lamplighter.gateway.clock import Clock, since_1970_us
-from lamplighter.gateway.history.restoring import Difference, Restored
-from lamplighter.gateway.log.keeper import LogKeeper, Taken
+from lamplighter.gateway.log.keeper import LogKeeper
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
+from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.dataset import LiveDataset
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.delivered import DeliveredSubscriptions
-from lamplighter.gateway.loop.doubt import Doubt
 from lamplighter.gateway.loop.evaluations import Evaluations
-from lamplighter.gateway.loop.inferring import Inferring
-from lamplighter.gateway.loop.journal import Journal
-from lamplighter.gateway.loop.passing import PassingTime
+from lamplighter.gateway.loop.inference_start import InferenceStart
+from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.past import Past
 from lamplighter.gateway.loop.queries import Queries
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.recovery import Recovering
+from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt
 from lamplighter.gateway.loop.removals import Removals
-from lamplighter.gateway.loop.restore import Restore, WriteDataset
+from lamplighter.gateway.loop.restore import Restore
 from lamplighter.gateway.loop.resuming import Resuming
 from lamplighter.gateway.loop.slices import SLICE_S, LoopSlices
 from lamplighter.gateway.loop.steps import Steps
 from lamplighter.gateway.loop.subscribers import Sink, SubscribeCall, Subscribers
 from lamplighter.gateway.loop.timers import Timers
-from lamplighter.gateway.loop.updates import UpdateCall, UpdateRequests
+from lamplighter.gateway.loop.updates import UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
-from lamplighter.gateway.loop.validating import Validating
+from lamplighter.gateway.loop.validation_start import ValidationStart
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.figures import Counters, Figures, Parts, Peaks
 from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
@@ -70,18 +67,16 @@ from lamplighter.gateway.monitoring.health.peers import PeerComponents
 from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.settings import QuotaSettings, Settings
+from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.delayed import Scheduler
 from lamplighter.gateway.state.knowledge import Knowledge
 from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes
-from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
-from lamplighter.gateway.workers.ad_hoc import Answer, Reader, ReadyAnswer
+from lamplighter.gateway.workers.ad_hoc import Answer, Reader
 from lamplighter.gateway.workers.large_updates import LargeUpdates
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
-from lamplighter.gateway.workers.resources import ResourceRequest
 from lamplighter.gateway.workers.trials import Trials
 
 if TYPE_CHECKING:
@@ -96,9 +91,10 @@ _VERIFY = "run `lamplighter verify`; a restart sets damaged files aside"
 
 
 class Runner:
-    """Owns the parts. Use: `recover`, then `run`; the request methods put steps into the queue.
+    """Owns the parts. Use: `recover`, then `run`. Whoever has a request calls the part that does the work, which puts a
+    step into the queue.
 
-    It is one class because it is the interface of the loop to gates and service; most methods delegate to a part.
+    It is one class because it is the interface of the loop to gates and service.
     """
 
     def __init__(
@@ -108,24 +104,24 @@ class Runner:
         log: LogWriter,
         applications: Sequence[Application] = (),
         access_of: AccessOf = lambda client: FULL,
-        doubt: Doubt = Doubt(),  # noqa: B008 - frozen
+        attempt: RecoveryAttempt = RecoveryAttempt(),  # noqa: B008 - frozen
         shapes: ShapeSources | None = None,
     ) -> None:
-        """access_of: what a client may do now. doubt: what tries of this start have taught. shapes: None for none.
+        """access_of: what a client may do now. attempt: what tries of this start have taught. shapes: None for none.
 
         It is one function because it is the list of the parts: each is made once, from those above it.
         """
-        self._doubt = doubt
+        self._attempt = attempt
         self.access_of = access_of
         self._clock = clock
         self._log = log
         self._applications = applications
-        self._current = current = Current(settings)
+        self.current = current = Current(settings)
         self.timings, self.counters, self.peaks = Timings(), Counters(), Peaks()
-        reports, outcomes = Reports(), Outcomes.of(applications)
+        reports, outcomes, obligations = Reports(), Outcomes.of(applications), Obligations()
         self._slices = slices = LoopSlices(self.timings.loop_held)
         log.slices = slices
-        self._dataset = LiveDataset(settings, clock, log, slices, doubt)
+        self._dataset = LiveDataset(settings, clock, log, slices, attempt)
         self._engine = engine = self._dataset.engine
         self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
         self._reader.steady = slices.steady
@@ -133,18 +129,18 @@ class Runner:
         large_updates = LargeUpdates(self._reader)
         self._trials = Trials(engine, self._reader, settings.limits)
         self._evaluations = Evaluations(engine, self._reader, self._trials, slices, current)
-        self._queue = queue = Queue(current, self.counters, self.peaks)
+        self.queue = queue = Queue(current, self.counters, self.peaks)
         resumables: ResumableSubscriptions[Sink] = ResumableSubscriptions(settings.resume, current.quotas)
         self._resuming = Resuming(engine, resumables, settings.gateway.durability, clock.boot)
         self._knowledge = Knowledge(clock, self._resuming)
         self._delayed = self._knowledge.delayed
-        journal = Journal(log, self._knowledge)
+        ledger = Ledger(self._dataset, self._knowledge, self._evaluations, self.timings, self.counters)
         self._scheduler = Scheduler(self._delayed, clock)
-        delays = Delays(journal, self._delayed, self._scheduler, queue, current, self.counters)
-        self._aggregators = Aggregators(engine, current, reports)
+        delays = Delays(ledger, self._delayed, self._scheduler, queue, current, self.counters)
+        self._aggregators = Aggregators(engine, current, reports, obligations)
         self._subscribers = Subscribers(
             engine,
-            journal,
+            ledger,
             clock,
             self._trials,
             self._resuming,
@@ -154,36 +150,29 @@ class Runner:
             slices,
             current,
             access_of,
+            obligations,
         )
-        self._delivered = DeliveredSubscriptions(journal, self._resuming, self.counters)
+        self._obligations = obligations
+        self.delivered = DeliveredSubscriptions(ledger, self._resuming, self.counters)
         self._commits = commits = Commits(
-            engine,
-            self._dataset.time,
-            journal,
-            self._evaluations,
-            self._aggregators,
-            self._subscribers,
-            slices,
-            clock,
-            self.timings,
-            self.counters,
-            access_of,
+            ledger, self._evaluations, self._aggregators, self._subscribers, slices, access_of
         )
-        self._removals = Removals(self._knowledge, commits, delays, slices)
+        self._removals = Removals(self._knowledge, commits, delays, slices, obligations)
         self._reactions = reactions = Reactions(
-            engine,
+            obligations,
             self._aggregators,
             commits,
             delays,
             self._subscribers,
             self._removals,
-            Inferring(engine, commits, slices, settings.inference),
-            Validating(engine, commits, slices, shapes),
             queue,
-            log,
             self.counters,
             outcomes,
             slices,
+        )
+        obligations.starts += (
+            InferenceStart(engine, commits, slices, settings.inference).begin,
+            ValidationStart(engine, commits, slices, shapes).begin,
         )
         self._timers = Timers(
             engine,
@@ -197,9 +186,9 @@ class Runner:
             self.counters,
             outcomes,
         )
-        self._updates = UpdateRequests(
+        self.updates = UpdateRequests(
             engine,
-            journal,
+            ledger,
             commits,
             self._evaluations,
             reactions,
@@ -212,11 +201,9 @@ class Runner:
         )
         self.messages = MessageSources()
         self.past = Past(self._reader, log, clock, current, applications)
-        self._queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters, access_of)
-        self._restore = Restore(
-            engine, self._reader, journal, commits, reactions, delays, queue, slices, current, clock
-        )
-        self._passing = PassingTime(engine, commits, reactions, queue, clock)
+        self.queries = Queries(engine, self._reader, queue, current, clock, self.timings, self.counters, access_of)
+        self.backups = Restore(engine, self._reader, ledger, commits, reactions, delays, queue, slices, current, clock)
+        self._clock_commits = ClockCommits(engine, commits, reactions, queue, clock)
         self._upkeep = Upkeep(engine, reports.failing(ENGINE, _REBUILT))
         slices.between = self._upkeep.between
         self._steps = Steps(
@@ -224,7 +211,7 @@ class Runner:
             log,
             commits,
             reactions,
-            self._passing,
+            self._clock_commits,
             self._evaluations,
             slices,
             self._upkeep,
@@ -234,7 +221,7 @@ class Runner:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._working = False
         self._group_from = 0  # the last record before the group
-        self.log_keeper = LogKeeper(log, self._restore, settings.log, clock, reports.failing(LOG, _VERIFY))
+        self.log_keeper = LogKeeper(log, self.backups, settings.log, clock, reports.failing(LOG, _VERIFY))
         brokers = Brokers(lambda: current.settings, engine.store, clock)
         parts = Parts(
             clock,
@@ -266,31 +253,24 @@ class Runner:
 
         progress: told how many records were taken up so far.
         Raises ChangeLogError when the log cannot be read, or is damaged and the settings do not want to go on;
-        NotApplied when a record or a snapshot cannot be applied: another Runner has to be made then, and told of it.
+        ReplayError when a record or a snapshot cannot be applied: another Runner has to be made then, and told of it.
         """
         recovering = Recovering(
-            self._log,
-            self._dataset,
-            self._knowledge,
-            self._resuming,
-            self._aggregators,
-            self._commits,
-            self._clock,
-            self._doubt,
+            self._dataset, self._resuming, self._aggregators, self._obligations, self._commits, self._attempt
         )
-        strict = self._current.settings.log.recovery == "strict"
+        strict = self.current.settings.log.recovery == "strict"
         recovery, waiting = recovering.run(self._applications, progress, strict=strict)
         if self._dataset.base.head is not None:
             self.log_keeper.snapshot = self._dataset.base.place
         self._aggregators.expect(waiting, self._applications, self._knowledge.register)
-        self._removals.forget_missing(self.access_of)
+        self._removals.reconcile(self.access_of)
         try:
             self._timers.note_now()
             self._log.sync()
         except ChangeLogError as error:
             # It is tried again when the loop runs; whoever asks for an answer gets it.
             logger.error("gateway started, change log not writable", reason=error)
-        self._queue.end_group()  # nobody is connected yet
+        self.queue.end_group()  # nobody is connected yet
         self._log.tail.acknowledge((self._log.epoch, self._log.sequence))
         self._commits.unwritten.clear()
         return recovery
@@ -313,19 +293,19 @@ class Runner:
     async def run(self) -> None:
         """Takes groups of steps until cancelled. Raises ChangeLogError when the disk cannot be trusted any more."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._scheduler.run(self._timers, self._passing), name="delayed updates")
+            tasks.create_task(self._scheduler.run(self._timers, self._clock_commits), name="delayed updates")
             tasks.create_task(self._take_groups(tasks), name="engine")
             tasks.create_task(self._keep_up(), name="upkeep")
             tasks.create_task(self.log_keeper.run(), name="log keeper")
             tasks.create_task(self.figures.health.run(), name="health")
-            if self._current.settings.gateway.durability == "interval":
+            if self.current.settings.gateway.durability == "interval":
                 tasks.create_task(self._sync_now_and_then(), name="sync")
-            self.probe()  # what could not be written at the start is owed still
+            self.probe()  # what could not be written at the start is still pending
 
     async def _take_groups(self, tasks: asyncio.TaskGroup) -> None:
         while True:
             self._working = False
-            await self._queue.filled()
+            await self.queue.filled()
             self._working = True
             self._group_from = self._log.sequence
             await self._steps.run(tasks, self._finish)
@@ -335,7 +315,7 @@ class Runner:
         """Ends the group: syncs what it wrote, and releases what came of it."""
         if self._log.broken is not None:
             raise self._log.broken
-        group = self._queue.end_group()
+        group = self.queue.end_group()
         appended, self._group_from = self._log.sequence != self._group_from, self._log.sequence
         last = self._log.epoch, self._log.sequence
         held = self._steps.held_since  # nobody else has run since
@@ -363,7 +343,7 @@ class Runner:
 
     async def _sync_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(self._current.settings.log.sync_interval_ms / 1000)
+            await asyncio.sleep(self.current.settings.log.sync_interval_ms / 1000)
             await self._synced()
 
     async def _synced(self) -> None:
@@ -372,47 +352,39 @@ class Runner:
 
     async def _keep_up(self) -> None:
         """Gives the dataset a little time now and then: beside the queue while it is empty, else in its turn."""
-        pause, taken, failures = PAUSE_S, self._queue.taken, 0
+        pause, taken, failures = PAUSE_S, self.queue.taken, 0
         while True:
             await asyncio.sleep(pause)
             try:
-                if not self._working and self._queue.empty:
-                    pause = self._upkeep.turn(quiet=taken == self._queue.taken)
+                if not self._working and self.queue.empty:
+                    pause = self._upkeep.turn(quiet=taken == self.queue.taken)
                 else:
-                    pause = await self._queue.put(partial(self._upkeep.turn, quiet=False))
+                    pause = await self.queue.put(partial(self._upkeep.turn, quiet=False))
                 if self._subscribers.expired():
-                    await self._queue.put(self._subscribers.expire)
+                    await self.queue.put(self._subscribers.expire)
                 failures = 0
             except Exception:
                 failures += 1
                 pause = back_off_s(failures, 2 * PAUSE_S, UPKEEP_AGAIN_S)
                 logger.exception("upkeep failed", pause_s=round(pause))
-            taken = self._queue.taken
+            taken = self.queue.taken
 
     def probe(self) -> asyncio.Future[None]:
         """A step that does nothing. Its outcome comes when whatever stood before it in the class of normal requests is
         done, written and released."""
-        return self._queue.put(_nothing)
+        return self.queue.put(_nothing)
 
     def apply(self, settings: Settings) -> asyncio.Future[None]:
         """Takes up what of other settings can be taken up between two steps (`gateway.service.reload`)."""
 
         def apply() -> None:
-            self._current.settings = settings
+            self.current.settings = settings
             self._trials.limits = settings.limits
             self._engine.store.term_bytes_max = settings.limits.term_bytes_max
             self._engine.work.allow(settings.limits.evaluation_ms_max)
             self._reader.apply(settings.query, settings.limits)
 
-        return self._queue.put(apply)
-
-    def submit(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
-        """A client's step. Raises QueueFullError."""
-        return self._queue.submit(run)
-
-    def check_room(self, count: int, priority: Priority, lane: Lane | None, client: str) -> None:
-        """As `Queue.check_room`."""
-        self._queue.check_room(count, priority, lane, client)
+        return self.queue.put(apply)
 
     def access(self, caller: Caller) -> Access:
         """What a caller may do now (`current_access`). Raises AccessDeniedError for a client that was removed."""
@@ -420,60 +392,13 @@ class Runner:
 
     def queue_free(self, lane: Lane) -> int:
         """How many more requests may wait of the class that the newest one of a lane has."""
-        return self._queue.free(lane.priority)
+        return self.queue.free(lane.priority)
 
-    # --- requests: see the part that each is handed on to ---
-
-    def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
-        return self._updates.update(call)
-
-    def write_graph(
-        self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY, priority: Priority = Priority.NORMAL
-    ) -> asyncio.Future[bool]:
-        return self._updates.write_graph(write, cause, caller, priority)
-
-    def cancel(self, name: str, cause: Cause, caller: Caller = ANYBODY) -> asyncio.Future[None]:
-        return self._updates.cancel(name, cause, caller)
-
-    def outline(self, sparql: str) -> QueryOutline:
-        return self._queries.outline(sparql)
-
-    def query(
-        self,
-        query: QueryOutline,
-        media_type: str,
-        default_graphs: Sequence[Term] | None,
-        named_graphs: Sequence[Term] | None,
-        lane: Lane | None = None,
-        caller: Caller = ANYBODY,
-        priority: Priority = Priority.NORMAL,
-    ) -> asyncio.Future[Answer | ReadyAnswer]:
-        return self._queries.query(query, media_type, default_graphs, named_graphs, lane, caller, priority)
-
-    def graph(self, graph: Term | None, media_type: str, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
-        return self._queries.graph(graph, media_type, caller)
-
-    def resource(self, request: ResourceRequest, caller: Caller = ANYBODY) -> asyncio.Future[Answer]:
-        return self._queries.resource(request, caller)
+    # --- requests: those of `updates`, `queries`, `backups` and `delivered`, and what needs several parts ---
 
     async def beside(self, work: Callable[[BinaryIO], None], caller: Caller) -> Answer:
         """As `Reader.beside`."""
         return await self._reader.beside(work, caller.client)
-
-    def take_snapshot(self) -> asyncio.Future[Taken]:
-        return self._restore.take_snapshot()
-
-    def copy_dataset(self, write: WriteDataset) -> asyncio.Future[Taken]:
-        return self._restore.copy_dataset(write)
-
-    def begin_restore(self, backup: Path) -> asyncio.Future[Answer]:
-        return self._restore.begin(backup)
-
-    def restore(self, difference: Difference) -> asyncio.Future[Restored]:
-        return self._restore.restore(difference)
-
-    def end_restore(self) -> None:
-        self._restore.end()
 
     def subscribe(
         self,
@@ -491,18 +416,18 @@ class Runner:
 
         The other arguments are those of `SubscribeCall`. Raises LimitExceededError, MalformedRequestError.
         """
-        self._queries.check_length(sparql)
+        self.queries.check_length(sparql)
         call = SubscribeCall(sparql, sink, default_graphs, named_graphs, resume, caller, delivery)
         asked = self._subscribers.asked(call)
 
         def start() -> str:
-            self._passing.reach()
+            self._clock_commits.reach()
             try:
                 return self._subscribers.begin(asked, self._reactions)
             finally:
                 self._evaluations.prepared_s = self._subscribers.evaluated_s
 
-        return self._queue.submit(
+        return self.queue.submit(
             start, lane, lambda: self._subscribers.trial(asked), priority=priority, client=caller.client
         )
 
@@ -513,28 +438,19 @@ class Runner:
 
         Somebody else's is answered as an unknown one, also when it is on the same connection.
         """
-        return self._queue.submit(
+        return self.queue.submit(
             lambda: self._subscribers.end(spuid, sink, caller, self._reactions), lane, client=caller.client
         )
 
-    def deliveries(self, kind: str) -> list[Followed]:
-        return self._delivered.of_kind(kind)
-
-    def has_delivery(self, name: str) -> bool:
-        return self._delivered.has(name)
-
-    def acknowledge(self, spuid: str, sequence: int) -> None:
-        self._delivered.acknowledge(spuid, sequence)
-
     def end_delivery(self, name: str) -> asyncio.Future[None]:
-        return self._queue.put(lambda: self._delivered.end(name, self._reactions))
+        return self.queue.put(lambda: self.delivered.end(name, self._reactions))
 
     def renew_delivery(self, delivery: Receiver, cause: Cause) -> asyncio.Future[Followed]:
-        return self._queue.submit(lambda: self._delivered.renew(delivery, cause, self._reactions))
+        return self.queue.submit(lambda: self.delivered.renew(delivery, cause, self._reactions))
 
     def disconnect(self, sink: Sink, spuids: Sequence[str]) -> None:
         """Ends what a connection that is gone had, and leaves the resumable ones to themselves."""
-        self._queue.put(lambda: self._subscribers.leave(sink, spuids))
+        self.queue.put(lambda: self._subscribers.leave(sink, spuids))
 
     def permissions_changed(self, client: str) -> asyncio.Future[None]:
         """Ends the subscriptions of a client that may see other graphs now than when they began, or none; cancels the
@@ -547,27 +463,23 @@ class Runner:
             if access is None:
                 self._removals.forget(client)
 
-        return self._queue.put(change)
+        return self.queue.put(change)
 
     # --- state ---
 
     @property
     def settings(self) -> Settings:
         """The settings that hold now."""
-        return self._current.settings
-
-    def quotas(self) -> QuotaSettings:
-        """What one client may use now."""
-        return self._current.quotas()
+        return self.current.settings
 
     def outbox_bytes_max(self) -> int:
         """What may wait for one client now, over all of its connections."""
-        return min(self.quotas().outbox_bytes_max, self.settings.websocket.unsent_bytes_max // 2)
+        return min(self.current.quotas().outbox_bytes_max, self.settings.websocket.unsent_bytes_max // 2)
 
     @property
     def replay_bytes_max(self) -> int:
         """What clients that resume may have waiting for them."""
-        return self._current.settings.resume.bytes_max
+        return self.current.settings.resume.bytes_max
 
     @property
     def log(self) -> LogWriter:
@@ -607,4 +519,4 @@ class Runner:
 
 
 def _nothing() -> None:
-    """A step that does nothing; what is owed follows it."""
+    """A step that does nothing; what is pending follows it."""

@@ -91,7 +91,7 @@ class LoopSlices(slices.Slices):
             raise LongError
 
     def pause(self) -> None:
-        if self.elsewhere and not self._beside:
+        if self._worker == threading.get_ident() and not self._beside:
             late_s = perf_counter() - self._until
             if late_s >= 0:
                 if late_s > LATE_S:

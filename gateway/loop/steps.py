@@ -1,7 +1,7 @@
 """Runs steps: a short one in the loop, a long one in slices (`gateway.loop.slices`), one that is refused not at all.
 
-What is owed after a step is recorded right behind it. A step that fails, whatever it raises, has changed nothing, and
-only its requester is told.
+What is pending after a step is recorded right behind it. A step that fails, whatever it raises, has changed nothing,
+and only its requester is told.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.log.writer import LogWriter
+from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.evaluations import Evaluations
 from lamplighter.gateway.loop.failures import behind_its_log, failure
-from lamplighter.gateway.loop.passing import PassingTime
 from lamplighter.gateway.loop.queue import Queue, Step
 from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.slices import SLICE_S, LongError, LoopSlices
@@ -51,7 +51,7 @@ class Steps:
     _log: LogWriter
     _commits: Commits
     _reactions: Reactions
-    _passing: PassingTime
+    _clock_commits: ClockCommits
     _evaluations: Evaluations
     _slices: LoopSlices
     _upkeep: Upkeep
@@ -111,8 +111,8 @@ class Steps:
         await self._run(step)
 
     async def _run(self, step: Step) -> None:
-        if self._passing.due:
-            await self._let_time_pass()
+        if self._clock_commits.due:
+            await self._commit_clock()
         trial, before = step.tried, self._log.sequence
         self._evaluations.prepared_s, self._evaluations.timed = 0.0, trial is not None
         if step.begun is not None:
@@ -130,7 +130,8 @@ class Steps:
             if trial is not None:
                 trial.took(self._evaluations.prepared_s)
         self._queue.release(partial(_fulfil, step.outcome, result))
-        await self._try_to_settle()
+        if self._reactions.obligations.pending:
+            await self._flush_pending()
         while self._commits.unwritten:
             await self._in_slices(self._commits.write_results)
 
@@ -141,24 +142,24 @@ class Steps:
         self._counters.refused += 1
         self._queue.release(partial(_fail, step.outcome, error))
 
-    async def _let_time_pass(self) -> None:
+    async def _commit_clock(self) -> None:
         """Commits what became due before a step. When the log cannot take it now, it is due still."""
         try:
-            await self._done(self._passing.catch_up)
+            await self._done(self._clock_commits.catch_up)
         except BaseException as error:
             self._reactions.retry_later(failure(error))
 
-    async def _try_to_settle(self) -> None:
-        """Records what is owed. When the log cannot take it now, it is tried again soon."""
+    async def _flush_pending(self) -> None:
+        """Records what is pending. When the log cannot take it now, it is tried again soon."""
         try:
-            await self._done(self._reactions.settle)
+            await self._done(self._reactions.flush_pending)
         except BaseException as error:
             self._reactions.retry_later(failure(error))
 
     async def _done(self, work: Callable[[], Result], *, long: bool = False, in_loop: bool = False) -> Result:
         """Does a work in the loop if it is short, else in slices. Raises what it raises.
 
-        long: it is not expected to be short; in_loop: only what is owed before it can be long.
+        long: it is not expected to be short; in_loop: only what is pending before it can be long.
         """
         while not long:
             try:
@@ -166,7 +167,7 @@ class Steps:
             except LongError:
                 if not in_loop:
                     break
-                await self._in_slices(self._reactions.settle)
+                await self._in_slices(self._reactions.flush_pending)
         return await self._in_slices(work)
 
     async def _in_slices(self, work: Callable[[], Result]) -> Result:

@@ -6,12 +6,11 @@
                              └─▶ resumable: its beginning and its end are in the change log ▶ the same, or expired
 
 Its methods are parts of steps: what they have to say is released with the group, and what they record stands behind
-whatever is owed.
+whatever is pending.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from typing import NamedTuple, Protocol
 
 from lamplighter.engine.access import Access, Graphs
 from lamplighter.engine.change_log import Cause, Followed, Receiver
-from lamplighter.engine.core import Ended, Engine, Notification, Subscription
+from lamplighter.engine.core import Ended, Engine, Notification, Subscription, Takeover
 from lamplighter.engine.errors import (
     AccessDeniedError,
     ChangeLogError,
@@ -37,7 +36,8 @@ from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log import entries
 from lamplighter.gateway.loop.current import AccessOf, Current, current_access
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
+from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
 from lamplighter.gateway.monitoring.figures import Counters, Peaks
@@ -138,17 +138,25 @@ class Asked(NamedTuple):
         )
 
 
-class Owed(Protocol):
+class PendingRecords(Protocol):
     """What goes before the record of a resumable subscription."""
 
-    def settle(self) -> None:
-        """Records all that is owed. Raises ChangeLogError."""
+    def flush_pending(self) -> None:
+        """Records all that is pending. Raises ChangeLogError."""
         ...
 
 
 def _trusted_wall(clock: Clock) -> str:
     """The time as in a lease; empty while it is not trusted."""
     return iso(clock.wall()) if clock.trusted() else ""
+
+
+def _log_takeover(takeover: Takeover, resumable: str | None) -> None:
+    spuid = digits(resumable) if resumable else takeover.spuid.removeprefix(SPUID)
+    if takeover.reason:
+        logger.warning("subscription taken over by the store", spuid=spuid, reason=takeover.reason)
+    else:
+        logger.info("subscription has a plan again", spuid=spuid, spu_class=takeover.spu_class)
 
 
 def _undelivered(error: Exception) -> StoreError:
@@ -160,7 +168,7 @@ class Subscribers:
     """Those of one gateway, by spuid. An application's subscriptions are not among them."""
 
     _engine: Engine
-    _journal: Journal
+    _ledger: Ledger
     _clock: Clock
     _trials: Trials
     _resuming: Resuming[Sink]
@@ -170,16 +178,13 @@ class Subscribers:
     _slices: Slices
     _current: Current
     _access_of: AccessOf
+    _obligations: Obligations
     sinks: dict[str, Sink] = field(default_factory=dict, init=False)
     """Of the plain ones, by spuid."""
     # Of the same, where clients have names: who owns it and what it sees.
     _owners: dict[str, tuple[str, Graphs]] = field(default_factory=dict, init=False)
-    _usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
+    usage: Usage = field(default_factory=Usage, init=False)  # of the same, by client
     resumables: ResumableSubscriptions[Sink] = field(init=False)
-    given_up: deque[str] = field(default_factory=deque, init=False)
-    """Resumable ones whose end is not recorded yet."""
-    takeovers: bool = field(default=False, init=False)
-    """Whether the store may have taken over some, which is not recorded yet."""
     evaluated_s: float = field(default=0.0, init=False)
     """Processor time that the last first result took."""
 
@@ -209,21 +214,21 @@ class Subscribers:
             return None
         return self._trials.of_subscription(call.sparql, call.default_graphs, call.named_graphs, access)
 
-    def begin(self, asked: Asked, owed: Owed) -> str:
+    def begin(self, asked: Asked, pending: PendingRecords) -> str:
         """The spuid; the sink is going to have the first result, or what it missed. Raises GatewayError."""
         call, sink, caller = asked.call, asked.call.sink, asked.call.caller
         access = current_access(caller, self._access_of)
         followed, reset = asked.followed(access), None
         if call.resume is not None and call.resume.sequence is not None:
-            reset = self._resume(followed, call.resume.sequence, sink, owed)
+            reset = self._resume(followed, call.resume.sequence, sink, pending)
             if reset is None:
                 return followed.spuid
         if call.delivery is None or self.resumables.of_delivery(call.delivery.id) is None:
             self._check_room(caller.name, resumable=asked.keep is not None)  # otherwise it takes the place of that one
         if asked.keep is not None:
-            owed.settle()  # before the subscription, for it may change the dataset, and before its record
+            pending.flush_pending()  # before the subscription, for it may change the dataset, and before its record
         begun = thread_time()
-        self.takeovers = True  # its first result may hand over the plan of another one
+        self._obligations.takeovers = True  # its first result may hand over the plan of another one
         subscription = subscribed(self._engine, followed, access)
         self.evaluated_s = thread_time() - begun
         try:
@@ -236,7 +241,7 @@ class Subscribers:
                 self.sinks[subscription.spuid] = sink
                 if caller.name:
                     self._owners[subscription.spuid] = caller.name, access.subscribe
-                    self._usage.add(caller.name)
+                    self.usage.add(caller.name)
             else:
                 subscription = self._begin_resumable(followed, subscription, sink)
         except BaseException:
@@ -255,17 +260,13 @@ class Subscribers:
         """Raises LimitExceededError when there are as many subscriptions as there may be, or a client has so many."""
         if client:
             quotas, kept = self._current.quotas(), self.resumables.usage.of(client)
-            check(self._usage.of(client) + kept, 1, "subscriptions_max", quotas.subscriptions_max, "the subscriptions")
+            check(self.usage.of(client) + kept, 1, "subscriptions_max", quotas.subscriptions_max, "the subscriptions")
             if resumable:
                 check(kept, 1, "resumable_max", quotas.resumable_max, "the resumable subscriptions")
         if resumable:
             self.resumables.check_room(client)
 
-    def most(self) -> int:
-        """How many plain ones the client has that has most."""
-        return self._usage.most()
-
-    def _resume(self, asked: Followed, sequence: int, sink: Sink, owed: Owed) -> str | None:
+    def _resume(self, asked: Followed, sequence: int, sink: Sink, pending: PendingRecords) -> str | None:
         """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
         found = self.resumables.attach(asked, sequence, sink)
         if isinstance(found, Reset):
@@ -273,7 +274,7 @@ class Subscribers:
             mine = attached is None or attached.connection is sink.connection
             # The record of a delivery that begins anew ends the old one: so it is never without a record.
             if found.outdated and mine and asked.delivery is None:
-                self._end_resumable(asked.spuid, owed)
+                self._end_resumable(asked.spuid, pending)
                 if attached is not None:
                     self._queue.release(partial(attached.taken_over, asked.spuid, sink))
             self._counters.resets += 1
@@ -289,8 +290,8 @@ class Subscribers:
     def _begin_resumable(self, asked: Followed, subscription: Subscription, sink: Sink) -> Subscription:
         """Records that a resumable subscription begins; it gets a spuid that nobody can guess and that stays."""
         followed = self._resuming.named(asked, subscription.spuid)
-        with self._resuming.begins(subscription.spuid, sink):
-            self._journal.append(entries.subscribe(followed, Cause(sink.kind, sink.client)))
+        entry = entries.subscribe(followed, Cause(sink.kind, sink.client))
+        self._ledger.record(entry, (subscription.spuid, sink))
         return subscription._replace(spuid=followed.spuid)
 
     # --- notifying ---
@@ -337,13 +338,13 @@ class Subscribers:
 
     # --- ending ---
 
-    def end(self, spuid: str, sink: Sink, caller: Caller, owed: Owed) -> None:
+    def end(self, spuid: str, sink: Sink, caller: Caller, pending: PendingRecords) -> None:
         """Ends a subscription of this sink, or a resumable one of the same client that no sink is attached to.
 
         Raises UnknownSpuidError for all others, somebody else's on the same connection too, and ChangeLogError.
         """
         if self.resumables.may_end(spuid, sink, caller.name or sink.identity):
-            self._end_resumable(spuid, owed)
+            self._end_resumable(spuid, pending)
         elif self.sinks.get(spuid) is sink and self._owners.get(spuid, ("",))[0] == caller.name:
             self._drop(spuid)
         else:
@@ -398,21 +399,28 @@ class Subscribers:
         """Those that `expire` would end."""
         return self.resumables.expired(self._clock.boottime_us(), _trusted_wall(self._clock))
 
+    def note_takeovers(self, takeovers: Iterable[Takeover]) -> None:
+        """Logs them, those of subscriptions of applications too. For resumable ones they are pending."""
+        self._obligations.takeovers = True
+        for takeover in takeovers:
+            _log_takeover(takeover, self.resumables.spuid(takeover.spuid))
+
     def record_takeovers(self) -> None:
         """Records which resumable ones do not outlive the process any more. If the log does not take that, they end,
         since a start would continue them with other results than their clients have. Raises ChangeLogError."""
-        self.takeovers = False
+        self._obligations.takeovers = False
         failure: ChangeLogError | None = None
-        for followed, failure in self._resuming.restate_taken_over(self._journal.append):
+        for followed, failure in self._resuming.restate_taken_over(self._ledger.record):
             self._end_by_gateway(followed.spuid, failure)
         if failure is not None:
             raise failure
 
     def record_ends(self) -> None:
-        """Records that the gateway ended resumable ones. Raises ChangeLogError; it is owed still."""
-        while self.given_up:
-            self._journal.append(entries.unsubscribe(self.given_up[0]))
-            self.given_up.popleft()
+        """Records that the gateway ended resumable ones. Raises ChangeLogError; the rest stays pending."""
+        ended = self._obligations.subscriptions
+        while ended:
+            self._ledger.record(entries.unsubscribe(ended[0]))
+            ended.popleft()
 
     def _end_by_gateway(self, spuid: str, error: GatewayError) -> Sink | None:
         """Ends one and tells its sink why, which is returned if there is one."""
@@ -439,7 +447,7 @@ class Subscribers:
         """Ends a plain one; whose it was."""
         owner = self._owners.pop(spuid, None)
         if owner is not None:
-            self._usage.add(owner[0], -1)
+            self.usage.add(owner[0], -1)
         self._leave(spuid)
         return self.sinks.pop(spuid)
 
@@ -447,12 +455,12 @@ class Subscribers:
         with suppress(UnknownSpuidError):  # the engine itself has ended it
             self._engine.unsubscribe(handle)
 
-    def _end_resumable(self, spuid: str, owed: Owed) -> None:
+    def _end_resumable(self, spuid: str, pending: PendingRecords) -> None:
         """Records that a resumable one ends. Raises ChangeLogError; then it goes on."""
-        owed.settle()
-        self._journal.append(entries.unsubscribe(spuid))
+        pending.flush_pending()
+        self._ledger.record(entries.unsubscribe(spuid))
 
     def _give_up(self, spuid: str) -> None:
         """Ends a resumable one now and records it later: not between a trigger and its reaction."""
         self._resuming.forget(spuid)
-        self.given_up.append(spuid)
+        self._obligations.subscriptions.append(spuid)

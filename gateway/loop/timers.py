@@ -65,7 +65,7 @@ class Timers:
         pending = self._delayed.get(name)
         if pending is None:
             return  # it was cancelled while it waited for its turn
-        self._reactions.settle()
+        self._reactions.flush_pending()
         if self._delays.skipped(pending):
             return
         self._reactions.new_request()
@@ -90,7 +90,7 @@ class Timers:
         if pending is None:
             return
         logger.error(_FAILED, id=name, reason=error)
-        self._reactions.settle()
+        self._reactions.flush_pending()
         self._commits.commit(QuadDelta(), Cause("timer", name, pending.sequence))
         self._outcomes.refused(pending.cause, error)
         self._counters.delayed_fired += 1
@@ -101,7 +101,7 @@ class Timers:
 
     def note_now(self) -> None:
         """The same as a part of a step. Raises ChangeLogError."""
-        self._reactions.settle()
+        self._reactions.flush_pending()
         reason = self._delayed.news()
         if reason is not None:
             self._commits.commit(QuadDelta(), Cause(CLOCK, reason))

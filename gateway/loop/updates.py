@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 
 import msgspec
@@ -20,10 +21,10 @@ from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import current_access
 from lamplighter.gateway.loop.delays import Delays
 from lamplighter.gateway.loop.evaluations import Evaluations
-from lamplighter.gateway.loop.journal import Journal
+from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.loop.reactions import Reactions
-from lamplighter.gateway.loop.told_delta import told
+from lamplighter.gateway.loop.visible_delta import visible_delta
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
@@ -68,17 +69,13 @@ class UpdateCall(msgspec.Struct, frozen=True, eq=False):
     def request_key(self) -> RequestKey | None:
         return None if self.request_id is None else (self.caller.name, self.request_id)
 
-    @property
-    def delayed(self) -> bool:
-        return self.delay is not None or self.at is not None
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class UpdateRequests:
     """The steps of these requests. Each is answered when its record is durable, or changed nothing."""
 
     _engine: Engine
-    _journal: Journal
+    _ledger: Ledger
     _commits: Commits
     _evaluations: Evaluations
     _reactions: Reactions
@@ -92,19 +89,10 @@ class UpdateRequests:
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
         request = self._engine.request(call.sparql, call.using)
-
-        def tried() -> Trial | None:
-            return None if call.delayed else self._trials.of_update(request, call.caller.access)
-
-        def trial() -> Trial | RequestReading | None:
-            if self._journal.knowledge.request_ids.get(call.request_key):
-                return None
-            return RequestReading(self._large_updates, request, tried) if request.large else tried()
-
         outcome = self._queue.submit(
-            lambda: self._update(call, request),
+            partial(self._accepted if call.batch is None else self._in_batch, call, request),
             call.lane,
-            trial,
+            partial(self._trial, call, request),
             perf_counter(),
             priority=call.priority,
             client=call.caller.client,
@@ -112,10 +100,23 @@ class UpdateRequests:
         self._counters.updates += 1
         return outcome
 
-    def _update(self, call: UpdateCall, request: Request) -> Accepted:
+    def _trial(self, call: UpdateCall, request: Request) -> Trial | RequestReading | None:
+        """What has to pass before it runs; nothing before a retry."""
+        if call.request_id is not None and self._ledger.knowledge.request_ids.get(call.request_key):
+            return None
+        if request.large:
+            return RequestReading(self._large_updates, request, partial(self._evaluation, call, request))
+        return self._evaluation(call, request)
+
+    def _evaluation(self, call: UpdateCall, request: Request) -> Trial | None:
+        """A delayed update has its trial when it is due."""
+        if call.delay is not None or call.at is not None:
+            return None
+        return self._trials.of_update(request, call.caller.access)
+
+    def _in_batch(self, call: UpdateCall, request: Request) -> Accepted:
         batch = call.batch
-        if batch is None:
-            return self._accepted(call, request)
+        assert batch is not None
         if batch.refused is not None:
             raise batch.refused
         try:
@@ -125,17 +126,18 @@ class UpdateRequests:
             raise
 
     def _accepted(self, call: UpdateCall, request: Request) -> Accepted:
-        if len(call.request_id or "") > REQUEST_ID_CHARACTERS_MAX:
-            raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
         client, access = call.caller.name or None, current_access(call.caller, self._commits.access)
-        known = self._journal.knowledge.request_ids.get(call.request_key)
-        if known is not None:
-            return known
-        self._reactions.settle()  # what could not be written before goes first
+        if call.request_id is not None:
+            if len(call.request_id) > REQUEST_ID_CHARACTERS_MAX:
+                raise MalformedRequestError(f"a request id has {REQUEST_ID_CHARACTERS_MAX} characters at most")
+            accepted = self._ledger.knowledge.request_ids.get(call.request_key)
+            if accepted is not None:
+                return accepted
         self._reactions.new_request()
-        if call.missed is not None and not call.delayed:
+        delayed = call.delay is not None or call.at is not None
+        if call.missed is not None and not delayed:
             raise MalformedRequestError("missed applies to delayed updates only; add delay or at")
-        if call.delayed:
+        if delayed:
             if call.using:
                 raise MalformedRequestError("a delayed update names its graphs in its text, by USING or WITH")
             when = (call.delay, call.at, call.missed)
@@ -144,10 +146,10 @@ class UpdateRequests:
         # The next number tells that there was something to delete: where that is not to be seen each has one.
         if not (delta.changes or delta.kept or call.request_id or access.blind):
             self._timings.store_update.took(self._evaluations.evaluated_s)
-            sequence = self._journal.log.sequence  # nothing to tell, not even later
+            sequence = self._ledger.log.sequence  # nothing to tell, not even later
         else:
             sequence = self._commits.commit(delta, call.cause, call.request_id, client).sequence
-        return Accepted(sequence, delta=told(delta, access) if call.tells_delta else None)
+        return Accepted(sequence, delta=visible_delta(delta, access) if call.tells_delta else None)
 
     def write_graph(
         self, write: GraphWrite, cause: Cause, caller: Caller = ANYBODY, priority: Priority = Priority.NORMAL
@@ -157,7 +159,6 @@ class UpdateRequests:
 
         def run() -> bool:
             access = current_access(caller, self._commits.access)
-            self._reactions.settle()
             self._reactions.new_request()
             try:
                 delta = self._engine.prepare_write(write, access=access)
@@ -178,10 +179,10 @@ class UpdateRequests:
         """Cancels a delayed update of the caller's, of anybody's if it is an operator."""
 
         def cancel() -> None:
-            delayed = self._journal.knowledge.delayed
+            delayed = self._ledger.knowledge.delayed
             if (delayed.get(name) if caller.operator else delayed.of(caller.name, name)) is None:
                 raise UnknownDelayedError(f"no delayed update {name!r} is pending; GET /delayed lists them")
-            self._reactions.settle()
+            self._reactions.flush_pending()
             self._delays.cancel(name, cause)
             self._delays.changed()
 

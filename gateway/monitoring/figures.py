@@ -128,7 +128,7 @@ class QueueFigures(Protocol):
 
 
 class Subscribed(Protocol[S]):
-    """The subscriptions of clients. sinks: of the plain ones, by the engine's spuid."""
+    """The subscriptions of clients. sinks: of the plain ones, by the engine's spuid; usage: how many a client has."""
 
     @property
     def sinks(self) -> Mapping[str, S]: ...
@@ -136,9 +136,8 @@ class Subscribed(Protocol[S]):
     @property
     def resumables(self) -> ResumableSubscriptions[S]: ...
 
-    def most(self) -> int:
-        """How many plain ones the client has that has most."""
-        ...
+    @property
+    def usage(self) -> Usage: ...
 
 
 class Applied(Protocol):
@@ -398,7 +397,7 @@ class Figures(Generic[S]):
         return {
             "delayed_max": delayed.usage.most(),
             "delayed_bytes_max": delayed.usage_bytes.most(),
-            "subscriptions_max": subscribers.most(),
+            "subscriptions_max": subscribers.usage.most(),
             "resumable_max": resumables.usage.most(),
             "connections_max": max(self.http_connections.most(), self.websocket_connections.most()),
             "outbox_bytes_max": self.shares.most(),

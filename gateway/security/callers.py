@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shlex import quote
 
 from lamplighter.engine.access import FULL, Access
@@ -30,10 +30,11 @@ class Caller:
     highest: Priority = Priority.NORMAL
     origin: str = ""
 
-    @property
-    def client(self) -> str:
-        """As whom its requests count where clients share something (`gateway.sharing`)."""
-        return self.name or self.origin
+    client: str = field(init=False, repr=False, compare=False)
+    """As whom its requests count where clients share something (`gateway.sharing`)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "client", self.name or self.origin)
 
     @property
     def numbered(self) -> bool:

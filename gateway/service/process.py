@@ -30,7 +30,7 @@ from lamplighter.gateway.gates.opening import Gates, Protection, check_protectio
 from lamplighter.gateway.gates.outbox import Unsent
 from lamplighter.gateway.gates.websocket import websocket_gate
 from lamplighter.gateway.log.writer import LogWriter, Recovery
-from lamplighter.gateway.loop.doubt import Doubt, applied
+from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, recover_with_retries
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.upkeep import COLLECTED_AFTER
 from lamplighter.gateway.page.assets import built_assets
@@ -251,13 +251,15 @@ def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Prote
 
     Raises ConfigurationError, ChangeLogError.
     """
-    return applied(lambda doubt: _recovered_once(configuration, service, doubt), configuration.data / "log")
+    return recover_with_retries(
+        lambda attempt: _recovered_once(configuration, service, attempt), configuration.data / "log"
+    )
 
 
 def _recovered_once(
-    configuration: Configuration, service: Supervisor, doubt: Doubt
+    configuration: Configuration, service: Supervisor, attempt: RecoveryAttempt
 ) -> tuple[Protection, Runner, Recovery]:
-    """doubt: the findings of earlier tries. Raises NotApplied too."""
+    """attempt: the findings of earlier tries. Raises ReplayError too."""
     settings = configuration.settings
     warn_of_quotas(settings)
     clock = MachineClock(settings.gateway.clock_trusted)
@@ -268,7 +270,7 @@ def _recovered_once(
     try:
         protection = Protection(settings, configuration.folder, configuration.data, clock, log.disk)
         runner = Runner(
-            settings, clock, log, configuration.applications, protection.access_of, doubt, configuration.shapes
+            settings, clock, log, configuration.applications, protection.access_of, attempt, configuration.shapes
         )
     except BaseException:
         log.close()

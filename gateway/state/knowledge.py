@@ -7,7 +7,7 @@ those behind the snapshot, and history those up to the requested place. So all t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -45,8 +45,8 @@ def known(head: Record) -> Known:
 class ResumableFollower(Protocol):
     """The resumable subscriptions. They need an engine, so each kind of follower has its own class."""
 
-    def follow(self, record: Record) -> None:
-        """Follows a record, before its delta is matched."""
+    def follow(self, record: Record, begun: tuple[str, Any] | None = None) -> None:
+        """Follows a record, before its delta is matched. begun: as in `Knowledge.follow`."""
         ...
 
     def restore(self, retained: Sequence[Retained], boot: str) -> None:
@@ -68,13 +68,17 @@ class Knowledge:
         self.instant = Instant()
         self._subscriptions = subscriptions
 
-    def follow(self, record: Record) -> None:
-        """Follows the next record. For a commit: before its delta is matched."""
+    def follow(self, record: Record, begun: tuple[str, Any] | None = None) -> None:
+        """Follows the next record. For a commit: before its delta is matched.
+
+        begun: the engine's name and the sink of the subscription that the record is about, if it has begun already: a
+        live one begins first, since that may fail, and is recorded then.
+        """
         self.delayed.follow(record)
         self.register.follow(record)
         self.request_ids.follow(record)
         self.instant.follow(record)
-        self._subscriptions.follow(record)
+        self._subscriptions.follow(record, begun)
 
     def restore(self, head: Record) -> None:
         """Restores the first record of a snapshot. The engine must have the dataset already."""

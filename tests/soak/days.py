@@ -110,7 +110,7 @@ async def hour(runner: Runner, clock: FakeClock, chance: Random, clients: list[C
             )
             delay = "PT30S" if chance.random() < 0.01 else None
             request = f"{chance.getrandbits(128):032x}"
-            await runner.update(UpdateCall(text, CLIENT, request_id=request, delay=delay))
+            await runner.updates.update(UpdateCall(text, CLIENT, request_id=request, delay=delay))
             clock.advance(1 / PER_SECOND)
         rearm(runner)
         runner._upkeep.turn(quiet=True)  # it takes its turns by the real clock, once a second

@@ -591,7 +591,7 @@ class Chain:
         await self._answers()
         status = runner.figures.status()
         _demand(status["status"] in ("ok", "refusing"), f"the health is {status['status']}: {status['problems']}")
-        counted = await runner.query(parse_query(COUNT), "text/csv", None, None)
+        counted = await runner.queries.query(parse_query(COUNT), "text/csv")
         content = b"".join([chunk async for chunk in counted.chunks()])
         _demand(
             content.split()[1:] == [str(len(Found.of(runner).parts)).encode()], f"the query's answer is {content!r}"
@@ -706,7 +706,7 @@ class Chain:
         await self._answers()
         while runner.figures.status()["delayed"]:
             await asyncio.sleep(1)
-        await runner.submit(lambda: None)
+        await runner.queue.submit(lambda: None)
         self.ledger.note()
         for sent in self.ledger.sent.values():
             if sent.request_id is not None and not sent.given_up:
@@ -806,7 +806,7 @@ class Chain:
         ):
             self.send(runner, counter)
         call = UpdateCall(sent.sparql, CLIENT, request_id=sent.request_id, delay=sent.delay)
-        sent.outcome = runner.update(call)
+        sent.outcome = runner.updates.update(call)
         return sent.outcome
 
     def _cancel(self, runner: Runner) -> None:
@@ -827,7 +827,7 @@ class Chain:
             elif not isinstance(error, (UnknownDelayedError, ChangeLogError)):
                 raise error
 
-        runner.cancel(sent.accepted.delayed, CLIENT).add_done_callback(done)
+        runner.updates.cancel(sent.accepted.delayed, CLIENT).add_done_callback(done)
 
     async def _answers(self) -> None:
         """Waits until everything was answered, or the power is off."""

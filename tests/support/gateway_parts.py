@@ -21,12 +21,12 @@ from lamplighter.engine.change_log import Cause, Record, SegmentName, decode
 from lamplighter.engine.change_log.frames import FrameReader, FrameWriter
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import Quad
-from lamplighter.gateway.clock import Clock
+from lamplighter.gateway.clock import Clock, RecordClocks
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import reader as log_reader
 from lamplighter.gateway.log import snapshots as log_snapshots
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop.doubt import Doubt, applied
+from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, recover_with_retries
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.service.shape_files import shape_sources
@@ -58,6 +58,9 @@ class FakeClock:
 
     def trusted(self) -> bool:
         return self.synchronised
+
+    def sample(self) -> RecordClocks:
+        return RecordClocks(self.wall(), self.trusted(), self.boottime_us())
 
     def advance(self, seconds: float) -> None:
         """Time goes by."""
@@ -103,12 +106,12 @@ def runner_over(
     applications: Sequence[Application] = (),
     settings: Settings | None = None,
     access_of: Callable[[str], Access | None] = lambda client: FULL,
-    doubt: Doubt = Doubt(),  # noqa: B008 - frozen
+    attempt: RecoveryAttempt = RecoveryAttempt(),  # noqa: B008 - frozen
 ) -> Runner:
     """A Runner that is not recovered yet. Files with shapes are in the data folder."""
     clock, settings = clock or FakeClock(), settings or Settings()
     shapes = shape_sources(settings.shacl, data)
-    return Runner(settings, clock, opened_log(data, clock), applications, access_of, doubt, shapes)
+    return Runner(settings, clock, opened_log(data, clock), applications, access_of, attempt, shapes)
 
 
 def recovered(
@@ -119,8 +122,8 @@ def recovered(
 ) -> Runner:
     """A Runner that has recovered from the data folder, as a start of the service does it."""
 
-    def start(doubt: Doubt) -> Runner:
-        runner = runner_over(data, clock, applications, settings, doubt=doubt)
+    def start(attempt: RecoveryAttempt) -> Runner:
+        runner = runner_over(data, clock, applications, settings, attempt=attempt)
         try:
             runner.recover()
         except BaseException:
@@ -129,7 +132,7 @@ def recovered(
             raise
         return runner
 
-    return applied(start, data / "log")
+    return recover_with_retries(start, data / "log")
 
 
 @asynccontextmanager
@@ -167,12 +170,12 @@ async def recovered_runner(
 
 async def update(runner: Runner, sparql: str, **members: Any) -> Accepted:
     """Asks for an update, as a gate does. members: those of UpdateCall."""
-    return await runner.update(UpdateCall(sparql, **{"cause": CLIENT, **members}))
+    return await runner.updates.update(UpdateCall(sparql, **{"cause": CLIENT, **members}))
 
 
 async def idle(runner: Runner) -> None:
     """Waits until everything that was in the queue is done, with its reactions."""
-    await runner.submit(lambda: None)
+    await runner.queue.submit(lambda: None)
 
 
 def rearm(runner: Runner) -> None:
@@ -185,7 +188,7 @@ async def time_passes(runner: Runner, clock: FakeClock, seconds: float = 0.0) ->
     """Lets time go by and waits until all that is due by then has happened."""
     clock.advance(seconds)
     rearm(runner)
-    await until(lambda: not runner._delayed.due(set(), 1) and not runner._passing.due)
+    await until(lambda: not runner._delayed.due(set(), 1) and not runner._clock_commits.due)
     await idle(runner)
 
 

@@ -134,7 +134,7 @@ class ChangeFeed:
 
     async def _begun(self, request: Request, follower: ChangeFollower, media_type: str, name: str) -> Response:
         form, visible = DATASETS[media_type], follower.caller.access.read
-        taken = await self._runner.copy_dataset(partial(form.write, visible))
+        taken = await self._runner.backups.copy_dataset(partial(form.write, visible))
         try:
             if taken.head.seq == 0 and taken.head.epoch > 1:
                 log = self._runner.log.path

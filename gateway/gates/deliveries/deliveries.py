@@ -102,7 +102,7 @@ class Deliveries:
         self.random = SystemRandom()
         self.counters = DeliveryCounters()
         self.outbox_bytes_max = runner.settings.resume.outbox_bytes_max
-        self.positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.acknowledge)
+        self.positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.delivered.acknowledge)
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
         self._clock = MachineClock(runner.settings.gateway.clock_trusted)
         tls = ssl.create_default_context()
@@ -243,7 +243,7 @@ class Deliveries:
 
     async def run(self) -> None:
         await asyncio.to_thread(self.positions.read)
-        found = self.runner.deliveries(self.kind.kind)
+        found = self.runner.delivered.of_kind(self.kind.kind)
         self.positions.retain([followed.spuid for followed in found])
         for followed in found:
             assert followed.delivery is not None

@@ -220,7 +220,7 @@ class Dispatch:
         One that the log does not have any more has ended, although no sink was told: its client was removed, or the
         last attempt to attach failed. It must not begin anew for another client of that name.
         """
-        if not self._owner.runner.has_delivery(self.id):
+        if not self._owner.runner.delivered.has(self.id):
             self.end(ENDED)
             return ""
         followed = self.followed

@@ -63,12 +63,14 @@ class OwnDataset:
         self._cause = came_from
 
     async def rows(self, query: str) -> list[Row]:
-        answer = await self._runner.query(self._runner.outline(query), _RESULTS, None, None, caller=self._caller)
+        answer = await self._runner.queries.query(
+            self._runner.queries.outline(query), _RESULTS, None, None, caller=self._caller
+        )
         data = await answer.whole(ROWS_BYTES_MAX)
         return await asyncio.to_thread(_rows, data)
 
     async def update(self, text: str) -> None:
-        await self._runner.update(UpdateCall(text, self._cause, caller=self._caller))
+        await self._runner.updates.update(UpdateCall(text, self._cause, caller=self._caller))
 
 
 def _rows(data: bytes) -> list[Row]:

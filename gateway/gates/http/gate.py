@@ -120,7 +120,7 @@ async def http_gate(
     )
     config.load()
     state = ServerState()
-    held = partial(Held, runner.figures.http_connections, runner.quotas, settings.connections_max)
+    held = partial(Held, runner.figures.http_connections, runner.current.quotas, settings.connections_max)
     servers = [await _server(listener, config, state, settings, held) for listener in listeners]
     more = [(name.encode(), value.encode()) for name, value in (NOSNIFF, *(headers or {}).items())]
     watch = asyncio.create_task(_watch(state, more), name="HTTP connections")

@@ -43,7 +43,7 @@ class GraphStore:
         priority = caller.priority(asked.text("priority"))
         if request.method == "DELETE":
             write = GraphWrite(GraphVerb.DROP, _named(request, asked))
-            await self._runner.write_graph(write, cause(request, caller), caller, priority)
+            await self._runner.updates.write_graph(write, cause(request, caller), caller, priority)
             return Response(status_code=204)
         verb = GraphVerb.REPLACE if request.method == "PUT" else GraphVerb.ADD
         to_store = verb is GraphVerb.ADD and "below" not in request.scope and not _names_graph(asked)
@@ -61,12 +61,12 @@ class GraphStore:
         base = request_iri(request) if graph is None else lexical(graph)
         quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base, caller.client)
         write = GraphWrite(verb, graph, quads)
-        created = await self._runner.write_graph(write, cause(request, caller), caller, priority)
+        created = await self._runner.updates.write_graph(write, cause(request, caller), caller, priority)
         return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})
 
     async def _read(self, request: Request, asked: UrlParameters, caller: Caller) -> Response:
         found = accepted(request, GRAPH_FORMATS)
-        answer = await self._runner.graph(_named(request, asked), found.format, caller)
+        answer = await self._runner.queries.graph(_named(request, asked), found.format, caller)
         return await streamed(request, answer.chunks(), found.media_type, {"Vary": "Accept"})
 
 

@@ -101,7 +101,9 @@ class MappingRequests:
         from lamplighter.adapters.mapping.dataset_rules import QUERY
 
         everything = replace(caller, access=FULL)
-        answer = await self._runner.query(self._runner.outline(QUERY), _RESULTS, None, None, caller=everything)
+        answer = await self._runner.queries.query(
+            self._runner.queries.outline(QUERY), _RESULTS, None, None, caller=everything
+        )
         data = await answer.whole(ROWS_BYTES_MAX)
         rows = Bag.from_json(msgspec.json.decode(data))
         return [(mapping, rule) for mapping, rule in rows if mapping is not None and rule is not None]

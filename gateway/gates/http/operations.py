@@ -69,7 +69,7 @@ class Operations:
 
     async def cancel(self, request: Request, caller: Caller) -> Response:
         name = request.scope["below"]
-        await self._runner.cancel(name, cause(request, caller), caller)
+        await self._runner.updates.cancel(name, cause(request, caller), caller)
         return json_answer({"cancelled": name})
 
     async def health(self, request: Request, caller: Caller) -> Response:
@@ -119,7 +119,7 @@ class Operations:
             raise
 
     async def _begun_backup(self, request: Request) -> Response:
-        taken = await self._runner.take_snapshot()
+        taken = await self._runner.backups.take_snapshot()
         head = taken.head
         name = f"{head.gw}-{head.epoch}-{head.seq:012d}{SUFFIX}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -141,8 +141,8 @@ class Operations:
             return json_answer(await again_if_stuck(lambda: self._restored(path)))
 
     async def _restored(self, path: Path) -> Restored:
-        answer = await self._runner.begin_restore(path)
+        answer = await self._runner.backups.begin(path)
         try:
-            return await self._runner.restore(await difference(answer))
+            return await self._runner.backups.restore(await difference(answer))
         finally:
-            self._runner.end_restore()
+            self._runner.backups.end()

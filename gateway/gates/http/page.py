@@ -162,9 +162,9 @@ class PageRequests:
         return await self._result_csv(request, _query(request), caller)
 
     async def _result_json(self, sparql: str, caller: Caller) -> Response:
-        outline = self._runner.outline(sparql)
+        outline = self._runner.queries.outline(sparql)
         _check_form(outline.form)
-        answer = await self._runner.query(outline, _RESULTS, None, None, caller=caller)
+        answer = await self._runner.queries.query(outline, _RESULTS, caller=caller)
         result = await answer.whole()
         return Response(await self._array(result, caller), media_type=JSON, headers=_ROWS_HEADERS)
 
@@ -178,9 +178,9 @@ class PageRequests:
         return await (await self._runner.beside(write, caller)).whole()
 
     async def _result_csv(self, request: Request, sparql: str, caller: Caller) -> Response:
-        outline = self._runner.outline(sparql)
+        outline = self._runner.queries.outline(sparql)
         _check_form(outline.form)
-        answer = await self._runner.query(outline, _CSV, None, None, caller=caller)
+        answer = await self._runner.queries.query(outline, _CSV, caller=caller)
         return await streamed(request, answer.chunks(), _CSV, _ROWS_HEADERS)
 
     def _timers(self, caller: Caller) -> Sequence[Row]:

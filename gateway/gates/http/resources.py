@@ -56,11 +56,11 @@ class Resources:
         try:
             found = accepted(request, FORMATS)
         except NotAcceptableError:
-            answer = await self._runner.resource(ResourceRequest(iris, FORMATS[0], self._base_iri), caller)
+            answer = await self._runner.queries.resource(ResourceRequest(iris, FORMATS[0], self._base_iri), caller)
             async with aclosing(answer.chunks()) as chunks:
                 await anext(chunks)
             raise
-        answer = await self._runner.resource(ResourceRequest(iris, found.format, self._base_iri), caller)
+        answer = await self._runner.queries.resource(ResourceRequest(iris, found.format, self._base_iri), caller)
         headers = _HEADERS
         if found.format == HTML:
             from lamplighter.gateway.workers.resource_page import POLICY  # as in `ResourceRequest`: few ask for a page

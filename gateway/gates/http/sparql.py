@@ -79,14 +79,14 @@ class Sparql:
                 raise MalformedRequestError("priority has no effect on a query of the past; leave it out")
 
         async def answer(sparql: str) -> Response:
-            query = self._runner.outline(sparql)
+            query = self._runner.queries.outline(sparql)
             accepted = for_query(request, query, names)
             if at is not None:
                 headers = {"Vary": "Accept"}
                 asked = PastQuery(query, at, accepted.format, *graphs)
                 chunks = self._runner.past.query(asked, caller, headers)
                 return await streamed(request, chunks, accepted.media_type, headers)
-            found = await self._runner.query(query, accepted.format, *graphs, caller=caller, priority=priority)
+            found = await self._runner.queries.query(query, accepted.format, *graphs, caller=caller, priority=priority)
             if isinstance(found, ReadyAnswer):
                 return Response(found.content, 200, {"Vary": "Accept"}, accepted.media_type)
             return await streamed(request, found.chunks(), accepted.media_type, {"Vary": "Accept"})
@@ -109,7 +109,7 @@ class Sparql:
         )
 
         async def outcome(sparql: str) -> Accepted:
-            return await self._runner.update(
+            return await self._runner.updates.update(
                 update if sparql is call.sparql else msgspec.structs.replace(update, sparql=sparql)
             )
 

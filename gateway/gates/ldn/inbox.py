@@ -69,7 +69,7 @@ class LdnInbox:
             f"SELECT ?n ?c {{ GRAPH {self.graph} {{ {self.graph} <{LDP}contains> ?n . ?n <{_CREATED}> ?t "
             f"OPTIONAL {{ ?n <{_CREATOR}> ?c }} }} }} ORDER BY ?t ?n"
         )
-        answer = await self._runner.query(self._runner.outline(text), _RESULTS, None, None)
+        answer = await self._runner.queries.query(self._runner.queries.outline(text), _RESULTS)
         rows: list[Mapping[str, Any]] = msgspec.json.decode(await _content(answer))["results"]["bindings"]
         found = {row["n"]["value"]: row.get("c", {}).get("value", "") for row in rows if row["n"]["type"] == "uri"}
         return [
@@ -93,13 +93,13 @@ class LdnInbox:
             insert = f"INSERT DATA {{ GRAPH {self.graph} {{ {' . '.join(about)} }} GRAPH <{iri}> {{ {triples} }} }}"
             text = " ; ".join([*(self._removal(one.iri) for one in removed), insert])
             self._runner.access(caller).write.check([self.graph], "write")
-            await self._runner.update(UpdateCall(text, cause))
+            await self._runner.updates.update(UpdateCall(text, cause))
 
     async def content(self, iri: str, media_type: str, seen_at: str) -> bytes:
         """A notification as RDF. seen_at: the URL of the inbox for this client, which stands for its IRI. Raises
         UnknownResourceError."""
         try:
-            answer = await self._runner.graph(f"<{iri}>", _TRIPLES, ANYBODY)
+            answer = await self._runner.queries.graph(f"<{iri}>", _TRIPLES, ANYBODY)
         except UnknownGraphError as error:
             raise UnknownResourceError("there is no such notification in the inbox") from error
         triples = ox.parse(await _content(answer), format=ox.RdfFormat.N_TRIPLES)
@@ -119,7 +119,7 @@ class LdnInbox:
                     access.write.check([self.graph], "write")
             if creator is None:
                 raise UnknownResourceError("there is no such notification in the inbox")
-            await self._runner.update(UpdateCall(self._removal(iri), cause))
+            await self._runner.updates.update(UpdateCall(self._removal(iri), cause))
 
     def _removal(self, iri: str) -> str:
         return (

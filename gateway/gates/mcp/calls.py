@@ -35,9 +35,9 @@ class ToolCalls:
         return await self._query(tool.text(arguments), caller)
 
     async def _query(self, text: str, caller: Caller) -> ToolAnswer:
-        query = self._runner.outline(text)
+        query = self._runner.queries.outline(text)
         solutions = query.form in ("SELECT", "ASK")
-        answer = await self._runner.query(query, _JSON if solutions else _N_TRIPLES, None, None, caller=caller)
+        answer = await self._runner.queries.query(query, _JSON if solutions else _N_TRIPLES, caller=caller)
         if query.form == "ASK":
             return await boolean(answer.chunks())
         return await (first_rows if solutions else first_triples)(answer.chunks(), self._rows_max)
@@ -59,7 +59,7 @@ class ToolCalls:
             tells_delta=not delayed,
         )
         # A client that disconnects does not take its update back, as over HTTP.
-        accepted = await asyncio.shield(self._runner.update(call))
+        accepted = await asyncio.shield(self._runner.updates.update(call))
         content: dict[str, Any] = {"sequence": accepted.sequence} if caller.numbered else {}
         if accepted.delayed is not None:
             content["delayed"] = accepted.delayed

@@ -71,7 +71,7 @@ class TextResources:
         if uri in self._files:
             return types.TextResourceContents(uri=uri, mime_type=_TURTLE, text=self._files[uri].read_text())
         try:
-            answer = await self._runner.resource(ResourceRequest((uri,), _TURTLE, self._base_iri), caller)
+            answer = await self._runner.queries.resource(ResourceRequest((uri,), _TURTLE, self._base_iri), caller)
             text = (await answer.whole(TEXT_BYTES_MAX)).decode()
         except UnknownResourceError as error:
             raise MCPError(

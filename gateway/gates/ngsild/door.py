@@ -366,7 +366,7 @@ class _NgsiRequest:
     async def _update(self, sparql: str) -> bool:
         """Whether it has changed anything."""
         call = UpdateCall(sparql, cause(self._request, self._caller), caller=self._caller, tells_delta=True)
-        delta = (await self._runner.update(call)).delta
+        delta = (await self._runner.updates.update(call)).delta
         return delta is None or bool(len(delta.added) + len(delta.removed))
 
 

@@ -45,7 +45,9 @@ class NgsiReading:
 
     async def rows(self, text: str) -> list[dict[str, Term]]:
         """The solutions of a SELECT query. Raises GatewayError."""
-        answer = await self._runner.query(self._runner.outline(text), _RESULTS, None, None, caller=self._caller)
+        answer = await self._runner.queries.query(
+            self._runner.queries.outline(text), _RESULTS, None, None, caller=self._caller
+        )
         return await asyncio.to_thread(_rows, await answer.whole(BYTES_MAX))
 
     async def entities(self, ids: Sequence[Term]) -> dict[Term, NgsiEntity]:

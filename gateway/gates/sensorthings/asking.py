@@ -59,5 +59,5 @@ async def ask(runner: Runner, caller: Caller, text: str) -> bool:
 
 
 async def _answer(runner: Runner, caller: Caller, text: str) -> _Answer:
-    answer = await runner.query(runner.outline(text), _JSON, None, None, caller=caller)
+    answer = await runner.queries.query(runner.queries.outline(text), _JSON, caller=caller)
     return msgspec.json.decode(await answer.whole(_BYTES_MAX), type=_Answer)

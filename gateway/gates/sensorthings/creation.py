@@ -165,7 +165,7 @@ class Creation:
         return term_of(str(key), self._base_iri)
 
     async def _update(self, sparql: str) -> None:
-        await self._runner.update(UpdateCall(sparql, self._cause, caller=self._caller))
+        await self._runner.updates.update(UpdateCall(sparql, self._cause, caller=self._caller))
 
     async def _target(self, stream: Term) -> _Target:
         """What the dataset says of a stream. Raises UnknownResourceError."""

@@ -101,7 +101,9 @@ class _CallersDataset:
         self._caller = caller
 
     async def rows(self, query: str) -> list[Row]:
-        answer = await self._runner.query(self._runner.outline(query), _RESULTS, None, None, caller=self._caller)
+        answer = await self._runner.queries.query(
+            self._runner.queries.outline(query), _RESULTS, None, None, caller=self._caller
+        )
         return await asyncio.to_thread(_rows, await answer.whole(ROWS_BYTES_MAX))
 
 
@@ -194,7 +196,7 @@ class WebOfThings:
         text = parameters(request).text("query")
         if text is None:
             raise MalformedRequestError("write the parameter query, the SPARQL query")
-        query = self._runner.outline(text)
+        query = self._runner.queries.outline(text)
         form = for_query(request, query) if "accept" in request.headers else _usual(query)
         dataset, access = _CallersDataset(self._runner, caller), self._access(request)
         nodes = await thing_nodes(dataset, self._settings.gateway.base_iri)
@@ -292,7 +294,7 @@ class WebOfThings:
             raise MalformedRequestError(f"the body is not JSON: {error}") from error
         update = status_update if one.status else desired_update
         text = update(one.actuator, state_term(value, one.written), one.condition)
-        await self._runner.update(UpdateCall(text, cause(request, caller), caller=caller))
+        await self._runner.updates.update(UpdateCall(text, cause(request, caller), caller=caller))
         return Response(status_code=204)
 
 

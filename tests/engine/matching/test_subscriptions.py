@@ -257,14 +257,14 @@ def test_refused_subscription_leaves_nothing_behind() -> None:
     assert footprint(engine) == empty
 
 
-def test_what_the_store_evaluates_for_a_delta_is_told() -> None:
+def test_the_cost_of_a_delta_has_what_the_store_evaluates() -> None:
     engine = Engine()
     delta = engine.prepare(f"{PREFIX}INSERT DATA {{ :a :p :b }}")
-    assert engine.re_evaluated(delta) == []
+    assert engine.cost(delta).re_evaluated == ()
     by_store = engine.subscribe(f"{PREFIX}SELECT ?a ?b {{ ?a (:p/:p?)+ ?b }}")
     engine.subscribe(f"{PREFIX}SELECT ?a {{ ?a :p ?b }}")
-    assert engine.re_evaluated(delta) == [engine.describe(by_store.spuid).text]
-    assert engine.re_evaluated(engine.prepare(f"{PREFIX}INSERT DATA {{ :a :q :b }}")) == []
+    assert engine.cost(delta).re_evaluated == [engine.describe(by_store.spuid).text]
+    assert engine.cost(engine.prepare(f"{PREFIX}INSERT DATA {{ :a :q :b }}")).re_evaluated == []
 
 
 def test_quads_that_go_count_beside_those_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +273,9 @@ def test_quads_that_go_count_beside_those_that_come(monkeypatch: pytest.MonkeyPa
     for number in range(10):
         engine.subscribe(f"{PREFIX}SELECT ?s {{ ?s :p ?o OPTIONAL {{ ?s :q{number} ?x }} }}")
     engine.update(f"{PREFIX}INSERT DATA {{ :a :p 1 }}")
-    assert engine.has_many_matchings(engine.prepare(f"{PREFIX}DELETE DATA {{ :a :p 1 }} ; INSERT DATA {{ :a :p 2 }}"))
-    assert not engine.has_many_matchings(engine.prepare(f"{PREFIX}INSERT DATA {{ :a :p 2 }}"))
+    both = engine.cost(engine.prepare(f"{PREFIX}DELETE DATA {{ :a :p 1 }} ; INSERT DATA {{ :a :p 2 }}"))
+    one = engine.cost(engine.prepare(f"{PREFIX}INSERT DATA {{ :a :p 2 }}"))
+    assert (both.quads, both.long, one.quads, one.long) == (2, True, 1, False)
 
 
 # -- cost -------------------------------------------------------------------------------------------------------------

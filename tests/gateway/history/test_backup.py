@@ -53,19 +53,19 @@ SMALL = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10))
 
 async def saved(runner: Runner, path: Path) -> backup.Backup:
     """A backup of a running gateway without gates."""
-    taken = await runner.take_snapshot()
+    taken = await runner.backups.take_snapshot()
     return backup.save(path, [chunk async for chunk in taken.content.chunks()])
 
 
 async def compared(runner: Runner, path: Path) -> Difference:
-    return await difference(await runner.begin_restore(path))
+    return await difference(await runner.backups.begin(path))
 
 
 async def restored(runner: Runner, path: Path) -> Restored:
     try:
-        return await runner.restore(await compared(runner, path))
+        return await runner.backups.restore(await compared(runner, path))
     finally:
-        runner.end_restore()
+        runner.backups.end()
 
 
 def graphs(runner: Runner) -> list[str]:
@@ -103,8 +103,8 @@ async def test_the_dataset_is_that_of_the_backup_whatever_is_committed_meanwhile
             found = await compared(runner, path)
             await some(runner, script, chance.randrange(20))
             before = runner._log.sequence
-            done = await runner.restore(found)
-            runner.end_restore()
+            done = await runner.backups.restore(found)
+            runner.backups.end()
             assert (dump(runner), graphs(runner)) == wanted
             assert (done.sequence, runner._log.sequence) == (before + 1, before + 1), "one commit"
             changed += done.removed + done.added > 0
@@ -294,10 +294,10 @@ async def test_only_one_backup_at_a_time_is_restored_and_too_many_delayed_update
         await saved(runner, tmp_path / "b")
         found = await compared(runner, tmp_path / "b")
         with pytest.raises(QueueFullError, match="another backup"):
-            await runner.begin_restore(tmp_path / "b")
-        runner.end_restore()
-        assert (await runner.restore(await compared(runner, tmp_path / "b"))).delayed == 3
-        runner.end_restore()
+            await runner.backups.begin(tmp_path / "b")
+        runner.backups.end()
+        assert (await runner.backups.restore(await compared(runner, tmp_path / "b"))).delayed == 3
+        runner.backups.end()
         assert len(found.timers) == 3
     few = Settings(delayed=DelayedSettings(pending_max=2))
     async with recovered_runner(tmp_path / "other", settings=few) as runner:
@@ -322,8 +322,8 @@ async def test_a_restore_that_the_disk_did_not_take_is_done_by_the_next_one(tmp_
             found = await compared(runner, tmp_path / "b")
             disk.left = writes
             with pytest.raises(ChangeLogError, match="No space"):
-                await runner.restore(found)
-            runner.end_restore()
+                await runner.backups.restore(found)
+            runner.backups.end()
             if writes == 0:
                 assert (len(dump(runner)), len(runner._delayed)) == (2, 2), "nothing was changed"
             disk.left = None

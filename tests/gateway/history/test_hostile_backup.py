@@ -126,7 +126,7 @@ async def good(runner: Runner, path: Path) -> Lines:
     await update(runner, "CREATE GRAPH <urn:empty>")
     await update(runner, "INSERT DATA { <urn:s> <urn:p> 1 }", delay="PT1H", missed="skip", request_id="s")
     await update(runner, "INSERT DATA { <urn:s> <urn:p> 2 }", at="2030-01-01T00:00:00Z")
-    taken = await runner.take_snapshot()
+    taken = await runner.backups.take_snapshot()
     backup.save(path, [chunk async for chunk in taken.content.chunks()])
     return read(path)
 
@@ -137,9 +137,9 @@ def state(runner: Runner) -> tuple[Any, ...]:
 
 async def restored(runner: Runner, path: Path) -> None:
     try:
-        await runner.restore(await difference(await runner.begin_restore(path)))
+        await runner.backups.restore(await difference(await runner.backups.begin(path)))
     finally:
-        runner.end_restore()
+        runner.backups.end()
 
 
 async def refused(runner: Runner, path: Path) -> str:
@@ -276,11 +276,11 @@ async def test_more_delayed_updates_than_may_be_pending_are_not_taken_in(tmp_pat
             pending[-1][0]["timer"]["id"] = str(number)
         written(tmp_path / "b", content)
         before = state(runner)
-        found = await difference(await runner.begin_restore(tmp_path / "b"))
+        found = await difference(await runner.backups.begin(tmp_path / "b"))
         assert len(found.timers) == 6
         with pytest.raises(LimitExceededError, match=r"delayed\.pending_max = 5"):
-            await runner.restore(found)
-        runner.end_restore()
+            await runner.backups.restore(found)
+        runner.backups.end()
         assert state(runner) == before
 
 

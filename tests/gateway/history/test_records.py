@@ -97,7 +97,7 @@ async def test_everything_else_that_was_known_is_known_again(tmp_path: Path) -> 
         for number in range(1, 25):
             pending = await update(runner, "CLEAR ALL", delay="PT1H", request_id=f"d-{number}")
             if number % 3 == 0:
-                await runner.cancel(pending.delayed or "", Cause("http", "test"))
+                await runner.updates.cancel(pending.delayed or "", Cause("http", "test"))
             requests = runner._knowledge.request_ids.state()
             timers = [record for record, _ in runner._delayed.state().pending]
             seen[runner._log.epoch, runner._log.sequence] = timers, requests, {"app": "1"}
@@ -344,7 +344,7 @@ async def test_the_state_at_the_end_is_that_of_the_gateway(tmp_path: Path) -> No
     async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await insert(runner, 1, 24)
         assert sorted(history(tmp_path).replay().engine.dump().splitlines()) == dump(runner)
-        runner._restore.note_gap(Gap(1, 1, "test", 1))
+        runner.backups.note_gap(Gap(1, 1, "test", 1))
         await insert(runner, 25, 1)
         assert history(tmp_path).replay().place == (1, 26)
     assert len(records(tmp_path)) == 26

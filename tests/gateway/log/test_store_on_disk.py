@@ -49,7 +49,7 @@ async def play(runner: Runner, seed: int) -> None:
     for step in case_of(seed).steps:
         if step.kind == "update":
             try:
-                await runner.update(UpdateCall(step.text, CLIENT))
+                await runner.updates.update(UpdateCall(step.text, CLIENT))
             except GatewayError:
                 continue
         await runner.log_keeper.turn()

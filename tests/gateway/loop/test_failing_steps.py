@@ -107,8 +107,8 @@ async def test_a_step_that_raises_fails_its_request_alone(
                 patched.setattr(owner, name, failing(error))
                 text = "INSERT { <http://s> <http://p> ?o } WHERE { ?s <http://p> ?o }"
                 asked: list[Any] = [
-                    runner.update(_call(insert(1) if name == "append" else text)),
-                    runner.query(_parsed(), "application/json", None, None),
+                    runner.updates.update(_call(insert(1) if name == "append" else text)),
+                    runner.queries.query(_parsed(), "application/json"),
                 ]
                 answers = await asyncio.gather(*asked, return_exceptions=True)
                 assert any(isinstance(answer, StoreError) for answer in answers)
@@ -263,7 +263,7 @@ async def test_an_engine_that_is_broken_ends_the_gateway_and_the_next_start_has_
     await update(runner, insert(1))
     with monkeypatch.context() as patched:
         patched.setattr(runner._engine.store, "apply", failing(MemoryError))
-        asked = asyncio.ensure_future(runner.update(_call(insert(2))))
+        asked = asyncio.ensure_future(runner.updates.update(_call(insert(2))))
         with pytest.raises(ExceptionGroup) as raised:
             await task
     assert raised.group_contains(BrokenEngineError)

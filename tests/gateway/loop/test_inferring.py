@@ -142,13 +142,13 @@ async def test_a_restore_infers_by_the_settings_of_now(tmp_path: Path) -> None:
 async def test_graph_writes_infer_and_do_not_reach_inferred_graphs(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path, settings=ON) as runner:
         await update(runner, f"{SCHEMA} ; {LAMP}")
-        assert not await runner.write_graph(GraphWrite(GraphVerb.DROP, "<http://e/ontology>"), CLIENT)
+        assert not await runner.updates.write_graph(GraphWrite(GraphVerb.DROP, "<http://e/ontology>"), CLIENT)
         assert devices(runner) == set()
         for verb in GraphVerb:
             with pytest.raises(AccessDeniedError, match="change the triples that they follow from"):
-                await runner.write_graph(GraphWrite(verb, INFERRED), CLIENT)
+                await runner.updates.write_graph(GraphWrite(verb, INFERRED), CLIENT)
         with pytest.raises(UnknownGraphError):
-            await runner.write_graph(GraphWrite(GraphVerb.DROP, "<http://e/none>"), CLIENT)
+            await runner.updates.write_graph(GraphWrite(GraphVerb.DROP, "<http://e/none>"), CLIENT)
 
 
 async def test_a_client_reads_an_inferred_graph_if_it_reads_all_that_it_follows_from(tmp_path: Path) -> None:
@@ -161,11 +161,11 @@ async def test_a_client_reads_an_inferred_graph_if_it_reads_all_that_it_follows_
     async with recovered_runner(tmp_path, settings=ON) as runner:
         await update(runner, f"{SCHEMA} ; {LAMP}")
         both = caller(None, "<http://e/ontology>")
-        answer = await runner.graph(INFERRED, "text/turtle", both)
+        answer = await runner.queries.graph(INFERRED, "text/turtle", both)
         assert b"Device" in b"".join([chunk async for chunk in answer.chunks()])
         for less in (caller(None), caller("<http://e/ontology>"), caller("<http://e/ontology>", INFERRED)):
             with pytest.raises(AccessDeniedError, match="may not read the graph <urn:lamplighter:inferred:default>"):
-                await runner.graph(INFERRED, "text/turtle", less)
+                await runner.queries.graph(INFERRED, "text/turtle", less)
         told = (await update(runner, P + "INSERT DATA { :other a :Lamp }", caller=both, tells_delta=True)).delta
         assert told is not None
         assert len(told.added) == 2

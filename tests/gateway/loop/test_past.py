@@ -28,7 +28,7 @@ JSON = "application/sparql-results+json"
 
 async def asked(runner: Runner, sparql: str, at: str) -> Answer:
     headers: dict[str, str] = {}
-    query = PastQuery(runner.outline(sparql), at, JSON, None, None)
+    query = PastQuery(runner.queries.outline(sparql), at, JSON, None, None)
     data = b"".join([chunk async for chunk in runner.past.query(query, ANYBODY, headers)])
     assert headers["Lamplighter-At"].startswith(f"{at} ")
     return answer_from_json(json.loads(data))

@@ -21,7 +21,7 @@ def padded(size: int, *, sign: str = "") -> str:
 
 async def test_the_limit_is_taken_up_by_a_reload(tmp_path: Path) -> None:
     async with recovered_runner(tmp_path) as runner:
-        assert runner.outline(padded(BYTES_MAX + 1)).form == "SELECT"
+        assert runner.queries.outline(padded(BYTES_MAX + 1)).form == "SELECT"
         await runner.apply(Settings(limits=LimitSettings(query_bytes_max=BYTES_MAX)))
         with pytest.raises(LimitExceededError, match="query_bytes_max"):
-            runner.outline(padded(BYTES_MAX + 1))
+            runner.queries.outline(padded(BYTES_MAX + 1))

@@ -147,7 +147,7 @@ async def test_pending_cancelled_and_fired_timers(tmp_path: Path) -> None:
             accepted = await update(runner, f"INSERT DATA {{ <http://e/{name}> {P} 1 }}", delay=delay)
             if name == "cancelled":
                 assert accepted.delayed
-                await runner.cancel(accepted.delayed, CLIENT)
+                await runner.updates.cancel(accepted.delayed, CLIENT)
         at = await update(runner, f"INSERT DATA {{ <http://e/at> {P} 1 }}", at="2026-11-21T02:00:10Z")
         await time_passes(runner, clock, 5)
         before = state(runner)
@@ -264,11 +264,11 @@ def test_a_restart_at_any_point_changes_nothing(case: Case, choices: list[str], 
                     members["at"] = START.replace(hour=START.hour + 1, second=number).isoformat()  # not due here
                 elif choice == "cancel" and runner.delayed_updates():
                     with suppress(UnknownDelayedError):  # it is due, and may be done before this has its turn
-                        await runner.cancel(runner.delayed_updates()[0]["id"], CLIENT)
+                        await runner.updates.cancel(runner.delayed_updates()[0]["id"], CLIENT)
                 elif choice == "pass":
                     await time_passes(runner, clock, 1)
                 try:
-                    await runner.update(UpdateCall(text, CLIENT, **members))  # type: ignore[arg-type]
+                    await runner.updates.update(UpdateCall(text, CLIENT, **members))  # type: ignore[arg-type]
                 except GatewayError:
                     continue  # refused, without effect
 

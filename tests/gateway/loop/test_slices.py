@@ -296,7 +296,7 @@ async def test_nothing_is_done_in_the_middle_of_a_long_step(tmp_path: Path, monk
 
         async def look() -> None:
             while True:
-                delta = await runner.submit(lambda: runner.quad_count)
+                delta = await runner.queue.submit(lambda: runner.quad_count)
                 seen.append(delta)
 
         looking = [asyncio.create_task(look()) for _ in range(3)]
@@ -351,7 +351,7 @@ async def test_an_end_in_the_middle_of_a_long_step_loses_nothing(tmp_path: Path)
     runner.recover()
     async with running(runner, orderly=True):
         await subscribed(runner, "SELECT ?s ?o { ?s <http://p> ?o }")
-        asked = runner.update(UpdateCall(insert(), CLIENT))
+        asked = runner.updates.update(UpdateCall(insert(), CLIENT))
         while runner._slices.steady.is_set() or not runner.log.sequence:
             await asyncio.sleep(0)
         assert not asked.done()
@@ -367,7 +367,7 @@ async def test_a_graph_is_replaced_in_slices_and_the_store_is_renewed_by_the_loo
     settings = Settings(store=Settings().store.__class__(path=store))
     async with recovered_runner(tmp_path, settings=settings) as runner:
         for start in range(0, 6 * LONG, LONG):
-            await runner.write_graph(GraphWrite(GraphVerb.REPLACE, "<http://g>", graph(start)), CLIENT)
+            await runner.updates.write_graph(GraphWrite(GraphVerb.REPLACE, "<http://g>", graph(start)), CLIENT)
             while runner._engine.store.step():
                 pass
             await update(runner, f"INSERT DATA {{ <http://x> <http://p> {start} }}")
@@ -446,5 +446,5 @@ async def test_a_group_ends_when_its_steps_have_taken_long(tmp_path: Path, monke
     for group_s, answered in ((-1.0, True), (1000.0, False)):
         monkeypatch.setattr("lamplighter.gateway.loop.steps.GROUP_S", (group_s,) * len(Priority))
         async with recovered_runner(tmp_path / str(group_s)) as runner:
-            first = runner.submit(lambda: None)
-            assert await runner.submit(first.done) is answered
+            first = runner.queue.submit(lambda: None)
+            assert await runner.queue.submit(first.done) is answered

@@ -22,7 +22,7 @@ JSON = "application/sparql-results+json"
 
 
 def ask(runner: Runner, text: str) -> asyncio.Future[Answer | ReadyAnswer]:
-    return runner.query(runner.outline(text), JSON, None, None)
+    return runner.queries.query(runner.queries.outline(text), JSON)
 
 
 def values(content: bytes) -> list[Any]:

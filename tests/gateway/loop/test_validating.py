@@ -158,7 +158,7 @@ async def test_graph_writes_are_checked(data: Path) -> None:
         await update(runner, f"{PREFIXES} INSERT DATA {{ :b a :Lamp }}")
         with pytest.raises(ShapesViolatedError):
             await update(runner, f"{PREFIXES} COPY DEFAULT TO :g")
-        await runner.write_graph(GraphWrite(GraphVerb.DROP, "<http://e/g>"), CLIENT)
+        await runner.updates.write_graph(GraphWrite(GraphVerb.DROP, "<http://e/g>"), CLIENT)
 
 
 async def test_a_restore_is_marked_and_not_refused(data: Path) -> None:

@@ -121,7 +121,7 @@ async def subscribe(
 
 
 async def answer(runner: Runner, text: str, who: Caller) -> bytes:
-    found = await runner.query(query_outline(text), "text/csv", None, None, caller=who)
+    found = await runner.queries.query(query_outline(text), "text/csv", caller=who)
     return b"".join([chunk async for chunk in found.chunks()])
 
 
@@ -155,7 +155,7 @@ async def test_no_number_tells_what_is_in_a_graph_that_may_only_be_written(tmp_p
             before += 1
             assert (await update(runner, text, caller=blind)).sequence == before
         for graph in (B, B):
-            await runner.write_graph(GraphWrite(GraphVerb.DROP, graph), CLIENT, blind)
+            await runner.updates.write_graph(GraphWrite(GraphVerb.DROP, graph), CLIENT, blind)
             before += 1
         assert runner.log.sequence == before
         assert (await update(runner, "DROP SILENT GRAPH <http://e/a>", caller=ANNA)).sequence == before
@@ -287,11 +287,11 @@ async def test_delayed_updates_are_seen_and_cancelled_by_their_client_and_by_ope
         told = []
         for name in (anna.delayed, "unknown"):
             with pytest.raises(UnknownDelayedError) as error:
-                await runner.cancel(name or "", CLIENT, caller=BEN)
+                await runner.updates.cancel(name or "", CLIENT, caller=BEN)
             told.append(str(error.value).replace(name or "", "it"))
         assert told[0] == told[1]
-        await runner.cancel(anna.delayed or "", CLIENT, caller=ANNA)
-        await runner.cancel(ben.delayed or "", CLIENT, caller=operator)
+        await runner.updates.cancel(anna.delayed or "", CLIENT, caller=ANNA)
+        await runner.updates.cancel(ben.delayed or "", CLIENT, caller=operator)
         assert runner.delayed_count == 1
 
 

@@ -30,7 +30,7 @@ class Nobody:
 
 
 def refused_update(runner: Runner) -> Awaitable[object]:
-    return runner.update(UpdateCall(WRONG, CLIENT))
+    return runner.updates.update(UpdateCall(WRONG, CLIENT))
 
 
 def refused_subscription(runner: Runner) -> Awaitable[object]:

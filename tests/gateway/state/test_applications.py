@@ -673,9 +673,9 @@ async def test_while_reactions_wait_updates_are_refused_and_subscriptions_still_
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda runner: runner.take_snapshot(),
-        lambda runner: runner.write_graph(GraphWrite(GraphVerb.REPLACE, None), CLIENT),
-        lambda runner: runner._restore.note_gap(Gap(1, 1, "test", 1)),
+        lambda runner: runner.backups.take_snapshot(),
+        lambda runner: runner.updates.write_graph(GraphWrite(GraphVerb.REPLACE, None), CLIENT),
+        lambda runner: runner.backups.note_gap(Gap(1, 1, "test", 1)),
         lambda runner: runner._timers.note(),
         lambda runner: runner.subscribe("SELECT * { ?s ?p ?o }", RecordingSink(), None, None, resume=Resume("PT1H")),
     ],

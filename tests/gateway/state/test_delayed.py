@@ -196,7 +196,7 @@ async def test_what_cannot_be_done_is_refused_when_it_is_asked_for(tmp_path: Pat
         with pytest.raises(MalformedRequestError, match="missed applies to delayed updates"):
             await update(runner, insert(1), missed="skip")
         with pytest.raises(UnknownDelayedError):
-            await runner.cancel("nothing", CLIENT)
+            await runner.updates.cancel("nothing", CLIENT)
         assert len(records(tmp_path)) == before
         await update(runner, insert(1), delay="PT1S")
         with pytest.raises(LimitExceededError, match="pending_max"):
@@ -335,10 +335,10 @@ async def test_a_cancelled_one_never_happens(tmp_path: Path) -> None:
         third = await update(runner, insert("c"), at=iso(START + 10 * SECOND))
         assert first.delayed is not None
         assert third.delayed is not None
-        await runner.cancel(first.delayed, CLIENT)
-        await runner.cancel(third.delayed, CLIENT)
+        await runner.updates.cancel(first.delayed, CLIENT)
+        await runner.updates.cancel(third.delayed, CLIENT)
         with pytest.raises(UnknownDelayedError):
-            await runner.cancel(first.delayed, CLIENT)
+            await runner.updates.cancel(first.delayed, CLIENT)
         await time_passes(runner, clock, 60)
         assert there(runner) == ["b"]
     async with recovered_runner(tmp_path, clock) as runner:
@@ -351,7 +351,7 @@ async def test_one_that_is_cancelled_while_its_turn_comes_does_not_happen(tmp_pa
     async with recovered_runner(tmp_path, clock) as runner:
         accepted = await update(runner, insert("a"), delay="PT10S")
         assert accepted.delayed is not None
-        cancelled = runner.cancel(accepted.delayed, CLIENT)
+        cancelled = runner.updates.cancel(accepted.delayed, CLIENT)
         fired = asyncio.create_task(runner._timers.fire(accepted.delayed))
         await cancelled
         await fired
@@ -528,7 +528,7 @@ async def test_a_rebased_one_fires_once_and_can_be_cancelled(tmp_path: Path) -> 
     clock.reboot("boot-2", off_s=600, uptime_s=10)
     async with recovered_runner(tmp_path, clock) as runner:
         assert cancelled.delayed is not None
-        await runner.cancel(cancelled.delayed, CLIENT)
+        await runner.updates.cancel(cancelled.delayed, CLIENT)
         assert [row["due"] for row in runner.delayed_updates()] == [iso(START + timedelta(hours=1))] * 2
         await time_passes(runner, clock, 3600 - 610 - 1)
         assert there(runner) == []
@@ -815,7 +815,7 @@ async def test_thousands_pending_cost_other_updates_nothing(tmp_path: Path, monk
         assert accepted.delayed is not None
         await idle(runner)
         assert len(asked) == 1
-        await runner.cancel("t10000", CLIENT)
+        await runner.updates.cancel("t10000", CLIENT)
         await time_passes(runner, clock, 1)
         assert entries.seen < 50, "only the first ones are looked at"
         assert "soon" in there(runner)

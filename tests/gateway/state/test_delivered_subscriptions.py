@@ -54,7 +54,7 @@ async def deliver(
 
 
 def only(runner: Runner) -> Followed:
-    [found] = runner.deliveries("webhook")
+    [found] = runner.delivered.of_kind("webhook")
     return found
 
 
@@ -70,7 +70,7 @@ async def test_it_goes_on_where_the_receiver_is(tmp_path: Path, snapshot: bool) 
         spuid, sink = await deliver(runner)
         for number in range(4):
             await update(runner, f"INSERT DATA {{ <http://{number}> <http://p> 1 }}")
-        runner.acknowledge(spuid, 2)
+        runner.delivered.acknowledge(spuid, 2)
         if snapshot:
             await runner.log_keeper.take_snapshot()
     async with recovered_runner(tmp_path, settings=settings()) as runner:
@@ -264,9 +264,9 @@ async def test_it_ends_with_a_record_also_while_it_is_interrupted(tmp_path: Path
     async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
         assert only(runner).delivery == RECEIVER
         await runner.end_delivery("one")
-        assert runner.deliveries("webhook") == []
+        assert runner.delivered.of_kind("webhook") == []
     async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
-        assert runner.deliveries("webhook") == []
+        assert runner.delivered.of_kind("webhook") == []
 
 
 async def test_what_is_owed_before_a_renewal_may_change_or_end_the_subscription(
@@ -274,14 +274,14 @@ async def test_what_is_owed_before_a_renewal_may_change_or_end_the_subscription(
 ) -> None:
     """As after a disk that was full: an owed reaction ends it, or the store has taken it over from its plan."""
     owed: list[Callable[[], object]] = []
-    settle = Reactions.settle
+    flush = Reactions.flush_pending
 
-    def settled(reactions: Reactions) -> None:
+    def flushed(reactions: Reactions) -> None:
         while owed:
             owed.pop()()
-        settle(reactions)
+        flush(reactions)
 
-    monkeypatch.setattr(Reactions, "settle", settled)
+    monkeypatch.setattr(Reactions, "flush_pending", flushed)
     async with recovered_runner(tmp_path, settings=settings()) as runner:
         spuid, _ = await deliver(runner)
         restated = msgspec.structs.replace(only(runner), planned=True)
@@ -316,9 +316,9 @@ async def test_it_ends_with_its_client_also_while_it_is_interrupted(tmp_path: Pa
         await deliver(runner, receiver=two, caller=berta)
     clock.reboot("boot-2")
     async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
-        assert len(runner.deliveries("webhook")) == 2
+        assert len(runner.delivered.of_kind("webhook")) == 2
         runner.access_of = {"berta": FULL}.get
         await runner.permissions_changed("anna")
-        assert (only(runner).delivery, runner.has_delivery("one"), runner.has_delivery("two")) == (two, False, True)
+        assert (only(runner).delivery, runner.delivered.has("one"), runner.delivered.has("two")) == (two, False, True)
     async with recovered_runner(tmp_path, clock, settings=settings("off")) as runner:
         assert only(runner).delivery == two

@@ -104,7 +104,7 @@ async def test_delayed_updates_of_one_client_have_a_limit(tmp_path: Path) -> Non
         await update(runner, INSERT, delay="PT1H", caller=FLOOD)
         with pytest.raises(LimitExceededError):
             await update(runner, INSERT, delay="PT1H", caller=FLOOD)
-        await runner.cancel(kept[0].delayed or "", CLIENT, FLOOD)
+        await runner.updates.cancel(kept[0].delayed or "", CLIENT, FLOOD)
         await update(runner, INSERT, delay="PT1H", caller=FLOOD)
         assert runner.figures.status()["quotas"]["delayed_max"] == 3
 
@@ -293,10 +293,12 @@ async def test_updates_queries_and_subscriptions_take_the_share_of_their_client(
     some = Settings(gateway=GatewaySettings(queue_max=8))
     async with recovered_runner(tmp_path, settings=some) as runner:
         asked: list[Callable[[Caller], Awaitable[object]]] = [
-            lambda caller: runner.update(UpdateCall(INSERT, CLIENT, caller=caller)),
-            lambda caller: runner.query(runner.outline("ASK {}"), "text/csv", None, None, caller=caller),
+            lambda caller: runner.updates.update(UpdateCall(INSERT, CLIENT, caller=caller)),
+            lambda caller: runner.queries.query(
+                runner.queries.outline("ASK {}"), "text/csv", None, None, caller=caller
+            ),
             lambda caller: runner.subscribe(TEXT, Ear(), None, None, caller=caller),
-            lambda caller: runner.graph(None, "text/turtle", caller),
+            lambda caller: runner.queries.graph(None, "text/turtle", caller),
         ]
         waiting = [ask(FLOOD) for ask in asked]  # nothing is answered meanwhile
         for ask in asked:

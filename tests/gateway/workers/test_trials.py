@@ -190,7 +190,7 @@ async def test_what_waits_for_a_trial_takes_room_in_the_queue(tmp_path: Path) ->
     async with recovered_runner(tmp_path, settings=settings) as runner:
         await update(runner, triples(1000))
         lane = Lane()
-        waiting = [runner.update(UpdateCall(PRODUCT, CLIENT, lane=lane)) for _ in range(3)]
+        waiting = [runner.updates.update(UpdateCall(PRODUCT, CLIENT, lane=lane)) for _ in range(3)]
         while runner.figures.status()["trials"] == 0:
             await asyncio.sleep(0)
         assert runner.figures.status()["queue"] == 3

@@ -304,7 +304,7 @@ def test_secrets_follow_from_a_key_that_only_the_gateway_can_read(tmp_path: Path
 def dispatch(*, known: bool) -> tuple[Dispatch, mock.Mock]:
     """One that has to attach, and its owner. known: whether the log has it."""
     owner = mock.Mock(end=mock.AsyncMock())
-    owner.runner.has_delivery.return_value = known
+    owner.runner.delivered.has.return_value = known
     owner.runner.subscribe = mock.AsyncMock()
     followed = Followed("one", "ASK {}", 0, identity="anna", delivery=Receiver("webhook", "id", "http://e/", "", None))
     return Dispatch(owner, followed, 3, None), owner

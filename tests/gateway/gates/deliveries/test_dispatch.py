@@ -115,7 +115,7 @@ async def test_an_end_that_the_log_does_not_take_is_tried_again(
         dispatch.drop()
         await until(lambda: bool(made.kind.told))
         assert made.kind.told == ["the client anna is no longer registered"]
-        assert made.runner.deliveries("webhook") == []
+        assert made.runner.delivered.of_kind("webhook") == []
 
 
 @pytest.mark.parametrize("new", [True, False])
@@ -144,9 +144,9 @@ async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
         if new:
             await registering
         await idle(made.runner)
-        assert made.runner.deliveries("webhook") == made.deliveries.of(ANYBODY) == []
+        assert made.runner.delivered.of_kind("webhook") == made.deliveries.of(ANYBODY) == []
     async with recovered_runner(tmp_path) as runner:
-        assert runner.deliveries("webhook") == []
+        assert runner.delivered.of_kind("webhook") == []
 
 
 async def test_bodies_are_made_only_for_requests_that_run(tmp_path: Path) -> None:

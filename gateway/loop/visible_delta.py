@@ -16,7 +16,7 @@ CHARACTERS_MAX = 256 * 1024
 _COLUMNS = ("subject", "predicate", "object", "graph")
 
 
-def told(delta: QuadDelta, access: Access) -> Results | None:
+def visible_delta(delta: QuadDelta, access: Access) -> Results | None:
     """The readable quads that an update added and removed, as results with an unbound graph for the default graph.
 
     None if there are more than `QUADS_MAX`, or if their terms are longer than `CHARACTERS_MAX`.

@@ -28,24 +28,22 @@ KIND = "shacl"
 logger = EventLogger(__name__)
 
 
-class Validating:
-    """Begins validation once. due: whether that is still to be done. sources: None for no validation."""
+class ValidationStart:
+    """Begins validation once. sources: None for no validation."""
 
     def __init__(self, engine: Engine, commits: Commits, slices: LoopSlices, sources: ShapeSources | None) -> None:
         self._engine = engine
         self._commits = commits
         self._slices = slices
         self._sources = sources
-        self.due = True
 
     def begin(self) -> None:
-        """Raises ChangeLogError; it is due still then. Raises ConfigurationError for a shapes graph that is not valid,
-        and for more violations than a record may have."""
+        """Raises ChangeLogError, and is called again then; ConfigurationError for a shapes graph that is not valid, and
+        for more violations than a record may have."""
         engine = self._engine
         if self._sources is None:
             if engine.store.has_graph(VIOLATIONS):
                 self._commit(QuadDelta(removed=tuple(engine.store.quads(VIOLATIONS)), dropped=(VIOLATIONS,)))
-            self.due = False
             return
         self._slices.begin(LONG)
         try:
@@ -63,7 +61,6 @@ class Validating:
             validation.close()
             raise
         engine.begin_validation(validation)
-        self.due = False
 
     def _commit(self, delta: QuadDelta) -> None:
         if delta.changes:

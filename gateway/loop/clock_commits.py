@@ -1,4 +1,4 @@
-"""Time goes by for subscriptions: a commit for each instant at which a comparison with the clock changes.
+"""Commits clock ticks: one commit for each instant at which a time-dependent subscription changes.
 
 ::
 
@@ -32,7 +32,7 @@ _STEP = timedelta(microseconds=STEP_US)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class PassingTime:
+class ClockCommits:
     """Commits what is due."""
 
     _engine: Engine
@@ -44,20 +44,22 @@ class PassingTime:
     @property
     def next_due(self) -> datetime | None:
         """The next instant at which something changes, None while it is not known."""
-        return self._engine.due if self._clock.trusted() else None
+        return self._engine.due if self._engine.timetable.conditions and self._clock.trusted() else None
 
     @property
     def due(self) -> bool:
         """Whether something has changed that is not committed."""
+        if not self._engine.timetable.conditions:  # asked before each step
+            return False
         due = self._engine.due
         return due is not None and due <= self._clock.wall() and self._clock.trusted()
 
     @property
     def set_back(self) -> bool:
         """Whether the clock was set back, so that what has changed has to be taken back."""
-        return (
-            self._engine.compares_clock and self._clock.trusted() and self._clock.wall() < self._engine.instant - _STEP
-        )
+        if not self._engine.timetable.conditions:
+            return False
+        return self._clock.trusted() and self._clock.wall() < self._engine.instant - _STEP
 
     def reach(self) -> None:
         """Lets the first result of a subscription be one of now, as far as nothing is due."""
@@ -70,18 +72,18 @@ class PassingTime:
 
     def catch_up(self) -> None:
         """A step: commits what is due. Raises ChangeLogError; the rest is due still."""
-        self._reactions.settle()
+        self._reactions.flush_pending()
         if self.set_back:
             now = self._clock.wall()
             logger.info("clock set back", instant=iso(self._engine.instant), to=iso(now))
-            self._let_pass(now)
+            self._advance_clock(now)
         for _ in range(AT_ONCE_MAX):
             due, now = self._engine.due, self._clock.wall()
             if due is None or due > now or not self._clock.trusted():
                 break
-            self._let_pass(due if now - due <= LATE else now)
+            self._advance_clock(due if now - due <= LATE else now)
 
-    def _let_pass(self, instant: datetime) -> None:
+    def _advance_clock(self, instant: datetime) -> None:
         self._reactions.new_request()
-        self._commits.let_pass(instant)
-        self._reactions.settle()
+        self._commits.advance_clock(instant)
+        self._reactions.flush_pending()

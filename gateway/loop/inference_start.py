@@ -23,21 +23,19 @@ KIND = "inference"
 logger = EventLogger(__name__)
 
 
-class Inferring:
-    """Begins inference once. due: whether that is still to be done."""
+class InferenceStart:
+    """Begins inference once."""
 
     def __init__(self, engine: Engine, commits: Commits, slices: LoopSlices, settings: InferenceSettings) -> None:
         self._engine = engine
         self._commits = commits
         self._slices = slices
         self._settings = settings
-        self.due = True
 
     def begin(self) -> None:
-        """Raises ChangeLogError; it is due still then. Raises ConfigurationError for more than a record may have."""
+        """Raises ChangeLogError, and is called again then; ConfigurationError for more than a record may have."""
         engine, graphs = self._engine, graph_terms(self._settings.graphs)
         if not graphs and not any(name.startswith(INFERRED) for name in engine.store.graphs()):
-            self.due = False
             return
         self._slices.begin(LONG)
         inference = engine.new_inference(graphs, graph_terms(self._settings.ontologies))
@@ -60,4 +58,3 @@ class Inferring:
             inference.close()
             raise
         engine.begin_inference(inference)
-        self.due = False

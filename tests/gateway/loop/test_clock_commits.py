@@ -15,7 +15,6 @@ from lamplighter.engine.errors import ChangeLogError, GatewayError
 from lamplighter.engine.protocol import Results
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.loop import passing
 from lamplighter.gateway.loop import reactions as reactions_of_loop
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.state import delayed
@@ -166,7 +165,7 @@ async def test_an_untrusted_clock_waits(tmp_path: Path) -> None:
         await update(runner, opened("a"))
         clock.synchronised = False
         await time_passes(runner, clock, 3600)
-        await runner._passing.fire()
+        await runner._clock_commits.fire()
         await update(runner, opened("b"))
         assert ear.told == []
         clock.synchronised = True
@@ -177,7 +176,7 @@ async def test_an_untrusted_clock_waits(tmp_path: Path) -> None:
 async def test_many_instants_that_are_due_keep_a_request_waiting_for_some_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passing, "AT_ONCE_MAX", 2)
+    monkeypatch.setattr("lamplighter.gateway.loop.clock_commits.AT_ONCE_MAX", 2)
     clock = FakeClock()
     async with recovered_runner(tmp_path, clock) as runner:
         ear = await listening(runner)
@@ -275,7 +274,7 @@ async def test_an_application_reacts_once_to_what_became_due_while_the_gateway_w
     for _ in range(2):
         clock.advance(3600)
         async with recovered_runner(tmp_path, clock, applications) as runner:
-            await until(lambda: not runner._passing.due)
+            await until(lambda: not runner._clock_commits.due)
             await idle(runner)
     [(sequence, instant)] = clock_commits(records(tmp_path))
     assert instant == iso(START + timedelta(hours=1))  # one commit for all that is late

@@ -21,7 +21,7 @@ _TRIES_MAX = 6
 _REASON_CHARACTERS_MAX = 300
 
 
-class NotApplied(Exception):
+class ReplayError(Exception):
     """A record, or a snapshot, cannot be applied; the state is of no use any more. place: where it stands."""
 
     def __init__(self, place: Place, *, snapshot: bool, error: Exception) -> None:
@@ -32,7 +32,7 @@ class NotApplied(Exception):
 
 
 @dataclass(frozen=True)
-class Doubt:
+class RecoveryAttempt:
     """What the tries of a start before this one have taught.
 
     careful: each record is written to the store at once, so that it is known which one cannot be; a store on disk is
@@ -44,8 +44,8 @@ class Doubt:
     snapshots: Mapping[Place, str] = field(default_factory=dict)
     tries: int = 0
 
-    def after(self, error: NotApplied, log: Path) -> Doubt:
-        """What is known after another one. Whatever it was may pass, so that nothing is given up at the first time.
+    def next(self, error: ReplayError, log: Path) -> RecoveryAttempt:
+        """What is known after another one. The first failure only switches to careful mode: it may be transient.
 
         log: for the message. Raises ChangeLogError when there have been too many.
         """
@@ -59,16 +59,16 @@ class Doubt:
         return replace(self, record=Unfollowable(error.place, str(error)), tries=self.tries + 1)
 
 
-def applied(start: Callable[[Doubt], T], log: Path) -> T:
+def recover_with_retries(start: Callable[[RecoveryAttempt], T], log: Path) -> T:
     """What a start gives, tried until every record and snapshot that it uses can be applied.
 
     start: makes everything anew and recovers it, with what the tries before have taught. log: for messages. Raises what
-    `start` does, and ChangeLogError in the place of NotApplied after some tries.
+    `start` does, and ChangeLogError in the place of ReplayError after some tries.
     """
-    doubt = Doubt()
+    attempt = RecoveryAttempt()
     while True:
         try:
-            return start(doubt)
-        except NotApplied as error:
-            doubt = doubt.after(error, log)
+            return start(attempt)
+        except ReplayError as error:
+            attempt = attempt.next(error, log)
             logger.error("recovery restarted", reason=error)
