@@ -177,8 +177,6 @@ def test_rooms_are_on_floors(package: str) -> None:
 
 CIRCLES = {
     ("engine/matching/reachability.py", "engine/matching/cts.py"): "types of the tables that a path is searched in",
-    ("gateway/gates/deliveries/dispatch.py", "gateway/gates/deliveries/deliveries.py"): "the owner of a dispatch",
-    ("gateway/gates/deliveries/sink.py", "gateway/gates/deliveries/dispatch.py"): "the owner of a sink",
 }
 """(file, what it imports) -> why the two import each other. No further one is allowed."""
 

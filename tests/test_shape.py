@@ -32,6 +32,7 @@ LONG = {
     "engine/matching/joins.py: JoinWriter": "each join depends on what is known so far",
     "engine/store/quad_store.py: QuadStore": "pending changes, native store and graph names are used together",
     "engine/updating/by_plan.py: UpdatePlan._one": "a further call would slow down every update",
+    "gateway/gates/deliveries/worker.py: DeliveryWorker": "loop, requests and task change the same state",
     "gateway/gates/websocket.py: _Connection": "reading, answering and sending share their counts",
     "gateway/log/writer.py: LogWriter": "append, sync and the end of a segment share the files",
     "gateway/loop/runner.py: Runner": "the interface of the loop",
@@ -90,7 +91,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 47, "methods that pass on": 69, "functions named by a participle": 1072}
+HOPS = {"classes with many collaborators": 47, "methods that pass on": 68, "functions named by a participle": 1051}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

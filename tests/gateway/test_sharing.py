@@ -22,7 +22,7 @@ from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFul
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.bounded_sockets import Unread
-from lamplighter.gateway.gates.deliveries.attempts import Slots
+from lamplighter.gateway.gates.deliveries.worker import ConcurrencyLimit
 from lamplighter.gateway.gates.http import calls
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.gates.ldn.inbox import Notice, _too_many
@@ -38,7 +38,7 @@ from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers import rdf_bodies
 from lamplighter.gateway.workers.large_updates import LargeUpdates
 from lamplighter.gateway.workers.trials import Trial, Trials
-from tests.gateway.gates.deliveries.test_dispatch import at_work
+from tests.gateway.gates.deliveries.test_workers import at_work
 from tests.support.event_loops import until
 
 PLACES = 8
@@ -252,7 +252,7 @@ Begin = Callable[[str], Coroutine[Any, Any, Any]]
 
 def deliveries(*, slow: bool) -> Callable[[Work], Begin]:
     def turns(work: Work) -> Begin:
-        slots = Slots(4)
+        slots = ConcurrencyLimit(4)
 
         async def begin(client: str) -> None:
             async with slots.of(client, slow=slow):
@@ -358,15 +358,15 @@ async def test_what_waits_to_be_delivered_is_dropped_from_the_client_that_has_mo
 
         def drop(self) -> None:
             dropped.append(self.client)
-            made.deliveries.grown(self.client, -self.bytes)
+            made.deliveries.context.count_bytes(self.client, -self.bytes)
             self.bytes = 0
 
     async with at_work(tmp_path, ResumeSettings(bytes_max=10_000)) as made:
         with pytest.MonkeyPatch.context() as patch:
             several = [Waiting("other", 3000), *(Waiting("flood", 1000) for _ in range(9))]
-            patch.setattr(made.deliveries, "_dispatches", dict(enumerate(several)))
+            patch.setattr(made.deliveries.context, "workers", dict(enumerate(several)))
             for one in several:
-                made.deliveries.grown(one.client, one.bytes)
+                made.deliveries.context.count_bytes(one.client, one.bytes)
             assert dropped == ["flood"] * 2
 
 

@@ -6,23 +6,32 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urljoin
 
 import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.client.inboxes import INBOX, JSON_LD, LDP
-from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
-from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
+from lamplighter.engine.client.inboxes import (
+    ACCEPT,
+    INBOX,
+    JSON_LD,
+    LDP,
+    NoInboxError,
+    inbox_in_body,
+    inbox_in_links,
+)
+from lamplighter.engine.client.outward import OutwardHttp
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError, UpstreamError
 from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
-from lamplighter.gateway.gates.deliveries.targets import checked_url
+from lamplighter.gateway.gates.deliveries.registry import checked_url
+from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer
 from lamplighter.gateway.gates.http.calls import content_type, small_body
 from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.ldn.activities import activity
-from lamplighter.gateway.gates.ldn.discovery import inbox_of
 from lamplighter.gateway.gates.ldn.inbox import LdnInbox, written
 from lamplighter.gateway.gates.ldn.notifications import (
     MEDIA_TYPES,
@@ -83,8 +92,8 @@ class LinkedDataNotifications(DeliveryDoor):
 
     # --- the kind of its deliveries ---
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest:
-        arguments = message, self.topic(dispatch.id), f"{self.address}/", dispatch.receiver.alias
+    async def request(self, worker: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest:
+        arguments = message, self.topic(worker.id), f"{self.address}/", worker.receiver.alias
         if message.size > _LONG_BYTES:
             body = await asyncio.to_thread(activity, *arguments)
         else:
@@ -92,7 +101,7 @@ class LinkedDataNotifications(DeliveryDoor):
         headers = {"Content-Type": JSON_LD, "User-Agent": "lamplighter", "Idempotency-Key": message.name}
         return DeliveryRequest(headers, body)
 
-    async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
+    async def receiver_url(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
         """An inbox is there to be sent to, so it is not asked."""
         assert isinstance(wanted, _WantedInbox)
         if (wanted.inbox is None) == (wanted.target is None):
@@ -179,6 +188,28 @@ class LinkedDataNotifications(DeliveryDoor):
             for name, text in constraints(self.settings.ldn.notification_bytes_max).items()
         ]
         return Response(written(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+
+
+async def inbox_of(http: OutwardHttp, target: str) -> str:
+    """The URL of the inbox of a target (LDN, section 3.1): of a Link header, or of the RDF of its body. Raises
+    NoInboxError."""
+    try:
+        answer = await http.send("GET", target, {"Accept": ACCEPT})
+    except UpstreamError as error:
+        raise NoInboxError(f"target: {error}") from error
+    linked = inbox_in_links(answer.headers.get("link", ""))
+    if linked is not None:
+        return urljoin(target, linked)
+    reason = failure(answer)
+    if reason:
+        raise NoInboxError(f"target: {reason}")
+    try:
+        inbox = inbox_in_body(answer.body, answer.headers.get("content-type", ""), target)
+    except RequestError as error:
+        raise NoInboxError(f"target: its body cannot be read: {error}") from error
+    if inbox is None:
+        raise NoInboxError("target: it advertises no inbox, neither by a Link header nor in its RDF; give inbox")
+    return inbox
 
 
 def _inbox_url(request: Request) -> str:

@@ -90,7 +90,7 @@ class _Notice(NamedTuple):
     left: frozenset[Term] = frozenset()
 
 
-class _NoticeSink:
+class NoticeSink:
     """The sink of the subscription. ended_by: why nothing follows; behind: more notifications wait in the gateway."""
 
     kind = "mqtt"
@@ -248,7 +248,7 @@ class Notices:
     async def _publish_query(self, connection: BrokerConnection, number: int) -> None:
         """Publishes the Observations of one query, until the connection ends. Raises UpstreamError."""
         while True:
-            sink = _NoticeSink()
+            sink = NoticeSink()
             place = self._places[number]
             resume = Resume(KEEP) if place is None else Resume(KEEP, place.spuid, place.sequence)
             try:
@@ -263,7 +263,7 @@ class Notices:
                     self._runner.disconnect(sink, [spuid])
             await self._runner.probe()  # the sink is detached
 
-    async def _follow(self, connection: BrokerConnection, sink: _NoticeSink, spuid: str, number: int) -> None:
+    async def _follow(self, connection: BrokerConnection, sink: NoticeSink, spuid: str, number: int) -> None:
         """Publishes what a sink receives; returns when nothing follows there."""
         while True:
             await sink.work.wait()
