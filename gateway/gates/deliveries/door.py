@@ -18,7 +18,7 @@ from lamplighter.engine.protocol import dataset
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.deliveries.registry import DeliveryRegistry, new_id
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.gates.http.sparql import cause
@@ -152,7 +152,7 @@ class DeliveryDoor(ABC):
         await self.deliveries.recovered.wait()
         if request.method == "GET":
             rows = [self._members(worker, caller) for worker in self.deliveries.of(caller)]
-            return json_answer({"total": len(rows), self.name: rows})
+            return JsonAnswer({"total": len(rows), self.name: rows})
         wanted = await json_body(request, self.wanted, BODY_BYTES_MAX)
         if wanted.alias is not None and len(wanted.alias) > ALIAS_ECHOED_MAX:
             raise MalformedRequestError(f"alias: {ALIAS_ECHOED_MAX} characters are the most")
@@ -165,14 +165,14 @@ class DeliveryDoor(ABC):
             receiver = Receiver(self.kind, name, url, until, wanted.alias)
             worker = await self.deliveries.begin(sparql, default_graphs, named_graphs, receiver, caller)
         headers = {"Location": self.topic(name), "Cache-Control": "no-store"}
-        return json_answer({**self._members(worker, caller), **secrets}, 201, headers)
+        return JsonAnswer({**self._members(worker, caller), **secrets}, 201, headers)
 
     async def _one(self, request: Request, caller: Caller) -> Response:
         await self.deliveries.recovered.wait()
         worker = self.deliveries.one(request.scope["below"], caller)
         if request.method == "DELETE":
             await worker.stop(UNSUBSCRIBED)
-            return json_answer({"id": worker.id, **await self.confirm_end(worker)})
+            return JsonAnswer({"id": worker.id, **await self.confirm_end(worker)})
         if request.method == "POST":
             wanted = await json_body(request, _DeliveryChange, BODY_BYTES_MAX)
             if wanted.lease is None and wanted.waiting is None:
@@ -183,7 +183,7 @@ class DeliveryDoor(ABC):
                 await worker.renew(receiver, cause(request, caller))
             if wanted.waiting is not None:
                 worker.decide(wanted.waiting)
-        return json_answer(self._members(worker, caller))
+        return JsonAnswer(self._members(worker, caller))
 
     def _members(self, worker: DeliveryWorker, caller: Caller) -> dict[str, Any]:
         receiver, followed = worker.receiver, worker.followed

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import pyoxigraph as ox
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from lamplighter.engine.errors import GatewayError, QueueFullError, ShapesViolatedError, UnauthorizedError
 from lamplighter.engine.log_events import EventLogger
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
 
 logger = EventLogger(__name__)
 
 JSON = "application/json"
 _JSON_TYPE = (b"content-type", JSON.encode())
-
-
-def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    if headers is None:
-        return _Json(value, status)
-    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
+_TURTLE: Final = "text/turtle"
 
 
 def is_known(request: Request, tag: str) -> bool:
@@ -31,14 +28,18 @@ def is_known(request: Request, tag: str) -> bool:
     return tag in {one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")}
 
 
-class _Json(Response):
-    """An answer with no header of its own. `Response` takes 3 us more to find that out."""
+class JsonAnswer(Response):
+    """A value as JSON. Without headers of its own it is made here, which takes `Response` 3 us more."""
 
-    def __init__(self, value: Any, status: int) -> None:
+    def __init__(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        content = msgspec.json.encode(value)
+        if headers is not None:
+            super().__init__(content, status, headers, JSON)
+            return
         self.status_code = status
         self.background = None
-        self.body = msgspec.json.encode(value)
-        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), _JSON_TYPE]
+        self.body = content
+        self.raw_headers = [(b"content-length", b"%d" % len(content)), _JSON_TYPE]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -71,6 +72,29 @@ def error_answer(error: GatewayError) -> Refusal:
     if isinstance(error, ShapesViolatedError) and error.report is not None:
         more = {"report": error.report}
     return Refusal(error.code, error.status, str(error), headers, more)
+
+
+def refusal(request: Request, error: GatewayError) -> Refusal:
+    """The answer of an error: with members in JSON, or the sh:ValidationReport alone in Turtle."""
+    answer = error_answer(error)
+    if isinstance(error, ShapesViolatedError) and error.report is not None:
+        answer.headers.add_vary_header("Accept")
+        if _prefers_turtle(request):
+            document = msgspec.json.encode(error.report)
+            prefixes = error.report["@context"]
+            text = ox.serialize(ox.parse(document, ox.RdfFormat.JSON_LD), format=ox.RdfFormat.TURTLE, prefixes=prefixes)
+            assert text is not None, "without an output file the text is returned"
+            answer.body = text
+            answer.headers["content-length"] = str(len(text))
+            answer.headers["content-type"] = _TURTLE
+    return answer
+
+
+def _prefers_turtle(request: Request) -> bool:
+    try:
+        return accepted(request, (JSON, _TURTLE)).format == _TURTLE
+    except NotAcceptableError:
+        return False
 
 
 async def streamed(

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.places import Need, Place
 from lamplighter.gateway.security.audit import audit
@@ -58,7 +58,7 @@ class Clients:
         if request.method == "GET":
             coded = self._configured().registration == "code"
             found = [_shown(client, coded) for client in registry.all()]
-            return json_answer({"total": len(found), "clients": found})
+            return JsonAnswer({"total": len(found), "clients": found})
         wanted = await json_body(request, _Wanted, BODY_BYTES_MAX)
         permissions = _checked(wanted.permissions)
         check_name(wanted.name)
@@ -73,7 +73,7 @@ class Clients:
         else:
             raise MalformedRequestError(f"how: unknown value {wanted.how!r}; use list, register or code")
         audit("client_added", client=wanted.name, how=wanted.how, by=_who(caller), **_audited(permissions))
-        return json_answer(answer, 201)
+        return JsonAnswer(answer, 201)
 
     async def client(self, request: Request, caller: Caller) -> Response:
         registry = self._configured().registry
@@ -86,14 +86,14 @@ class Clients:
             assert permissions is not None
             await registry.permit(name, permissions)
             audit("client_permitted", client=name, by=_who(caller), **_audited(permissions))
-        return json_answer({"name": name})
+        return JsonAnswer({"name": name})
 
     async def rotate(self, request: Request, caller: Caller) -> Response:
         tokens = self._configured().tokens
         revoke = (await json_body(request, _Rotation, BODY_BYTES_MAX)).revoke
         await tokens.rotate(revoke=revoke)
         audit("keys_rotated", key=tokens.jwk["kid"], revoked=revoke, by=_who(caller))
-        return json_answer({"kid": tokens.jwk["kid"], "revoked": revoke})
+        return JsonAnswer({"kid": tokens.jwk["kid"], "revoked": revoke})
 
     def _configured(self) -> Authorization:
         if self._authorization is None:

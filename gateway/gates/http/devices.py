@@ -14,7 +14,7 @@ from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import Bag, lexical
-from lamplighter.gateway.gates.http.answers import Refusal, json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
@@ -104,14 +104,14 @@ class DeviceRequests:
             listing = DeviceList(devices, dataset)
             name = request.scope.get("below")
             if name is None:
-                return json_answer(await listing.all(), headers=_HEADERS)
+                return JsonAnswer(await listing.all(), headers=_HEADERS)
             if action is not None and action.action == "set" and name.startswith("actuator/"):
                 return await _set(devices, None, name, action)
             entry = await devices.entry(name)
             if entry is None:
                 return no_device(name)
             if action is None:
-                return json_answer(await listing.one(entry), headers=_HEADERS)
+                return JsonAnswer(await listing.one(entry), headers=_HEADERS)
             return await _done(devices, entry, action)
 
 
@@ -144,7 +144,7 @@ async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Respons
     try:
         if action.action == "remove":
             await devices.remove(entry)
-            return json_answer({"id": entry.identity, "removed": True})
+            return JsonAnswer({"id": entry.identity, "removed": True})
         if action.action == "rename":
             found: Entry | NotDecidedError = await devices.rename(entry, action.name, action.area)
         elif action.action == "adopt":
@@ -160,7 +160,7 @@ async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Respons
     told = decided(found)
     if action.action == "adopt":
         told["warnings"] = devices.refused_topics(found.device)
-    return json_answer(told)
+    return JsonAnswer(told)
 
 
 async def _set(devices: Devices, entry: Entry | None, name: str, action: DeviceAction) -> Response:
@@ -173,4 +173,4 @@ async def _set(devices: Devices, entry: Entry | None, name: str, action: DeviceA
             wanted = await devices.set(entry, action.actuator, state)
     except ValueError as error:
         raise MalformedRequestError(f"{name}: {error}") from error
-    return json_answer({"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)})
+    return JsonAnswer({"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)})

@@ -12,9 +12,9 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from lamplighter.gateway.gates.http.calls import Bodies
+from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
-from lamplighter.gateway.gates.http.cors import VARY, Cors
+from lamplighter.gateway.gates.http.cors import VARY, CorsRules
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
@@ -22,9 +22,9 @@ from lamplighter.gateway.gates.http.operations import LISTED, Operations
 from lamplighter.gateway.gates.http.page import PageRequests, page_paths
 from lamplighter.gateway.gates.http.page_operations import PageOperations
 from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
-from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
+from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, Routes
 from lamplighter.gateway.gates.http.resources import Resources
-from lamplighter.gateway.gates.http.sparql import Sparql
+from lamplighter.gateway.gates.http.sparql import SparqlPath
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import built_assets
@@ -43,7 +43,7 @@ def _places(
 ) -> Iterator[Place]:
     bodies = Bodies()
     paths = (settings.query_path, settings.update_path, settings.graph_store_path)
-    sparql = Sparql(runner, bodies, Description(*paths, subscribe_at))
+    description = Description(*paths, subscribe_at)
     graphs = GraphStore(runner, bodies)
     operations = Operations(runner, about)
     read = frozenset({"GET", "HEAD"})
@@ -51,12 +51,13 @@ def _places(
     yield from PageRequests(runner, settings, assets, gatekeeper, subscribe_at, base_iri, operations.index).places()
     # SPARQL's parameters may be in a form, so `Bodies.call` reads them, by the table of the operation.
     if settings.query_path == settings.update_path:
-        yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, None, None)
+        served = {settings.query_path: EITHER}
     else:
-        yield Place(settings.query_path, bodies.holding(sparql.query), Need.CALLER, None, None)
-        yield Place(settings.update_path, bodies.holding(sparql.update), Need.CALLER, None, None)
+        served = {settings.query_path: QUERY, settings.update_path: UPDATE}
+    for path, accepted in served.items():
+        yield Place(path, SparqlPath(runner, bodies, description, accepted).answer, Need.CALLER, None, None)
     for path in (settings.graph_store_path, f"{settings.graph_store_path}/"):
-        yield Place(path, bodies.holding(graphs.answer), Need.CALLER, METHODS, graph_parameters)
+        yield Place(path, graphs.answer, Need.CALLER, METHODS, graph_parameters)
     yield Place("/echo", operations.echo, Need.NOTHING, methods=None)
     yield Place("/delayed", operations.delayed, Need.CALLER, read, LISTED)
     yield Place("/delayed/", operations.cancel, Need.CALLER, frozenset({"DELETE"}))
@@ -79,7 +80,7 @@ def _places(
 def check_paths(settings: HttpSettings, places: Iterable[Place], prefix: str) -> None:
     """Raises ConfigurationError for settings with which `http_gate` would have two places with one path."""
     nobody: Any = None  # only the paths are used; no handler is called
-    by_path([*_places(nobody, settings, "", nobody, "", ""), *places], prefix)
+    Routes([*_places(nobody, settings, "", nobody, "", ""), *places], prefix)
 
 
 @asynccontextmanager
@@ -105,10 +106,8 @@ async def http_gate(
     counters = runner.figures.http
     served = [*_places(runner, settings, about, gatekeeper, subscribe_at, base_iri), *places]
     resources = Resources(runner, base_iri).place
-    application = HttpApplication(served, gatekeeper, prefix, counters, runner.timings.http, resources)
-    options = [place.path for place in served if "OPTIONS" in (place.methods or ())]
-    options += [prefix + path for path in options]
-    app = Cors(application, browsers, _links(settings, prefix), counters, tuple(options))
+    routes, cors = Routes(served, prefix, resources), CorsRules(browsers, _links(settings, prefix))
+    app = HttpApplication(routes, gatekeeper, cors, counters, runner.timings.http)
     config = uvicorn.Config(
         app,
         interface="asgi3",

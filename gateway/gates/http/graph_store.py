@@ -57,7 +57,7 @@ class GraphStore:
             )
         # Before anything is read. Checked once more in its turn, since the permissions may change.
         caller.access.write.check([graph], "write")
-        body = await self._bodies.read(request)
+        body = await self._bodies.read(request, caller.client)
         base = request_iri(request) if graph is None else lexical(graph)
         quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base, caller.client)
         write = GraphWrite(verb, graph, quads)

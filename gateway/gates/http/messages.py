@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import KeptMessage
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.devices import OwnDataset, no_device
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
@@ -64,7 +64,7 @@ class MessageRequests:
         tried = iter(await self._mapping.tried(whole, caller) if whole else [])
         messages = [_told(one) | ({"cut": True} if one.cut else next(tried)) for one in found.messages]
         told = {"device": name, "places": places, "answered": found.sources, "silent": found.silent}
-        return json_answer(told | {"messages": messages}, headers={"Cache-Control": "no-store"})
+        return JsonAnswer(told | {"messages": messages}, headers={"Cache-Control": "no-store"})
 
 
 def _told(message: KeptMessage) -> dict[str, Any]:

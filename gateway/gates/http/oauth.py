@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError, RequestError, UnauthorizedError
-from lamplighter.gateway.gates.http.answers import JSON, json_answer
+from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer
 from lamplighter.gateway.gates.http.calls import FORM, small_body
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, fields
@@ -72,7 +72,7 @@ class OAuthHandlers:
             "signature": authorization.tokens.jwk,
             "grant_types": [_GRANT],  # those that were registered, whatever others were asked for (RFC 7591, 3.2.1)
         }
-        return json_answer({"credentials": members}, 201, _NO_STORE)
+        return JsonAnswer({"credentials": members}, 201, _NO_STORE)
 
     async def token(self, request: Request, caller: Caller) -> Response:
         authorization = self._configured()
@@ -93,7 +93,7 @@ class OAuthHandlers:
         given = authorization.token(client, secret, address)
         # Flat for standard clients and the Java one, wrapped for sepa-js and sepy.
         members = {"access_token": given.token, "token_type": "bearer", "expires_in": given.life_s}
-        return json_answer(members | {"token": members}, status, _NO_STORE)
+        return JsonAnswer(members | {"token": members}, status, _NO_STORE)
 
     def _configured(self) -> Authorization:
         if self._authorization is None:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
-from lamplighter.gateway.gates.http.answers import JSON, Refusal, is_known, json_answer, streamed
+from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer, Refusal, is_known, streamed
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted, request_iri
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.places import Handler, Need, Place
@@ -141,7 +141,7 @@ class PageRequests:
             "update": self._update_path,
             "base": self._base_iri,
         }
-        return json_answer(told, headers=_ROWS_HEADERS)
+        return JsonAnswer(told, headers=_ROWS_HEADERS)
 
     async def now_json(self, request: Request, caller: Caller) -> Response:
         return await self._result_json(NOW, caller)
@@ -208,7 +208,7 @@ def _both(view: str, rows: _Rows, need: Need) -> Iterator[Place]:
 
         return handler
 
-    yield Place(f"{PAGE}{view}.json", answering(lambda found: json_answer(found, headers=_ROWS_HEADERS)), need)
+    yield Place(f"{PAGE}{view}.json", answering(lambda found: JsonAnswer(found, headers=_ROWS_HEADERS)), need)
     yield Place(
         f"{PAGE}{view}.csv",
         answering(lambda found: Response(csv_text(found), media_type=_CSV, headers=_ROWS_HEADERS)),

@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.parameters import NONE
 from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
@@ -56,7 +56,7 @@ def _answering(operation: Handler, rows: _Rows, suffix: str) -> Handler:
             return answer
         found = await asyncio.to_thread(lambda: rows(msgspec.json.decode(answer.body)))
         if suffix == "json":
-            return json_answer(found, headers=_HEADERS)
+            return JsonAnswer(found, headers=_HEADERS)
         return Response(await asyncio.to_thread(csv_text, found), media_type="text/csv", headers=_HEADERS)
 
     return handler

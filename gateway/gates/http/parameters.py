@@ -69,9 +69,6 @@ class UrlParameters:
         self._table = table
         self._found = found
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
     def values(self, name: str) -> list[str] | None:
         """All values of one that may be repeated."""
         assert name in self._table.repeated, name

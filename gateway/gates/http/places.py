@@ -21,9 +21,9 @@ from lamplighter.engine.errors import (
     bare,
 )
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.gates.http.answers import Refusal, error_answer, refusal
+from lamplighter.gateway.gates.http.cors import CorsRules, answers_options, is_link, preflight
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, read_parameters
-from lamplighter.gateway.gates.http.reports import refusal
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.callers import Caller
@@ -34,6 +34,8 @@ logger = EventLogger(__name__)
 
 WAITED = "lamplighter.waited"
 """Key of a request's scope: seconds that its handler only waited."""
+RELEASE = "lamplighter.release"
+"""Key of a request's scope: called when its handler has answered."""
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -84,64 +86,72 @@ class Place:
     parameters: Parameters | Callable[[Request], Parameters | None] | None = NONE
     problem: Callable[[GatewayError], Refusal] | None = None
 
-    def read_parameters(self, request: Request) -> None:
-        """Raises MalformedRequestError, and further errors of `Parameters.error`."""
-        table = self.parameters
-        if table is not None and not isinstance(table, Parameters):
-            table = table(request)
-        if table is not None:
-            read_parameters(request, table)
 
+class Routes:
+    """The places by their paths. prefix: optional before every path. elsewhere: serves the paths below its own that no
+    other place has, without the prefix and with its methods only."""
 
-def by_path(places: Iterable[Place], prefix: str) -> tuple[dict[str, Place], dict[str, Place]]:
-    """The places by their paths: those that serve one path, and those that serve the paths below.
+    def __init__(self, places: Iterable[Place], prefix: str, elsewhere: Place | None = None) -> None:
+        """Raises ConfigurationError for two places with one path."""
+        self.exact: dict[str, Place] = {}
+        self._below: dict[str, Place] = {}
+        self._elsewhere = elsewhere
+        for place in places:
+            served = self._below if place.path.endswith("/") and place.path != "/" else self.exact
+            for path in dict.fromkeys((place.path, prefix + place.path)):
+                if path in served:
+                    raise ConfigurationError(
+                        f"two resources have the path {path}; set http.query_path, http.update_path and "
+                        "http.graph_store_path paths that nothing else has"
+                    )
+                served[path] = place
 
-    prefix: optional before every path. Raises ConfigurationError for two places with one path.
-    """
-    exact: dict[str, Place] = {}
-    below: dict[str, Place] = {}
-    for place in places:
-        served = below if place.path.endswith("/") and place.path != "/" else exact
-        for path in dict.fromkeys((place.path, prefix + place.path)):
-            if path in served:
-                raise ConfigurationError(
-                    f"two resources have the path {path}; set http.query_path, http.update_path and "
-                    "http.graph_store_path paths that nothing else has"
-                )
-            served[path] = place
-    return exact, below
+    def below(self, scope: Scope) -> Place | None:
+        """The place of a path that none has for itself."""
+        path = scope["path"]
+        above = next((above for above in self._below if path.startswith(above)), None)
+        if above is not None:
+            scope["below"] = path.removeprefix(above)
+            return self._below[above]
+        place = self._elsewhere
+        if place is None or not path.startswith(place.path) or scope["method"] not in (place.methods or ()):
+            return None
+        return place
 
 
 class HttpApplication:
-    """The ASGI application: finds the place, authenticates the caller, calls the handler. Errors have the three
-    members.
+    """The ASGI application: finds the place, refuses foreign pages, authenticates the caller, calls the handler. Errors
+    have the three members.
 
-    prefix: optional before every path. counters, took: updated with each request. elsewhere: serves the paths below its
-    own that no other place has, without the prefix and with its methods only. Raises ConfigurationError for two places
-    with one path.
+    counters, took: updated with each request.
     """
 
     def __init__(
-        self,
-        places: Iterable[Place],
-        gatekeeper: Gatekeeper,
-        prefix: str,
-        counters: HttpCounters,
-        took: Timing,
-        elsewhere: Place | None = None,
+        self, routes: Routes, gatekeeper: Gatekeeper, cors: CorsRules, counters: HttpCounters, took: Timing
     ) -> None:
+        self._routes = routes
         self._gatekeeper = gatekeeper
+        self._cors = cors
         self._counters = counters
         self._handling = took
-        self._exact, self._below = by_path(places, prefix)
-        self._elsewhere = elsewhere
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = perf_counter()
-        self._counters.requests += 1
+        origin, begin_s = None, None
         request = Request(scope, receive)
         try:
-            response = await self._answer(request)
+            # Pages of other sites are refused before anything else of a request is looked at.
+            if not scope["state"]["listener"].local:
+                origin = self._cors.browsers.origin(
+                    scope["headers"], scope["http_version"], link=scope["path"] in self._cors.links and is_link(scope)
+                )
+            place = self._routes.exact.get(scope["path"]) or self._routes.below(scope)
+            if scope["method"] == "OPTIONS" and (place is None or not answers_options(request, place.methods)):
+                response: Response = preflight(request)
+                origin = None
+            else:
+                begin_s = perf_counter()
+                self._counters.requests += 1
+                response = await self._answer(request, place)
         except GatewayError as error:
             response = refusal(request, bare(error))
         except ClientDisconnect:
@@ -149,14 +159,19 @@ class HttpApplication:
         except Exception:
             logger.exception("request failed", method=request.method, path=scope["path"])
             response = Refusal("internal", 500, "internal error; see the gateway's log")
+        finally:
+            if (release := scope.pop(RELEASE, None)) is not None:
+                release()
         if isinstance(response, Refusal):
             self._counters.errors[response.code] += 1
+        if origin is not None:
+            response.raw_headers.append((b"access-control-allow-origin", origin))
         await response(scope, receive, send)
-        self._handling.took(perf_counter() - begun - scope.get(WAITED, 0.0))
+        if begin_s is not None:
+            self._handling.took(perf_counter() - begin_s - scope.get(WAITED, 0.0))
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, place: Place | None) -> Response:
         path = request.scope["path"]
-        place = self._place(request)
         if place is None:
             return Refusal("not_found", 404, f"there is nothing at {path}; GET / lists the paths")
         if place.methods is not None and request.method not in place.methods:
@@ -186,9 +201,12 @@ class HttpApplication:
         try:
             if place.need is Need.OPERATOR:
                 caller.require_operator(f"use {place.path}")
-            _check_coding(request)
-            _check_conditions(request)
-            place.read_parameters(request)
+            _check_headers(request)
+            table = place.parameters
+            if table is not None and not isinstance(table, Parameters):
+                table = table(request)
+            if table is not None:
+                read_parameters(request, table)
             answer = await place.handler(request, caller)
             if WAITED in request.scope and place.need is not Need.NOTHING:  # it may have lost its rights meanwhile
                 caller = self._gatekeeper.http_caller(request)
@@ -205,35 +223,16 @@ class HttpApplication:
                 raise
             return place.problem(bare(error))
 
-    def _place(self, request: Request) -> Place | None:
-        path = request.scope["path"]
-        if (place := self._exact.get(path)) is not None:
-            return place
-        above = next((above for above in self._below if path.startswith(above)), None)
-        if above is not None:
-            request.scope["below"] = path.removeprefix(above)
-            return self._below[above]
-        place = self._elsewhere
-        if place is None or not path.startswith(place.path) or request.method not in (place.methods or ()):
-            return None
-        return place
 
-
-def _check_coding(request: Request) -> None:
-    """Raises UnsupportedMediaTypeError for a body with a Content-Encoding."""
+def _check_headers(request: Request) -> None:
+    """Raises UnsupportedMediaTypeError for a body with a Content-Encoding, and ConditionError for a request that must
+    have no effect unless a condition holds. What only reads answers with the whole representation, as RFC 9110 permits,
+    or evaluates If-None-Match itself."""
     for name, value in request.scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             coding = value.decode("latin-1")[:100]
             raise UnsupportedMediaTypeError(f"Content-Encoding is {coding!r}; send the body as it is, without a coding")
-
-
-def _check_conditions(request: Request) -> None:
-    """Raises ConditionError for a request that must have no effect unless a condition holds. What only reads answers
-    with the whole representation, as RFC 9110 permits, or evaluates If-None-Match itself."""
-    if request.method in ("GET", "HEAD", "OPTIONS"):
-        return
-    for name, _ in request.scope["headers"]:
-        if name in _CONDITIONS:
+        if name in _CONDITIONS and request.method not in ("GET", "HEAD", "OPTIONS"):
             raise ConditionError(
                 f"{name.decode().title()} is not supported by {request.method}, and nothing was changed; leave it out, "
                 "or send a SPARQL update whose WHERE has the condition"

@@ -16,7 +16,7 @@ from lamplighter.engine.errors import (
     GatewayError,
     bare,
 )
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer, json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal, error_answer
 from lamplighter.gateway.gates.http.negotiation import request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.places import Need, Place
@@ -89,13 +89,13 @@ class SensorThings:
         if request.method not in ("GET", "HEAD"):
             return _not_allowed(request.method, below)
         if not below:
-            return json_answer(_service(root))
+            return JsonAnswer(_service(root))
         where = address(below, self._base_iri)
         reading = EntityReading(self._runner, self._base_iri, root, caller)
         if where.member:
             return _property(where, await reading.member(where))
         found = options(parameters(request).texts(), where.kind, many=where.many)
-        return json_answer(await (reading.collection if where.many else reading.entity)(where, found))
+        return JsonAnswer(await (reading.collection if where.many else reading.entity)(where, found))
 
     async def _created(self, request: Request, caller: Caller, below: str, root: str) -> Response:
         """Answers POST: the creation of Observations (10.2, 12.3)."""
@@ -104,7 +104,7 @@ class SensorThings:
         if below == "CreateObservations":
             told = await creation.many(request.scope[BODY])
             links = [one if one.startswith("error: ") else reading.link(OBSERVATIONS, one) for one in told]
-            return json_answer(links, 201)
+            return JsonAnswer(links, 201)
         where = address(below, self._base_iri)
         if where.kind is not OBSERVATIONS or not where.many or where.form or len(where.steps) > 2:
             return _not_allowed("POST", below)
@@ -116,7 +116,7 @@ class SensorThings:
         made = await creation.one(request.scope[BODY], stream)
         link = reading.link(OBSERVATIONS, made)
         identity = {"@iot.id": id_of(made, self._base_iri), "@iot.selfLink": link}
-        return json_answer(identity, 201, {"Location": link})
+        return JsonAnswer(identity, 201, {"Location": link})
 
 
 def _service(root: str) -> Mapping[str, Any]:
@@ -131,7 +131,7 @@ def _property(where: Address, value: Any) -> Response:
     if value is None:
         return Response(status_code=204)
     if where.form != "$value":
-        return json_answer({where.member: value})
+        return JsonAnswer({where.member: value})
     text = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
     return Response(text, 200, media_type="text/plain" if not isinstance(value, dict) else "application/json")
 

@@ -23,7 +23,7 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
-from lamplighter.gateway.gates.http.answers import is_known, json_answer, streamed
+from lamplighter.gateway.gates.http.answers import JsonAnswer, is_known, streamed
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, UrlParameters, parameters
@@ -255,12 +255,12 @@ class WebOfThings:
         value = await self._value(one, caller)
         if value is None:
             return ProblemDetails("no_value", 404, "the property has no value yet, or none that JSON has")
-        return json_answer(value, headers=_NO_STORE)
+        return JsonAnswer(value, headers=_NO_STORE)
 
     async def _all_values(self, thing: Thing, caller: Caller) -> Response:
         """The values that there are, by name."""
         found = {name: await self._value(one, caller) for name, one in thing.properties.items()}
-        return json_answer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
+        return JsonAnswer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
 
     async def _value(self, one: ThingProperty, caller: Caller) -> Any:
         newest = f"{one.query} ORDER BY DESC(?time) DESC(?value) LIMIT 1"

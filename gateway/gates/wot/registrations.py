@@ -15,7 +15,7 @@ from lamplighter.adapters.devices.draft import THING, segment
 from lamplighter.adapters.devices.registry import Entry
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.devices.decisions import Devices
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.devices import OwnDataset
 from lamplighter.gateway.gates.http.sparql import cause
@@ -103,4 +103,4 @@ class SubmittedThings:
         if before is not None:
             return Response(status_code=204)
         told: dict[str, Any] = {"id": device.thing, "warnings": [*adopted.warnings, *devices.refused_topics(device)]}
-        return json_answer(told, 201, {"Location": f"/{thing_path(device.thing)}"})
+        return JsonAnswer(told, 201, {"Location": f"/{thing_path(device.thing)}"})

@@ -12,7 +12,7 @@ import pytest
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http import gate
-from lamplighter.gateway.gates.http.places import HttpApplication, Place
+from lamplighter.gateway.gates.http.places import Place, Routes
 from tests.support.running_gateway import Answer, http, running_gateway
 
 DOORS: dict[str, dict[str, object]] = {
@@ -43,11 +43,11 @@ async def test_a_precondition_of_a_change_is_refused_at_each_path(
     """No change is made, whatever the condition: none is evaluated."""
     places: list[Place] = []
 
-    def recorded(served: list[Place], *arguments: Any) -> HttpApplication:
-        places.extend(served)
-        return HttpApplication(served, *arguments)
+    def recorded(served: list[Place], *arguments: Any) -> Routes:
+        places[:] = served  # a check of the paths makes routes too, before the gate opens
+        return Routes(served, *arguments)
 
-    monkeypatch.setattr(gate, "HttpApplication", recorded)
+    monkeypatch.setattr(gate, "Routes", recorded)
     async with running_gateway(tmp_path, **DOORS) as at:
         root = at.query.removesuffix("/query")
         count = 0
@@ -76,11 +76,11 @@ async def test_a_graph_is_not_replaced_under_a_condition(at: Addresses) -> None:
 async def test_an_unknown_parameter_is_refused_at_each_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[Place] = []
 
-    def recorded(served: list[Place], *arguments: Any) -> HttpApplication:
-        places.extend(served)
-        return HttpApplication(served, *arguments)
+    def recorded(served: list[Place], *arguments: Any) -> Routes:
+        places[:] = served  # a check of the paths makes routes too, before the gate opens
+        return Routes(served, *arguments)
 
-    monkeypatch.setattr(gate, "HttpApplication", recorded)
+    monkeypatch.setattr(gate, "Routes", recorded)
     async with running_gateway(tmp_path, **DOORS) as at:
         assert len(places) > 50
         free = [place.path for place in places if place.parameters is None]
