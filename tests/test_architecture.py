@@ -282,9 +282,9 @@ def test_light_processes_load_no_store(module: str) -> None:
 def test_a_door_that_is_off_loads_nothing() -> None:
     script = (
         "import sys, pathlib, lamplighter.gateway.service.process; "
-        "from lamplighter.gateway.gates.doors import door_places; "
+        "from lamplighter.gateway.gates.doors import door_routes; "
         "from lamplighter.gateway.settings import Settings; "
-        "door_places(Settings(), pathlib.Path()); "
+        "door_routes(Settings(), pathlib.Path()); "
         "print([name for name in ('mcp', 'mcp_types', 'pydantic', 'jsonschema') if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -23,9 +23,9 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Priority, Resume
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.gates.http.answers import gone
-from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.outbox import Outbox, Unsent
+from lamplighter.gateway.gates.outbox import Outbox, SendBudget
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import Caller
@@ -137,12 +137,12 @@ class StreamSink(Sink, Protocol):
 
 
 class EventStreams:
-    """The streams of a door. unsent: what waits for all network clients."""
+    """The streams of a door. send_budget: what waits for all network clients."""
 
-    def __init__(self, runner: Runner, settings: Settings, unsent: Unsent) -> None:
+    def __init__(self, runner: Runner, settings: Settings, send_budget: SendBudget) -> None:
         self._runner = runner
         self._settings = settings
-        self._unsent = unsent
+        self._send_budget = send_budget
         self._streams: dict[EventStream, Callable[[], None]] = {}  # each with what gives its place back
         most = max(1, settings.http.connections_max // 2)
         self._room = SharedRoom(lambda: most, "the number of open streams, half of http.connections_max,")
@@ -164,8 +164,8 @@ class EventStreams:
         outbox = Outbox(
             self._settings.websocket.outbox_bytes_max,
             replay_bytes_max=self._runner.replay_bytes_max,
-            composed=self._composed,
-            unsent=None if request.scope["state"]["listener"].local else self._unsent,
+            composed=self._count_composition,
+            send_budget=None if request.scope["state"]["listener"].local else self._send_budget,
         )
         left = asyncio.ensure_future(gone(request.receive))
         stream = EventStream(
@@ -214,5 +214,5 @@ class EventStreams:
         if not outcome.cancelled() and outcome.exception() is None:
             self._runner.disconnect(sink, [outcome.result()])
 
-    def _composed(self) -> None:
+    def _count_composition(self) -> None:
         self._runner.counters.compositions += 1

@@ -23,12 +23,12 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.doors import door_places
+from lamplighter.gateway.gates.doors import door_routes
 from lamplighter.gateway.gates.http.clients import Clients
 from lamplighter.gateway.gates.http.gate import check_paths
 from lamplighter.gateway.gates.http.oauth import OAuthHandlers
 from lamplighter.gateway.gates.http.page_login import PageLogin
-from lamplighter.gateway.gates.http.places import Place
+from lamplighter.gateway.gates.http.routes import Route
 from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.monitoring.health.own import Validity
 from lamplighter.gateway.security.browsers import Browsers
@@ -59,14 +59,14 @@ logger = EventLogger(__name__)
 
 @dataclass(frozen=True)
 class Gates:
-    """The parts of the gates. browsers: which pages may use them; places: more paths over HTTP; prefix: optional before
+    """The parts of the gates. browsers: which pages may use them; routes: more paths over HTTP; prefix: optional before
     every path."""
 
     http: Sequence[Listener]
     websocket: Sequence[Listener]
     gatekeeper: Gatekeeper
     browsers: Browsers
-    places: Sequence[Place]
+    routes: Sequence[Route]
     prefix: str
     addresses: Addresses
 
@@ -90,7 +90,7 @@ class Protection:
             self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
         authority = None if self._identity is None else self._identity.authority
-        self._places = [*_places(security, self.authorization, authority, self._browsers)]
+        self._routes = [*_routes(security, self.authorization, authority, self._browsers)]
 
     @property
     def access_of(self) -> Callable[[str], Access | None]:
@@ -192,7 +192,7 @@ class Protection:
         except OSError as error:
             logger.warning("ports not written", folder=self._data, reason=error.strerror)
         addresses = plain_addresses(settings, *ports)
-        return Gates(http, websocket, self._open_gatekeeper, self._browsers, self._places, "", addresses)
+        return Gates(http, websocket, self._open_gatekeeper, self._browsers, self._routes, "", addresses)
 
     def _open_secure(self, identity: Identity, opened: list[Listener], passed: Sequence[Passed]) -> Gates:
         assert self.authorization is not None
@@ -231,7 +231,7 @@ class Protection:
             subscribe_here=f"{UNIX}{websocket_socket}",
         )
         gatekeeper = TokenGatekeeper(self.authorization, self._users, self._browsers)
-        return Gates(http, websocket, gatekeeper, self._browsers, self._places, PREFIX, addresses)
+        return Gates(http, websocket, gatekeeper, self._browsers, self._routes, PREFIX, addresses)
 
 
 def check_protection(settings: Settings, folder: Path, data: Path) -> str:
@@ -292,7 +292,7 @@ def _check_gate_paths(settings: Settings, folder: Path) -> None:
     nobody: Any = None  # only the paths are used; no handler is called
     check_paths(
         settings.http,
-        [*_places(security, None, b"" if own_certificate else None, nobody), *door_places(settings, folder)],
+        [*_routes(security, None, b"" if own_certificate else None, nobody), *door_routes(settings, folder)],
         PREFIX if security.enabled else "",
     )
 
@@ -331,13 +331,13 @@ def _grant(security: SecuritySettings) -> Permissions:
     return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
 
 
-def _places(
+def _routes(
     security: SecuritySettings, authorization: Authorization | None, authority: bytes | None, browsers: Browsers
-) -> Iterator[Place]:
+) -> Iterator[Route]:
     """The paths for clients and their tokens."""
-    yield from OAuthHandlers(authorization, authority).places()
-    yield from PageLogin(authorization, browsers).places()
-    yield from Clients(authorization, _grant(security), security.code_life_s).places()
+    yield from OAuthHandlers(authorization, authority).routes()
+    yield from PageLogin(authorization, browsers).routes()
+    yield from Clients(authorization, _grant(security), security.code_life_s).routes()
 
 
 def _plain_host_faults(settings: Settings) -> Iterator[str]:

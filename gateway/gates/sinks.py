@@ -18,7 +18,7 @@ from lamplighter.engine.protocol import (
     resumed_message,
 )
 from lamplighter.engine.terms import Bag
-from lamplighter.gateway.gates.outbox import Numbering, Outbox
+from lamplighter.gateway.gates.outbox import Outbox, SequenceCounter
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.resumption import Attached
 
@@ -71,7 +71,7 @@ class ClientSink:
         self._echoed = alias if alias is not None and len(alias) <= ALIAS_ECHOED_MAX else None
         self._tell_class = tell_class
         self._names_commits = names_commits
-        self._numbering: Numbering | None = None
+        self._numbering: SequenceCounter | None = None
         self.client = connection.name
         self.identity: str | None = None
         self.since: datetime | None = None
@@ -81,7 +81,7 @@ class ClientSink:
         results = Results(subscription.first, Bag(subscription.first.variables))
         spu_class = subscription.spu_class if self._tell_class else None
         if keep is None:
-            self._numbering = Numbering(subscription.spuid, self._echoed, names_commits=self._names_commits)
+            self._numbering = SequenceCounter(subscription.spuid, self._echoed, names_commits=self._names_commits)
         message = first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
         self._outbox.put(message if keep is None else self.numbered(message, subscription.spuid, 0))
 

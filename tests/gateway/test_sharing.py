@@ -20,7 +20,7 @@ from lamplighter.engine.change_log import Followed
 from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import Bag
-from lamplighter.gateway.gates.bounded_sockets import Unread
+from lamplighter.gateway.gates.bounded_sockets import ReceiveBudget
 from lamplighter.gateway.gates.deliveries.worker import ConcurrencyLimit
 from lamplighter.gateway.gates.http import calls
 from lamplighter.gateway.gates.http.turns import RequestTurns
@@ -364,7 +364,7 @@ async def test_what_waits_to_be_delivered_is_dropped_from_the_client_that_has_mo
 
 
 def test_the_connection_that_is_closed_is_one_of_the_client_with_most_unread_data() -> None:
-    unread, closed = Unread(10_000), list[str]()
+    unread, closed = ReceiveBudget(10_000), list[str]()
 
     class Socket:
         def __init__(self, client: str, *, trusted: bool = True) -> None:
@@ -372,13 +372,13 @@ def test_the_connection_that_is_closed_is_one_of_the_client_with_most_unread_dat
 
         def refuse(self, code: int, reason: str) -> None:
             closed.append(self.client)
-            unread.changed(cast(Any, self), 0)
+            unread.count(cast(Any, self), 0)
 
-    unread.changed(cast(Any, Socket("other")), 4000)
+    unread.count(cast(Any, Socket("other")), 4000)
     for _ in range(8):
-        unread.changed(cast(Any, Socket("flood")), 1000)
+        unread.count(cast(Any, Socket("flood")), 1000)
     assert closed == ["flood", "flood"]
-    unread.changed(cast(Any, Socket("", trusted=False)), 500)
+    unread.count(cast(Any, Socket("", trusted=False)), 500)
     assert closed == ["flood", "flood", ""], "first those without a valid token"
 
 

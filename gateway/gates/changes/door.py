@@ -21,7 +21,7 @@ from lamplighter.gateway.gates.changes.stream import ChangeFollower, ChangePage,
 from lamplighter.gateway.gates.http.answers import streamed
 from lamplighter.gateway.gates.http.negotiation import accepted
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.waiting import WaitingRequests, next_record
 from lamplighter.gateway.history.changes import CHANGES_MAX
 from lamplighter.gateway.log.snapshots import place_of
@@ -53,9 +53,9 @@ class ChangeFeed:
         self._sending = ChangeSending(settings.websocket.unsent_bytes_max)
         self._made: PositionsOf | None = None
 
-    def places(self) -> Iterator[Place]:
-        yield Place(PATH, self._changes, Need.CALLER, parameters=Parameters(("after", "wait", "limit")))
-        yield Place(SNAPSHOT, self._snapshot, Need.CALLER)
+    def routes(self) -> Iterator[Route]:
+        yield Route(PATH, self._changes, Permission.CALLER, parameters=Parameters(("after", "wait", "limit")))
+        yield Route(SNAPSHOT, self._snapshot, Permission.CALLER)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield PATH, "changes of the dataset: ?after=<position>&wait=S as NDJSON or RDF Patch, or Server-Sent Events"

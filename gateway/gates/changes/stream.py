@@ -20,7 +20,7 @@ from lamplighter.engine.errors import GatewayError, QueueFullError
 from lamplighter.gateway.gates.changes.forms import EVENTS, reset_event
 from lamplighter.gateway.gates.changes.positions import FeedPositions
 from lamplighter.gateway.gates.http.answers import gone
-from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.history.changes import PERMISSIONS, ResetError
 from lamplighter.gateway.loop.past import ChangesAsked, ChangesFound
 from lamplighter.gateway.loop.runner import Runner

@@ -20,7 +20,7 @@ from lamplighter.gateway.gates.deliveries.registry import DeliveryRegistry, new_
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification
 from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.sinks import ALIAS_ECHOED_MAX
 from lamplighter.gateway.loop.runner import Runner
@@ -137,9 +137,9 @@ class DeliveryDoor(ABC):
     def deliveries(self) -> DeliveryRegistry:
         return DeliveryRegistry(self.runner, self.table, self._data, self)
 
-    def places(self) -> Iterator[Place]:
-        yield Place(f"/{self.name}", self._all, Need.CALLER, frozenset({"GET", "POST"}))
-        yield Place(f"/{self.name}/", self._one, Need.CALLER, frozenset({"GET", "POST", "DELETE"}))
+    def routes(self) -> Iterator[Route]:
+        yield Route(f"/{self.name}", self._all, Permission.CALLER, frozenset({"GET", "POST"}))
+        yield Route(f"/{self.name}/", self._one, Permission.CALLER, frozenset({"GET", "POST", "DELETE"}))
 
     async def run(self) -> None:
         await self.deliveries.run()

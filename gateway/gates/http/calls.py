@@ -18,7 +18,7 @@ from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS
 from lamplighter.gateway.gates.http.parameters import LARGE_BYTES, Parameters, UrlParameters, fields
-from lamplighter.gateway.gates.http.places import RELEASE
+from lamplighter.gateway.gates.http.routes import RELEASE
 from lamplighter.gateway.sharing import SharedRoom
 from lamplighter.gateway.state.delayed import missed_policy
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import Permissions
@@ -48,10 +48,10 @@ class Clients:
         self._grant = grant
         self._code_life_s = code_life_s
 
-    def places(self) -> Iterator[Place]:
-        yield Place("/clients", self.clients, Need.OPERATOR, frozenset({"GET", "POST"}))
-        yield Place("/clients/", self.client, Need.OPERATOR, frozenset({"PUT", "DELETE"}))
-        yield Place("/keys/rotate", self.rotate, Need.OPERATOR, frozenset({"POST"}))
+    def routes(self) -> Iterator[Route]:
+        yield Route("/clients", self.clients, Permission.OPERATOR, frozenset({"GET", "POST"}))
+        yield Route("/clients/", self.client, Permission.OPERATOR, frozenset({"PUT", "DELETE"}))
+        yield Route("/keys/rotate", self.rotate, Permission.OPERATOR, frozenset({"POST"}))
 
     async def clients(self, request: Request, caller: Caller) -> Response:
         registry = self._configured().registry

@@ -18,7 +18,7 @@ from lamplighter.gateway.gates.http.answers import streamed
 from lamplighter.gateway.gates.http.calls import Bodies, content_type
 from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
-from lamplighter.gateway.gates.http.places import UnsupportedMediaTypeError
+from lamplighter.gateway.gates.http.routes import UnsupportedMediaTypeError
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller

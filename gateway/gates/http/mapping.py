@@ -19,7 +19,7 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError,
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -65,8 +65,8 @@ class MappingRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
-    def place(self) -> Place:
-        return Place("/mapping/try", self.attempt, Need.OPERATOR, frozenset({"POST"}))
+    def route(self) -> Route:
+        return Route("/mapping/try", self.attempt, Permission.OPERATOR, frozenset({"POST"}))
 
     async def attempt(self, request: Request, caller: Caller) -> Response:
         """What rules make of a message. A fork finds it. Raises QueueFullError while too many wait."""

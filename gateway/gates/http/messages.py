@@ -14,7 +14,7 @@ from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.devices import OwnDataset, no_device
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
@@ -33,8 +33,8 @@ class MessageRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
-    def place(self) -> Place:
-        return Place("/messages", self.of_device, Need.OPERATOR, parameters=Parameters(("device",)))
+    def route(self) -> Route:
+        return Route("/messages", self.of_device, Permission.OPERATOR, parameters=Parameters(("device",)))
 
     async def of_device(self, request: Request, caller: Caller) -> Response:
         """The last message of each topic and resource of a device. Raises QueueFullError."""

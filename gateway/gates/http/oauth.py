@@ -17,7 +17,7 @@ from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer
 from lamplighter.gateway.gates.http.calls import FORM, small_body
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, fields
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.security.callers import Caller
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
@@ -52,11 +52,11 @@ class OAuthHandlers:
         self._authorization = authorization
         self._authority = authority
 
-    def places(self) -> Iterator[Place]:
-        yield Place("/oauth/register", self.register, Need.NOTHING, _POST)
-        yield Place("/oauth/token", self.token, Need.NOTHING, _POST)
+    def routes(self) -> Iterator[Route]:
+        yield Route("/oauth/register", self.register, Permission.NOTHING, _POST)
+        yield Route("/oauth/token", self.token, Permission.NOTHING, _POST)
         if self._authority is not None:
-            yield Place("/ca.pem", self.certificate, Need.NOTHING)
+            yield Route("/ca.pem", self.certificate, Permission.NOTHING)
 
     async def certificate(self, request: Request, caller: Caller) -> Response:
         return Response(self._authority, media_type="application/x-pem-file")

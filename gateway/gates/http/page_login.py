@@ -15,7 +15,7 @@ from starlette.responses import Response
 from lamplighter.engine.errors import ForeignRequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.security.browsers import COOKIE, Browsers, cookie_token
 from lamplighter.gateway.security.callers import Caller
 
@@ -42,9 +42,9 @@ class PageLogin:
         self._authorization = authorization
         self._browsers = browsers
 
-    def places(self) -> Iterator[Place]:
-        yield Place("/page/login", self.login, Need.NOTHING, _POST)
-        yield Place("/page/logout", self.logout, Need.NOTHING, _POST)
+    def routes(self) -> Iterator[Route]:
+        yield Route("/page/login", self.login, Permission.NOTHING, _POST)
+        yield Route("/page/logout", self.logout, Permission.NOTHING, _POST)
 
     async def login(self, request: Request, caller: Caller) -> Response:
         """Sets the cookie. Each log-in gets a new token, whatever cookie the request has."""

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from lamplighter.engine.errors import UnknownResourceError
 from lamplighter.gateway.gates.http.answers import Refusal, streamed
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.resources import FORMATS, HTML, ResourceRequest
@@ -33,9 +33,9 @@ class Resources:
         self._base_iri = base_iri
 
     @property
-    def place(self) -> Place | None:
+    def route(self) -> Route | None:
         path = resources_path(self._base_iri)
-        return None if path is None else Place(path, self.answer, Need.CALLER, parameters=None)  # of the IRI
+        return None if path is None else Route(path, self.answer, Permission.CALLER, parameters=None)  # of the IRI
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         iris = tuple(requested_iris(self._base_iri, request.scope["raw_path"], request.scope["query_string"]))

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from lamplighter.engine.errors import QueueFullError
 from lamplighter.gateway.gates.http.answers import gone
-from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.security.callers import Caller

@@ -29,7 +29,7 @@ from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, Deliver
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer
 from lamplighter.gateway.gates.http.calls import content_type, small_body
 from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.ldn.activities import activity
 from lamplighter.gateway.gates.ldn.inbox import LdnInbox, written
@@ -84,11 +84,11 @@ class LinkedDataNotifications(DeliveryDoor):
         yield PATH, "inbox of Linked Data Notifications: POST JSON-LD or Turtle; GET lists them"
         yield "/ldn", "subscriptions that are delivered to inboxes: POST {query, inbox or target}; /ldn/<id>"
 
-    def places(self) -> Iterator[Place]:
-        yield from super().places()
-        yield Place(CONSTRAINTS, self._constraints, Need.NOTHING)
+    def routes(self) -> Iterator[Route]:
+        yield from super().routes()
+        yield Route(CONSTRAINTS, self._constraints, Permission.NOTHING)
         # Below it are the notifications; the rest of its own path is empty.
-        yield Place(PATH, self._below, Need.CALLER, frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS"}))
+        yield Route(PATH, self._below, Permission.CALLER, frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS"}))
 
     # --- the kind of its deliveries ---
 

@@ -10,7 +10,7 @@ from lamplighter.engine.client.contexts import with_contexts
 from lamplighter.engine.client.inboxes import JSON_LD
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.gateway.gates.http.places import UnsupportedMediaTypeError
+from lamplighter.gateway.gates.http.routes import UnsupportedMediaTypeError
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 
 TURTLE: Final = "text/turtle"

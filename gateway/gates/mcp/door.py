@@ -24,7 +24,7 @@ from starlette.types import Message
 from lamplighter.engine.errors import AccessDeniedError, GatewayError
 from lamplighter.gateway.gates.http.answers import gone
 from lamplighter.gateway.gates.http.calls import small_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.mcp.calls import ToolCalls
 from lamplighter.gateway.gates.mcp.resources import TextResources
 from lamplighter.gateway.gates.mcp.tools import tools
@@ -73,9 +73,9 @@ class ModelContext:
         # It has lines for each request, and warnings that any client can cause.
         logging.getLogger("mcp").setLevel(logging.ERROR)
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         # GET would open a stream of messages from the server, of which there are none.
-        yield Place(PATH, self._answer, Need.CALLER, frozenset({"POST"}))
+        yield Route(PATH, self._answer, Permission.CALLER, frozenset({"POST"}))
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield PATH, "Model Context Protocol (POST): the queries of applications as tools for language models"

@@ -23,7 +23,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.terms import Term, iri, lexical
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, KnownContexts, is_absolute
@@ -84,8 +84,8 @@ class NgsiLd:
         # Of two requests that change one entity, the second sees what the first has done.
         self._locks = [asyncio.Lock() for _ in range(_LOCKS)]
 
-    def places(self) -> Iterator[Place]:
-        yield Place(f"{ROOT}/", self._bounded, Need.CALLER, None, _parameters, problem)
+    def routes(self) -> Iterator[Route]:
+        yield Route(f"{ROOT}/", self._bounded, Permission.CALLER, None, _parameters, problem)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield f"{ROOT}/entities", "NGSI-LD entities: ?type, ?q, ?attrs; /ngsi-ld/v1/entities/<id>, /ngsi-ld/v1/types"

@@ -19,7 +19,7 @@ from lamplighter.engine.errors import (
 from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal, error_answer
 from lamplighter.gateway.gates.http.negotiation import request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.gates.sensorthings.addresses import Address, address
@@ -63,9 +63,9 @@ class SensorThings:
 
             self._notices = Notices(runner, settings, data, address.rstrip("/") + self._root)
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         for path in (self._root, f"{self._root}/"):
-            yield Place(path, self._bounded, Need.CALLER, None, self._parameters, _refusal)
+            yield Route(path, self._bounded, Permission.CALLER, None, self._parameters, _refusal)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield self._root, "OGC SensorThings API 1.1"

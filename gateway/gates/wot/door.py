@@ -27,10 +27,10 @@ from lamplighter.gateway.gates.http.answers import JsonAnswer, is_known, streame
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, UrlParameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
-from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.wot.description import (
     DISCOVERY,
     JSON,
@@ -110,24 +110,24 @@ def _rows(data: bytes) -> list[Row]:
 
 
 class WebOfThings:
-    """The door. gatekeeper: is told what was denied; unsent: what waits for all network clients."""
+    """The door. gatekeeper: is told what was denied; send_budget: what waits for all network clients."""
 
-    def __init__(self, runner: Runner, settings: Settings, gatekeeper: Gatekeeper, unsent: Unsent) -> None:
+    def __init__(self, runner: Runner, settings: Settings, gatekeeper: Gatekeeper, send_budget: SendBudget) -> None:
         self._runner = runner
         self._gatekeeper = gatekeeper
         self._settings = settings
         self._registrations = SubmittedThings(runner)
-        self._streams = EventStreams(runner, settings, unsent)
+        self._streams = EventStreams(runner, settings, send_budget)
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         read = frozenset({"GET", "HEAD"})
         changes = frozenset({"PUT", "POST", "DELETE"})
         things, below, search = (self._turns.of(one, BYTES_MAX) for one in (self._things, self._below, self._search))
-        yield Place(WELL_KNOWN, self._directory, Need.NOTHING, read, problem=_problem)
-        yield Place(THINGS, things, Need.CALLER, read | {"POST"}, _list_parameters, _problem)
-        yield Place(f"{THINGS}/", below, Need.CALLER, read | changes, _thing_parameters, _problem)
-        yield Place(SEARCH, search, Need.CALLER, read, _SEARCH, _problem)
+        yield Route(WELL_KNOWN, self._directory, Permission.NOTHING, read, problem=_problem)
+        yield Route(THINGS, things, Permission.CALLER, read | {"POST"}, _list_parameters, _problem)
+        yield Route(f"{THINGS}/", below, Permission.CALLER, read | changes, _thing_parameters, _problem)
+        yield Route(SEARCH, search, Permission.CALLER, read, _SEARCH, _problem)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield WELL_KNOWN, "Thing Description of the gateway (W3C Web of Things)"

@@ -12,7 +12,7 @@ from starlette.types import Message
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.gates.http.cors import CorsRules
-from lamplighter.gateway.gates.http.places import RELEASE, WAITED, HttpApplication, Need, Place, Routes
+from lamplighter.gateway.gates.http.routes import RELEASE, WAITED, HttpApplication, Permission, Route, Routes
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.browsers import Browsers
@@ -29,7 +29,7 @@ async def nothing(request: Request, caller: Caller) -> Response:
 @each_row("path", ["/health", "/secure/health", "/graphs/"])
 def test_two_things_are_not_served_at_one_path(path: str) -> None:
     def served(*paths: str) -> Routes:
-        return Routes([Place(one, nothing, Need.NOTHING) for one in paths], "/secure")
+        return Routes([Route(one, nothing, Permission.NOTHING) for one in paths], "/secure")
 
     served("/health", "/graphs", "/graphs/", "/")
     with pytest.raises(ConfigurationError, match=f"two resources have the path (/secure)?{path}"):
@@ -49,7 +49,10 @@ async def test_the_time_that_a_handler_only_waits_does_not_count() -> None:
 
     took = Timing()
     released: list[int] = []
-    routes, cors = Routes([Place("/a", waits, Need.NOTHING)], ""), CorsRules(Browsers(SecuritySettings()), frozenset())
+    routes, cors = (
+        Routes([Route("/a", waits, Permission.NOTHING)], ""),
+        CorsRules(Browsers(SecuritySettings()), frozenset()),
+    )
     application = HttpApplication(routes, OpenGatekeeper(), cors, HttpCounters(), took)
     scope: dict[str, Any] = {"type": "http", "http_version": "1.1", "method": "GET", "path": "/a", "query_string": b""}
     scope |= {"headers": [(b"host", b"localhost")], "state": {"listener": SimpleNamespace(local=False)}}

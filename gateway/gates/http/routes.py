@@ -62,8 +62,8 @@ NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, regist
 """The caller of paths that require no authentication."""
 
 
-class Need(Enum):
-    """The permission that a place requires."""
+class Permission(Enum):
+    """The permission that a route requires."""
 
     NOTHING = auto()
     CALLER = auto()
@@ -71,7 +71,7 @@ class Need(Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class Route:
     """A path and its handler. A path that ends with a slash serves the paths below it; `request.scope["below"]` is the
     rest.
 
@@ -81,46 +81,46 @@ class Place:
 
     path: str
     handler: Handler
-    need: Need
+    permission: Permission
     methods: frozenset[str] | None = frozenset({"GET", "HEAD"})
     parameters: Parameters | Callable[[Request], Parameters | None] | None = NONE
     problem: Callable[[GatewayError], Refusal] | None = None
 
 
 class Routes:
-    """The places by their paths. prefix: optional before every path. elsewhere: serves the paths below its own that no
-    other place has, without the prefix and with its methods only."""
+    """The routes by their paths. prefix: optional before every path. elsewhere: serves the paths below its own that no
+    other route has, without the prefix and with its methods only."""
 
-    def __init__(self, places: Iterable[Place], prefix: str, elsewhere: Place | None = None) -> None:
-        """Raises ConfigurationError for two places with one path."""
-        self.exact: dict[str, Place] = {}
-        self._below: dict[str, Place] = {}
+    def __init__(self, routes: Iterable[Route], prefix: str, elsewhere: Route | None = None) -> None:
+        """Raises ConfigurationError for two routes with one path."""
+        self.exact: dict[str, Route] = {}
+        self._below: dict[str, Route] = {}
         self._elsewhere = elsewhere
-        for place in places:
-            served = self._below if place.path.endswith("/") and place.path != "/" else self.exact
-            for path in dict.fromkeys((place.path, prefix + place.path)):
+        for route in routes:
+            served = self._below if route.path.endswith("/") and route.path != "/" else self.exact
+            for path in dict.fromkeys((route.path, prefix + route.path)):
                 if path in served:
                     raise ConfigurationError(
                         f"two resources have the path {path}; set http.query_path, http.update_path and "
                         "http.graph_store_path paths that nothing else has"
                     )
-                served[path] = place
+                served[path] = route
 
-    def below(self, scope: Scope) -> Place | None:
-        """The place of a path that none has for itself."""
+    def below(self, scope: Scope) -> Route | None:
+        """The route of a path that none has for itself."""
         path = scope["path"]
         above = next((above for above in self._below if path.startswith(above)), None)
         if above is not None:
             scope["below"] = path.removeprefix(above)
             return self._below[above]
-        place = self._elsewhere
-        if place is None or not path.startswith(place.path) or scope["method"] not in (place.methods or ()):
+        route = self._elsewhere
+        if route is None or not path.startswith(route.path) or scope["method"] not in (route.methods or ()):
             return None
-        return place
+        return route
 
 
 class HttpApplication:
-    """The ASGI application: finds the place, refuses foreign pages, authenticates the caller, calls the handler. Errors
+    """The ASGI application: finds the route, refuses foreign pages, authenticates the caller, calls the handler. Errors
     have the three members.
 
     counters, took: updated with each request.
@@ -144,14 +144,14 @@ class HttpApplication:
                 origin = self._cors.browsers.origin(
                     scope["headers"], scope["http_version"], link=scope["path"] in self._cors.links and is_link(scope)
                 )
-            place = self._routes.exact.get(scope["path"]) or self._routes.below(scope)
-            if scope["method"] == "OPTIONS" and (place is None or not answers_options(request, place.methods)):
+            route = self._routes.exact.get(scope["path"]) or self._routes.below(scope)
+            if scope["method"] == "OPTIONS" and (route is None or not answers_options(request, route.methods)):
                 response: Response = preflight(request)
                 origin = None
             else:
                 begin_s = perf_counter()
                 self._counters.requests += 1
-                response = await self._answer(request, place)
+                response = await self._answer(request, route)
         except GatewayError as error:
             response = refusal(request, bare(error))
         except ClientDisconnect:
@@ -170,12 +170,12 @@ class HttpApplication:
         if begin_s is not None:
             self._handling.took(perf_counter() - begin_s - scope.get(WAITED, 0.0))
 
-    async def _answer(self, request: Request, place: Place | None) -> Response:
+    async def _answer(self, request: Request, route: Route | None) -> Response:
         path = request.scope["path"]
-        if place is None:
+        if route is None:
             return Refusal("not_found", 404, f"there is nothing at {path}; GET / lists the paths")
-        if place.methods is not None and request.method not in place.methods:
-            allowed = ", ".join(sorted(place.methods))
+        if route.methods is not None and request.method not in route.methods:
+            allowed = ", ".join(sorted(route.methods))
             return Refusal(
                 "method_not_allowed",
                 405,
@@ -184,7 +184,7 @@ class HttpApplication:
             )
         # The caller is authenticated before anything of the request is read or parsed.
         caller = NOBODY
-        if place.need is not Need.NOTHING:
+        if route.permission is not Permission.NOTHING:
             caller = self._gatekeeper.http_caller(request)
             connection = request.scope["state"]
             held: Held = connection["held"]
@@ -199,29 +199,30 @@ class HttpApplication:
                 held.trusted = True
                 connection["listener"].trust(connection["socket"].fileno())
         try:
-            if place.need is Need.OPERATOR:
-                caller.require_operator(f"use {place.path}")
+            if route.permission is Permission.OPERATOR:
+                caller.require_operator(f"use {route.path}")
             _check_headers(request)
-            table = place.parameters
+            table = route.parameters
             if table is not None and not isinstance(table, Parameters):
                 table = table(request)
             if table is not None:
                 read_parameters(request, table)
-            answer = await place.handler(request, caller)
-            if WAITED in request.scope and place.need is not Need.NOTHING:  # it may have lost its rights meanwhile
+            answer = await route.handler(request, caller)
+            # It may have lost its rights meanwhile.
+            if WAITED in request.scope and route.permission is not Permission.NOTHING:
                 caller = self._gatekeeper.http_caller(request)
-                if place.need is Need.OPERATOR:
-                    caller.require_operator(f"use {place.path}")
+                if route.permission is Permission.OPERATOR:
+                    caller.require_operator(f"use {route.path}")
             return answer
         except AccessDeniedError as error:
-            self._gatekeeper.denied(caller, place.path.strip("/"), error)
-            if place.problem is None:
+            self._gatekeeper.denied(caller, route.path.strip("/"), error)
+            if route.problem is None:
                 raise
-            return place.problem(error)
+            return route.problem(error)
         except GatewayError as error:
-            if place.problem is None:
+            if route.problem is None:
                 raise
-            return place.problem(bare(error))
+            return route.problem(bare(error))
 
 
 def _check_headers(request: Request) -> None:
