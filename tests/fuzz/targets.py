@@ -63,7 +63,8 @@ from lamplighter.engine.sparql.requests import parse_query, parse_update
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term, literal
-from lamplighter.gateway.gates.wot.submitted import InvalidDescriptionError, device_of, submitted
+from lamplighter.gateway.gates.wot.problems import InvalidDescriptionError
+from lamplighter.gateway.gates.wot.submitted import device_of, submitted
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies

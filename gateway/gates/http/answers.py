@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lamplighter.engine.errors import GatewayError, QueueFullError, ShapesViolatedError, UnauthorizedError
+from lamplighter.engine.errors import (
+    GatewayError,
+    QueueFullError,
+    RequestError,
+    ShapesViolatedError,
+    UnauthorizedError,
+)
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
 
@@ -47,7 +53,8 @@ class JsonAnswer(Response):
 
 
 class Refusal(Response):
-    """An error in the three-member form. code: its member `error`; more: further members, where a standard has some."""
+    """An error in the three-member form. code: its member `error`; more: further members, and the media type, where a
+    standard has some."""
 
     def __init__(
         self,
@@ -56,22 +63,36 @@ class Refusal(Response):
         description: str,
         headers: Mapping[str, str] | None = None,
         more: Mapping[str, Any] | None = None,
+        media_type: str = JSON,
     ) -> None:
         self.code = code
         members = {"error": code, "status_code": status, "error_description": description, **(more or {})}
-        super().__init__(msgspec.json.encode(members), status, headers, media_type=JSON)
+        super().__init__(msgspec.json.encode(members), status, headers, media_type)
 
 
-def error_answer(error: GatewayError) -> Refusal:
+class MethodError(RequestError):
+    """A method that a path does not have. allowed: those that it has; hint: what to do instead."""
+
+    code = "method_not_allowed"
+    status = 405
+
+    def __init__(self, method: str, allowed: Iterable[str], where: str = "here", hint: str = "") -> None:
+        self.allowed = ", ".join(sorted(allowed))
+        super().__init__(f"{method} is not allowed {where}; use {self.allowed}{hint}")
+
+
+def error_answer(error: GatewayError, more: Mapping[str, Any] | None = None, media_type: str = JSON) -> Refusal:
+    """more: further members, where a standard has some."""
     headers = {}
+    if isinstance(error, MethodError):
+        headers["Allow"] = error.allowed
     if isinstance(error, UnauthorizedError) and error.status == 401:
         headers["WWW-Authenticate"] = f'{error.scheme} realm="lamplighter", error="{error.code}"'
     if isinstance(error, QueueFullError):
         headers["Retry-After"] = str(error.retry_after_s)
-    more = None
-    if isinstance(error, ShapesViolatedError) and error.report is not None:
+    if isinstance(error, ShapesViolatedError) and error.report is not None and more is None:
         more = {"report": error.report}
-    return Refusal(error.code, error.status, str(error), headers, more)
+    return Refusal(error.code, error.status, str(error), headers, more, media_type)
 
 
 def refusal(request: Request, error: GatewayError) -> Refusal:

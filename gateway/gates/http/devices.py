@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,10 @@ from starlette.responses import Response
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError
-from lamplighter.engine.terms import Bag, lexical
+from lamplighter.engine.terms import lexical
 from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.sparql import cause, select
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -31,7 +30,6 @@ ROWS_BYTES_MAX = 64 * 1024 * 1024
 """Of what the dataset has about devices."""
 AT_ONCE_MAX, WAITING_MAX = 2, 64
 """Requests that are answered at the same time, and those with them that may wait."""
-_RESULTS = "application/sparql-results+json"
 
 
 class DeviceAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,16 +61,10 @@ class OwnDataset:
         self._cause = came_from
 
     async def rows(self, query: str) -> list[Row]:
-        answer = await self._runner.query(self._runner.outline(query), _RESULTS, None, None, caller=self._caller)
-        data = await answer.whole(ROWS_BYTES_MAX)
-        return await asyncio.to_thread(_rows, data)
+        return list(await select(self._runner, self._caller, query, ROWS_BYTES_MAX))
 
     async def update(self, text: str) -> None:
         await self._runner.update(UpdateCall(text, self._cause, caller=self._caller))
-
-
-def _rows(data: bytes) -> list[Row]:
-    return list(Bag.from_json(msgspec.json.decode(data)))
 
 
 class DeviceRequests:

@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
-from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.http.calls import json_body
 from lamplighter.gateway.gates.http.routes import Permission, Route
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -36,7 +36,6 @@ AT_ONCE_MAX, WAITING_MAX = 1, 16
 """Messages on trial at the same time, and those with them that may wait."""
 MADE_MAX = 100
 """Values that one rule is shown with."""
-_RESULTS = "application/sparql-results+json"
 _RULE_TEXT = "rule"
 """Stands for the file in the places of rules that came with a request."""
 
@@ -101,9 +100,7 @@ class MappingRequests:
         from lamplighter.adapters.mapping.dataset_rules import QUERY
 
         everything = replace(caller, access=FULL)
-        answer = await self._runner.query(self._runner.outline(QUERY), _RESULTS, None, None, caller=everything)
-        data = await answer.whole(ROWS_BYTES_MAX)
-        rows = Bag.from_json(msgspec.json.decode(data))
+        rows = await select(self._runner, everything, QUERY, ROWS_BYTES_MAX)
         return [(mapping, rule) for mapping, rule in rows if mapping is not None and rule is not None]
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from starlette.requests import Request
 
-from lamplighter.engine.errors import MalformedRequestError, RequestError
+from lamplighter.engine.errors import MalformedRequestError, RequestError, UnknownResourceError
 from lamplighter.gateway.log.snapshots import Place
 
 FIELDS_MAX = 1000
@@ -19,7 +19,8 @@ LARGE_BYTES = 256 * 1024
 """A larger form is decoded beside the loop."""
 _PIECE_BYTES = 64 * 1024
 _RECORD = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
-_NUMBER = re.compile(r"[0-9]{1,4}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+NUMBER_MAX: Final = 10**9 - 1
 _SECONDS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6})?")
 _READ: Final = "lamplighter.parameters"
 """Key of a request's scope: its parameters."""
@@ -104,12 +105,12 @@ class UrlParameters:
             raise MalformedRequestError(f"{name}: write the sequence of a record, such as 17, or 1/17 for epoch 1")
         return found[2] if found[1] is None else (int(found[1]), int(found[2]))
 
-    def number(self, name: str, most: int) -> int | None:
+    def number(self, name: str, most: int, least: int = 1) -> int | None:
         text = self.text(name)
         if text is None:
             return None
-        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= most:
-            raise MalformedRequestError(f"{name}: write a number from 1 to {most}")
+        if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
+            raise MalformedRequestError(f"{name}: write a number from {least} to {most}")
         return int(text)
 
     def seconds(self, name: str, most: float) -> float | None:
@@ -130,6 +131,17 @@ def parameters(request: Request) -> UrlParameters:
     """Those of the URL, which were read before its handler was called."""
     found: UrlParameters = request.scope[_READ]
     return found
+
+
+def path_segments(request: Request, above: str, standard: str) -> list[str]:
+    """The segments of the path behind the one that is called `above`; a slash in one is percent-encoded. standard: for
+    the error. Raises UnknownResourceError."""
+    try:
+        segments = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
+        return segments[segments.index(above) + 1 :]
+    except ValueError as error:
+        reason = f"the path is not one of {standard}; percent-encode ids and names as UTF-8"
+        raise UnknownResourceError(reason) from error
 
 
 def fields(text: bytes) -> dict[str, list[str]]:

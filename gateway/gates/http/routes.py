@@ -21,7 +21,7 @@ from lamplighter.engine.errors import (
     bare,
 )
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer, refusal
+from lamplighter.gateway.gates.http.answers import MethodError, Refusal, error_answer, refusal
 from lamplighter.gateway.gates.http.cors import CorsRules, answers_options, is_link, preflight
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, read_parameters
 from lamplighter.gateway.monitoring.figures import HttpCounters
@@ -175,13 +175,7 @@ class HttpApplication:
         if route is None:
             return Refusal("not_found", 404, f"there is nothing at {path}; GET / lists the paths")
         if route.methods is not None and request.method not in route.methods:
-            allowed = ", ".join(sorted(route.methods))
-            return Refusal(
-                "method_not_allowed",
-                405,
-                f"{request.method} is not allowed at {path}; use {allowed}",
-                {"Allow": allowed},
-            )
+            raise MethodError(request.method, route.methods, f"at {path}")
         # The caller is authenticated before anything of the request is read or parsed.
         caller = NOBODY
         if route.permission is not Permission.NOTHING:

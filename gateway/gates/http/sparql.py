@@ -6,14 +6,16 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError, RequestSyntaxError
 from lamplighter.engine.protocol import delta_member
+from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.http.answers import JsonAnswer, streamed
 from lamplighter.gateway.gates.http.calls import Bodies, Operation, QueryParameters, UpdateParameters
 from lamplighter.gateway.gates.http.description import Description, wanted
@@ -25,6 +27,7 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.ad_hoc import ReadyAnswer
 
+RESULTS_JSON: Final = "application/sparql-results+json"
 _RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
 _SEARCHED = 1024 * 1024
 """Characters that are searched at a time, in at most 30 ms."""
@@ -38,6 +41,17 @@ def cause(request: Request, caller: Caller) -> Cause:
     client = request.scope.get("client")
     address = f"{client[0]}:{client[1]}" if client else "local"
     return Cause("http", f"{caller.name}@{address}" if caller.name else address)
+
+
+async def select(runner: Runner, caller: Caller, query: str, bytes_max: int) -> Bag:
+    """The result of a SELECT query, as the caller may read it. Raises GatewayError, LimitExceededError for a longer
+    one."""
+    answer = await runner.query(runner.outline(query), RESULTS_JSON, None, None, caller=caller)
+    return await asyncio.to_thread(_bag, await answer.whole(bytes_max))
+
+
+def _bag(content: bytes) -> Bag:
+    return Bag.from_json(msgspec.json.decode(content))
 
 
 class SparqlPath:

@@ -26,7 +26,7 @@ from lamplighter.engine.errors import LimitExceededError, MalformedRequestError,
 from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
 from lamplighter.gateway.gates.deliveries.registry import checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.gates.http.answers import MethodError, error_answer
 from lamplighter.gateway.gates.http.calls import content_type, small_body
 from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
 from lamplighter.gateway.gates.http.routes import Permission, Route
@@ -172,9 +172,7 @@ class LinkedDataNotifications(DeliveryDoor):
             await self._inbox.remove(iri, caller, cause(request, caller))
             return Response(status_code=204)
         if request.method == "POST":
-            allowed = "DELETE, GET, HEAD, OPTIONS"
-            message = f"POST is not allowed at a notification; use {allowed}"
-            return Refusal("method_not_allowed", 405, message, {"Allow": allowed})
+            raise MethodError("POST", ("DELETE", "GET", "HEAD", "OPTIONS"), "at a notification")
         caller.access.read.check([self._inbox.graph], "read")
         found = accepted(request, _FORMATS)
         content = await self._inbox.content(iri, found.format, _inbox_url(request))

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote_to_bytes, urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -22,7 +22,8 @@ from lamplighter.engine.errors import (
     UnknownResourceError,
 )
 from lamplighter.engine.terms import Term, iri, lexical
-from lamplighter.gateway.gates.http.parameters import Parameters, parameters
+from lamplighter.gateway.gates.http.answers import MethodError
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters, path_segments
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
@@ -45,7 +46,6 @@ from lamplighter.gateway.gates.ngsild.problems import (
     OperationNotSupportedError,
     TooManyResultsError,
     details,
-    not_allowed,
     problem,
 )
 from lamplighter.gateway.gates.ngsild.reading import NgsiReading, entity_json
@@ -157,17 +157,19 @@ class _NgsiRequest:
             case "GET", ["types"]:
                 return await self._types()
             case _, ["entities"]:
-                return not_allowed(method, "GET, HEAD, POST")
+                raise MethodError(method, ("GET", "HEAD", "POST"))
             case _, ["entities", _]:
-                return not_allowed(method, "DELETE, GET, HEAD", "; change attributes with PATCH or POST at /attrs")
+                raise MethodError(
+                    method, ("DELETE", "GET", "HEAD"), hint="; change attributes with PATCH or POST at /attrs"
+                )
             case _, ["entities", _, "attrs"]:
-                return not_allowed(method, "PATCH, POST")
+                raise MethodError(method, ("PATCH", "POST"))
             case _, ["entities", _, "attrs", _]:
-                return not_allowed(method, "DELETE, PATCH")
+                raise MethodError(method, ("DELETE", "PATCH"))
             case _, ["entityOperations", "upsert"]:
-                return not_allowed(method, "POST")
+                raise MethodError(method, ("POST",))
             case _, ["types"]:
-                return not_allowed(method, "GET, HEAD")
+                raise MethodError(method, ("GET", "HEAD"))
         raise UnknownResourceError(
             f"there is nothing at {self._request.scope['path'][:200]}; there are {ROOT}/entities, entities/<id>, "
             "entities/<id>/attrs, entities/<id>/attrs/<name>, types, entityOperations/upsert, subscriptions "
@@ -381,13 +383,9 @@ def _check_tenant(request: Request) -> None:
 
 
 def _segments(request: Request) -> list[str]:
-    """The segments of the path below the root; a slash in one is percent-encoded. Raises UnknownResourceError."""
-    try:
-        parts = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
-        found = parts[parts.index("ngsi-ld") + 2 :]
-    except ValueError as error:
-        raise UnknownResourceError("the path is not one of NGSI-LD; percent-encode ids and names as UTF-8") from error
-    return found[:-1] if found and not found[-1] else found
+    """The segments of the path below the root. Raises UnknownResourceError."""
+    segments = path_segments(request, "ngsi-ld", "NGSI-LD")[1:]
+    return segments[:-1] if segments and not segments[-1] else segments
 
 
 def _entity(identifier: str) -> Term:

@@ -17,6 +17,7 @@ from lamplighter.engine.errors import LimitExceededError, MalformedRequestError,
 from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED
 from lamplighter.gateway.gates.deliveries.registry import DeliveryExistsError, checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryWorker, UnknownDeliveryError
+from lamplighter.gateway.gates.http.answers import MethodError
 from lamplighter.gateway.gates.http.parameters import parameters
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, KnownContexts, is_absolute
@@ -25,7 +26,7 @@ from lamplighter.gateway.gates.ngsild.information import NULL
 from lamplighter.gateway.gates.ngsild.messages import NgsiMessage
 from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications, written
 from lamplighter.gateway.gates.ngsild.parameters import page
-from lamplighter.gateway.gates.ngsild.problems import AlreadyExistsError, OperationNotSupportedError, not_allowed
+from lamplighter.gateway.gates.ngsild.problems import AlreadyExistsError, OperationNotSupportedError
 from lamplighter.gateway.gates.ngsild.subscriptions import (
     EntitySubscription,
     is_past,
@@ -75,9 +76,9 @@ class NgsiSubscriptions:
                     return await self._create(message, request, caller)
                 case "GET":
                     return self._list(message, request, caller)
-            return not_allowed(method, "GET, HEAD, POST")
+            raise MethodError(method, ("GET", "HEAD", "POST"))
         if len(below) > 1 or method not in ("GET", "PATCH", "DELETE"):
-            return not_allowed(method, "DELETE, GET, HEAD, PATCH")
+            raise MethodError(method, ("DELETE", "GET", "HEAD", "PATCH"))
         worker = self._one(below[0], caller)
         if method == "PATCH":
             return await self._update(worker, message, request, caller)

@@ -23,8 +23,9 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import GatewayError, MalformedRequestError, RequestError, UnknownResourceError
 from lamplighter.engine.terms import XSD, Term, iri, is_iri, lexical, literal
-from lamplighter.gateway.gates.sensorthings.asking import rows
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.sensorthings.ids import id_of, term_of
+from lamplighter.gateway.gates.sensorthings.reading import ANSWER_BYTES_MAX
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
@@ -179,7 +180,7 @@ SELECT ?sensor ?property ?feature ?platform ?live ?result ?unit ?time {{
   ?about {iri(MADE_BY_SENSOR)} ?sensor ; {iri(OBSERVED_PROPERTY)} ?property ; {iri(HAS_FEATURE_OF_INTEREST)} ?feature .
   OPTIONAL {{ ?platform {iri(HOSTS)} ?sensor }}
 }} ORDER BY ?platform LIMIT 1"""
-        found = await rows(self._runner, self._caller, query)
+        found = list((await select(self._runner, self._caller, query, ANSWER_BYTES_MAX)).bindings())
         name = id_of(lexical(stream), self._base_iri)
         if not found:
             raise UnknownResourceError(f"there is no Datastream {name!r} that has a Sensor; take ids from /Datastreams")

@@ -12,11 +12,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import (
-    GatewayError,
-    bare,
-)
-from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal, error_answer
+from lamplighter.engine.errors import GatewayError
+from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, error_answer
 from lamplighter.gateway.gates.http.negotiation import request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
@@ -87,7 +84,7 @@ class SensorThings:
         if request.method == "POST":
             return await self._created(request, caller, below, root)
         if request.method not in ("GET", "HEAD"):
-            return _not_allowed(request.method, below)
+            raise _method_error(request.method, below)
         if not below:
             return JsonAnswer(_service(root))
         where = address(below, self._base_iri)
@@ -107,11 +104,11 @@ class SensorThings:
             return JsonAnswer(links, 201)
         where = address(below, self._base_iri)
         if where.kind is not OBSERVATIONS or not where.many or where.form or len(where.steps) > 2:
-            return _not_allowed("POST", below)
+            raise _method_error("POST", below)
         stream = None
         if len(where.steps) == 2:
             if where.steps[0].kind is not DATASTREAMS:
-                return _not_allowed("POST", below)
+                raise _method_error("POST", below)
             stream = where.steps[0].key
         made = await creation.one(request.scope[BODY], stream)
         link = reading.link(OBSERVATIONS, made)
@@ -143,21 +140,13 @@ def _root_url(request: Request, below: str) -> str:
     return f"{sent.scheme}://{sent.netloc}{path.removesuffix(below) if below else path}".rstrip("/")
 
 
-def _not_allowed(method: str, below: str) -> Refusal:
-    reason = (
-        f"{method} is not allowed at {below[:200]!r}; use GET. Observations are created with POST at Observations, "
-        "Datastreams('...')/Observations and CreateObservations; all else is made by adapters and SPARQL updates"
+def _method_error(method: str, below: str) -> MethodError:
+    hint = (
+        ". Observations are created with POST at Observations, Datastreams('...')/Observations and CreateObservations; "
+        "all else is made by adapters and SPARQL updates"
     )
-    return Refusal("method_not_allowed", 405, reason, {"Allow": "GET, HEAD"}, _members(405, reason))
+    return MethodError(method, ("GET", "HEAD"), f"at {below[:200]!r}", hint)
 
 
 def _refusal(error: GatewayError) -> Refusal:
-    made = error_answer(bare(error))
-    again = made.headers.get("retry-after")
-    headers = None if again is None else {"Retry-After": again}
-    return Refusal(error.code, error.status, str(error), headers, _members(error.status, str(error)))
-
-
-def _members(status: int, message: str) -> dict[str, Any]:
-    """The members of an error by which clients of SensorThings find it."""
-    return {"code": status, "type": "error", "message": message}
+    return error_answer(error, {"code": error.status, "type": "error", "message": str(error)})

@@ -36,11 +36,11 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag, Term, iri, is_iri, lexical, term_from_json
-from lamplighter.gateway.gates.sensorthings import asking
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, OBSERVATIONS, PHENOMENON_TIME
 from lamplighter.gateway.gates.sensorthings.ids import id_of
 from lamplighter.gateway.gates.sensorthings.options import QueryOptions, options
-from lamplighter.gateway.gates.sensorthings.reading import EntityReading, FoundEntity
+from lamplighter.gateway.gates.sensorthings.reading import ANSWER_BYTES_MAX, EntityReading, FoundEntity
 from lamplighter.gateway.gates.sensorthings.retained import RetainedTopics, Topics
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
@@ -313,10 +313,11 @@ class Notices:
         values = f"VALUES ?stream {{ {' '.join(streams)} }}"
         patterns = f"{{ {values} {_LIVE} }} UNION {{ {values} GRAPH ?g {{ {_LIVE} }} }}"
         try:
-            found = await asking.rows(self._runner, ANYBODY, f"SELECT DISTINCT ?stream {{ {patterns} }}")
+            query = f"SELECT DISTINCT ?stream {{ {patterns} }}"
+            streams_left = await select(self._runner, ANYBODY, query, ANSWER_BYTES_MAX)
         except GatewayError as error:
             raise UpstreamError(f"the gateway does not tell which Datastreams are left: {error}") from error
-        return {row["stream"] for row in found}
+        return {row["stream"] for row in streams_left.bindings()}
 
     async def _note(self, topics: Topics) -> None:
         """Returns when the file has the retained topics of streams. Raises OSError."""

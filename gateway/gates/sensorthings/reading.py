@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 
 from lamplighter.engine.errors import LimitExceededError, UnknownResourceError
 from lamplighter.engine.terms import Term, iri, is_iri, lexical
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.sensorthings.addresses import Address, AddressStep
-from lamplighter.gateway.gates.sensorthings.asking import SLICE, ask, rows
 from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, ENTITY_SETS, OBSERVATIONS, EntityType, Row
 from lamplighter.gateway.gates.sensorthings.ids import id_of
 from lamplighter.gateway.gates.sensorthings.options import QueryOptions
@@ -28,6 +28,10 @@ from lamplighter.gateway.gates.sensorthings.queries import (
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of the answer to one query."""
+SLICE: Final = 200
+"""Entities that are written before other tasks have a turn."""
 ENTITIES_MAX: Final = 5_000
 """Of one answer, the expanded ones included."""
 _IN_URL = "$',()/:;=@!~*"
@@ -155,10 +159,10 @@ class EntityReading:
             )
 
     async def _rows(self, text: str) -> list[dict[str, Term]]:
-        return await rows(self._runner, self._caller, text)
+        return list((await select(self._runner, self._caller, text, ANSWER_BYTES_MAX)).bindings())
 
     async def _ask(self, text: str) -> bool:
-        return await ask(self._runner, self._caller, text)
+        return bool(await self._rows(text))
 
     # --- JSON ---
 

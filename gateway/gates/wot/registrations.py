@@ -21,10 +21,9 @@ from lamplighter.gateway.gates.http.devices import OwnDataset
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import BODY
 from lamplighter.gateway.gates.wot.description import JSON, TD, TD_LIST, thing_path
-from lamplighter.gateway.gates.wot.problems import Fault, ProblemDetails, no_thing
+from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError, no_thing, problem_details
 from lamplighter.gateway.gates.wot.submitted import (
     Adopted,
-    InvalidDescriptionError,
     Submitted,
     device_of,
     submitted,
@@ -49,7 +48,7 @@ class SubmittedThings:
         devices = self._devices(request, caller)
         adopted = device_of(found, identifier, self._runner.settings, devices.registry)
         if await devices.entry(adopted.device.identity) is not None:
-            return ProblemDetails("conflict", 409, f"there is a thing with the id {identifier!r}; PUT replaces it")
+            return problem_details("conflict", 409, f"there is a thing with the id {identifier!r}; PUT replaces it")
         return await self._adopt(devices, None, adopted)
 
     async def put(self, request: Request, caller: Caller, identifier: str) -> Response:
@@ -94,12 +93,12 @@ class SubmittedThings:
         if before is None:
             entries, _ = await devices.entries()
             if sum(entry.device.source == THING for entry in entries) >= DEVICES_MAX:
-                return ProblemDetails(
+                return problem_details(
                     "limit_exceeded", 403, f"there are {DEVICES_MAX} submitted things already; remove some"
                 )
         found = await devices.take(device, before)
         if found is None:
-            return ProblemDetails("conflict", 409, f"{device.thing} changed meanwhile; try again")
+            return problem_details("conflict", 409, f"{device.thing} changed meanwhile; try again")
         if before is not None:
             return Response(status_code=204)
         told: dict[str, Any] = {"id": device.thing, "warnings": [*adopted.warnings, *devices.refused_topics(device)]}

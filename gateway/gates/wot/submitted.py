@@ -21,7 +21,6 @@ from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.tables import KINDS as ADAPTER_KINDS
-from lamplighter.engine.errors import RequestError
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.gates.wot.description import CONTEXT
 from lamplighter.gateway.gates.wot.forms import DescribedThing, FormPlace, FormReader, UnusableError
@@ -29,7 +28,7 @@ from lamplighter.gateway.gates.wot.forms_coap import coap_place
 from lamplighter.gateway.gates.wot.forms_http import http_place
 from lamplighter.gateway.gates.wot.forms_modbus import MODBUS_SCHEME, modbus_place
 from lamplighter.gateway.gates.wot.forms_mqtt import broker_of, mqtt_place
-from lamplighter.gateway.gates.wot.problems import Fault
+from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import UNIT
 
@@ -55,16 +54,6 @@ _READERS: Mapping[str, FormReader] = {
 """The forms of resources by their scheme."""
 _JSON_TEXT = '^"(.*)"$'
 """A JSON string that needs no escapes: its text."""
-
-
-class InvalidDescriptionError(RequestError):
-    """faults: with their places."""
-
-    code = "invalid_description"
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("the Thing Description cannot be used; validationErrors says why")
-        self.faults = tuple(faults)
 
 
 class Submitted(NamedTuple):

@@ -21,12 +21,12 @@ from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.devices.trial import InDataset, MessageTrial, TriedMessage
+from lamplighter.gateway.gates.wot.problems import InvalidDescriptionError
 from lamplighter.gateway.gates.wot.submitted import (
     BYTES_MAX,
     DEPTH_MAX,
     FAULTS_MAX,
     Adopted,
-    InvalidDescriptionError,
     device_of,
     submitted,
 )
