@@ -91,7 +91,7 @@ IRREGULAR = re.compile(
     "grown|hidden|laid|met|paid|sought|sold|split|stood|struck|sunk|sworn|thought|torn|worn|wound|asked|owed"
 )
 NO_PARTICIPLES = ("need", "feed", "seed", "embed", "shed")
-HOPS = {"classes with many collaborators": 44, "methods that pass on": 67, "functions named by a participle": 1045}
+HOPS = {"classes with many collaborators": 44, "methods that pass on": 67, "functions named by a participle": 932}
 """How many there are. A change that has fewer lowers the number; none may raise it."""
 
 

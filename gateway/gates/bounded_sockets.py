@@ -101,7 +101,7 @@ class BoundedSocket(ServerConnection):
         self._at_once = COMPRESSED_BYTES if self.compression else PART_BYTES
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether it is being closed; what was received is then ignored."""
         return self._refused
 
@@ -116,7 +116,7 @@ class BoundedSocket(ServerConnection):
         self.trusted = True
         self.protocol.max_message_size = MESSAGE_BYTES_MAX
 
-    def taken(self) -> None:
+    def mark_read(self) -> None:
         """Marks the oldest message as read."""
         if self._messages:
             self._whole -= self._messages.popleft()

@@ -22,7 +22,7 @@ from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Priority, Resume
 from lamplighter.engine.terms import Term
-from lamplighter.gateway.gates.http.answers import gone
+from lamplighter.gateway.gates.http.answers import wait_for_disconnect
 from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.outbox import Outbox, SendBudget
@@ -89,10 +89,10 @@ class EventStream(Response):
         self.outbox = outbox
         self._heartbeat_s = heartbeat_s
         self._gone = gone
-        self._left = left
+        self._on_leave = left
         self._over = False
 
-    def ended(self, spuid: str, sink: Sink) -> None:
+    def forget(self, spuid: str, sink: Sink) -> None:
         """Nothing follows but the reason, which the sink sends."""
         self._over = True
 
@@ -123,7 +123,7 @@ class EventStream(Response):
             for future in (overflowed, self._gone, event):
                 if future is not None:
                     future.cancel()
-            self._left()
+            self._on_leave()
 
     def close(self) -> None:
         """Ends the stream: the gateway stops."""
@@ -167,13 +167,13 @@ class EventStreams:
             composed=self._count_composition,
             send_budget=None if request.scope["state"]["listener"].local else self._send_budget,
         )
-        left = asyncio.ensure_future(gone(request.receive))
+        left = asyncio.ensure_future(wait_for_disconnect(request.receive))
         stream = EventStream(
             cause(request, caller).id,
             outbox,
             self._settings.websocket.ping_s,
             left,
-            lambda: self._left(stream, sink, spuid),
+            lambda: self._leave(stream, sink, spuid),
         )
         sink = sink_of(stream)
         spuid: str | None = None
@@ -192,7 +192,7 @@ class EventStreams:
             spuid = outcome.result()
         except BaseException:
             left.cancel()
-            self._left(stream, sink, None)
+            self._leave(stream, sink, None)
             raise
         return stream
 
@@ -201,7 +201,7 @@ class EventStreams:
         for stream in self._streams:
             stream.close()
 
-    def _left(self, stream: EventStream, sink: StreamSink, spuid: str | None) -> None:
+    def _leave(self, stream: EventStream, sink: StreamSink, spuid: str | None) -> None:
         """The stream is over; its subscription ends, or waits for the client to come back."""
         self._streams.pop(stream)()
         self._runner.figures.shares.leave(stream.outbox)

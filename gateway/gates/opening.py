@@ -87,7 +87,7 @@ class Protection:
         self._open_gatekeeper = OpenGatekeeper(clock, security.plain_requests_per_s)
         self._browsers = Browsers(security, (settings.http.host, settings.websocket.host))
         if security.enabled:
-            self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
+            self._identity, self.authorization = _secure_parts(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
         authority = None if self._identity is None else self._identity.authority
         self._routes = [*_routes(security, self.authorization, authority, self._browsers)]
@@ -176,11 +176,16 @@ class Protection:
                 check_passed_host(settings, at[0], one.place)
         at_http, at_websocket = settings.http, settings.websocket
         http = self._listeners(
-            opened, _named(passed, HTTP), ("http", at_http.host, at_http.port), at_http.connections_max, None, 0o660
+            opened,
+            _sockets_of(passed, HTTP),
+            ("http", at_http.host, at_http.port),
+            at_http.connections_max,
+            None,
+            0o660,
         )
         websocket = self._listeners(
             opened,
-            _named(passed, WEBSOCKET),
+            _sockets_of(passed, WEBSOCKET),
             ("websocket", at_websocket.host, at_websocket.port),
             at_websocket.connections_max,
             None,
@@ -205,7 +210,7 @@ class Protection:
             (WEBSOCKET, security.wss_port, websocket_socket, settings.websocket.connections_max),
         ):
             place = "security", security.host, port
-            listeners = self._listeners(opened, _named(passed, name), place, connections_max, identity.tls, mode)
+            listeners = self._listeners(opened, _sockets_of(passed, name), place, connections_max, identity.tls, mode)
             if not any(listener.local and _is_at(listener, path) for listener in listeners):
                 opened.append(unix_listener(path, mode))
                 listeners.append(opened[-1])
@@ -350,7 +355,9 @@ def _plain_host_faults(settings: Settings) -> Iterator[str]:
             )
 
 
-def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> tuple[Identity, Authorization]:
+def _secure_parts(
+    settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk
+) -> tuple[Identity, Authorization]:
     """The parts of secure mode that are kept in the data folder. Raises ConfigurationError."""
     # Not above: they load cryptography, 9 MB that plain mode does not need.
     from lamplighter.gateway.security.authorization import Authorization
@@ -384,7 +391,7 @@ def _everything(client: str) -> Access | None:
     return FULL
 
 
-def _named(passed: Sequence[Passed], name: str) -> list[Passed]:
+def _sockets_of(passed: Sequence[Passed], name: str) -> list[Passed]:
     return [one for one in passed if one.name == name]
 
 

@@ -259,13 +259,13 @@ class Outbox:
                 yield entry
                 continue
             found = several[entry.numbering]
-            net = composed(found) if found else None
+            net = compose(found) if found else None
             found.clear()  # the others are part of it
             if net is not None:
                 yield _Queued(entry.numbering, net)
 
 
-def composed(several: Iterable[Results]) -> Results | None:
+def compose(several: Iterable[Results]) -> Results | None:
     """The change that several changes of one subscription make together, in order; None when they make none.
 
     Bags: a binding that is added twice and removed once is added once. No binding is in both parts.

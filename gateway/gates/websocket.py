@@ -131,10 +131,10 @@ class _Connection:
         waiting = asyncio.get_running_loop().call_later(self._gate.security.token_wait_s, self._disconnect_when_unknown)
         try:
             async for message in self._socket:
-                if self._socket.refused:
+                if self._socket.is_refused:
                     continue
                 self._take(message)
-                self._socket.taken()
+                self._socket.mark_read()
                 del message  # the next one may take long
                 while self._has_its_share:
                     self._answered.clear()
@@ -306,13 +306,13 @@ class _Connection:
                 outcome = self._runner.unsubscribe(
                     request.spuid, sink or ClientSink(self, self._outbox, None), self._lane, caller
                 )
-                outcome.add_done_callback(partial(self._unsubscribed, request, caller))
+                outcome.add_done_callback(partial(self._on_unsubscribed, request, caller))
                 return outcome
             case UpdateRequest():
                 declared = request.cause
                 call = UpdateCall(
                     request.sparql,
-                    self._cause_of(caller) if declared is None else _declared(declared, caller),
+                    self._cause_of(caller) if declared is None else _declared_cause(declared, caller),
                     request_id=request.request_id,
                     delay=request.delay,
                     at=request.at,
@@ -324,7 +324,7 @@ class _Connection:
                     priority=caller.priority(request.priority),
                 )
                 updated = self._runner.update(call)
-                updated.add_done_callback(partial(self._updated, request, caller))
+                updated.add_done_callback(partial(self._on_updated, request, caller))
                 return updated
             case MessagesRequest():
                 self._take_messages(request, caller)
@@ -350,7 +350,7 @@ class _Connection:
     def _cause_of(self, caller: Caller) -> Cause:
         return Cause("ws", f"{caller.name}@{self.name}") if caller.name else self._cause
 
-    def _updated(self, request: UpdateRequest, caller: Caller, outcome: asyncio.Future[Accepted]) -> None:
+    def _on_updated(self, request: UpdateRequest, caller: Caller, outcome: asyncio.Future[Accepted]) -> None:
         error = outcome.exception()
         if isinstance(error, GatewayError):
             self._refuse(error, request, caller)
@@ -392,10 +392,10 @@ class _Connection:
             caller.priority(request.priority),
         )
         self._subscribing += 1
-        outcome.add_done_callback(partial(self._subscribed, request, caller, sink))
+        outcome.add_done_callback(partial(self._on_subscribed, request, caller, sink))
         return outcome
 
-    def _subscribed(
+    def _on_subscribed(
         self, request: SubscribeRequest, caller: Caller, sink: ClientSink, outcome: asyncio.Future[str]
     ) -> None:
         self._subscribing -= 1
@@ -409,7 +409,7 @@ class _Connection:
             if not sink.over:
                 self._sinks[outcome.result()] = sink
 
-    def ended(self, spuid: str, sink: ClientSink) -> None:
+    def forget(self, spuid: str, sink: ClientSink) -> None:
         """Removes a subscription that the gateway ended."""
         if self._sinks.get(spuid) is sink:
             del self._sinks[spuid]
@@ -417,7 +417,7 @@ class _Connection:
     def _count_composition(self) -> None:
         self._runner.counters.compositions += 1
 
-    def _unsubscribed(self, request: UnsubscribeRequest, caller: Caller, outcome: asyncio.Future[None]) -> None:
+    def _on_unsubscribed(self, request: UnsubscribeRequest, caller: Caller, outcome: asyncio.Future[None]) -> None:
         error = outcome.exception()
         if isinstance(error, GatewayError):
             self._refuse(error, request, caller)
@@ -462,7 +462,7 @@ class _Connection:
             self._refuse(bare(error), request, caller)
 
 
-def _declared(cause: DeclaredCause, caller: Caller) -> Cause:
+def _declared_cause(cause: DeclaredCause, caller: Caller) -> Cause:
     """The declared cause of an update. Raises AccessDeniedError for causes of the gateway's own adapters."""
     if caller.registered and cause.kind in ADAPTER_KINDS:
         raise AccessDeniedError(

@@ -101,7 +101,7 @@ def bodies(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> Take:
 
     async def take(caller: Caller) -> None:
         request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
-        await under_way.read(request, caller.client)
+        await under_way.receive(request, caller.client)
 
     return take
 

@@ -131,7 +131,7 @@ class DeliveryRegistry:
             raise DeliveryExistsError(f"there is a delivery with the id {receiver.id[:200]!r}")
         followed = Followed("", sparql, 0, default_graphs, named_graphs, caller.name or None, delivery=receiver)
         worker = DeliveryWorker(self.context, followed, -1)
-        self._put(worker)
+        self._add(worker)
         try:
             await worker.start(caller)
         except BaseException:
@@ -162,7 +162,7 @@ class DeliveryRegistry:
         positions.retain([followed.spuid for followed in recovered])
         for followed in recovered:
             worker = DeliveryWorker(self.context, followed, positions.of(followed.spuid))
-            self._put(worker)
+            self._add(worker)
             self._start(worker.run(), f"{self.kind.name} {worker.id}")
         self.recovered.set()
         runner.figures.health.add(self)
@@ -176,7 +176,7 @@ class DeliveryRegistry:
             await self.asking_http.aclose()
             await positions.write()
 
-    def _put(self, worker: DeliveryWorker) -> None:
+    def _add(self, worker: DeliveryWorker) -> None:
         self.context.workers[worker.id] = worker
         self._room.take(worker.client)
 

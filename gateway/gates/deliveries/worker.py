@@ -243,11 +243,11 @@ class WorkerSink:
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         if self._is_current:
             for missed in attached.missed:
-                self.connection.put(spuid, missed.sequence, missed.members)
+                self.connection.enqueue(spuid, missed.sequence, missed.members)
 
     def notify(self, notification: Notification, results: Results) -> None:
         if self._is_current:
-            self.connection.put(notification.spuid, notification.sequence, results.members)
+            self.connection.enqueue(notification.spuid, notification.sequence, results.members)
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         if self._is_current:
@@ -314,7 +314,7 @@ class DeliveryWorker:
         self._add(WaitingNotification(spuid, 0, members, reset or self._reason))
         self._reason = None
 
-    def put(self, spuid: str, sequence: int, members: bytes) -> None:
+    def enqueue(self, spuid: str, sequence: int, members: bytes) -> None:
         if not self._stale:
             self._add(WaitingNotification(spuid, sequence, members))
             # The first of them is being sent. It does not count: a first result may be larger.

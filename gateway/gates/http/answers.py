@@ -20,7 +20,7 @@ from lamplighter.engine.errors import (
     UnauthorizedError,
 )
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate
 
 logger = EventLogger(__name__)
 
@@ -113,12 +113,12 @@ def refusal(request: Request, error: GatewayError) -> Refusal:
 
 def _prefers_turtle(request: Request) -> bool:
     try:
-        return accepted(request, (JSON, _TURTLE)).format == _TURTLE
+        return negotiate(request, (JSON, _TURTLE)).format == _TURTLE
     except NotAcceptableError:
         return False
 
 
-async def streamed(
+async def stream_answer(
     request: Request,
     chunks: AsyncGenerator[bytes, None],
     media_type: str,
@@ -129,7 +129,7 @@ async def streamed(
     headers: read when the first chunk is there. The iteration ends when the answer was sent or the client disconnects.
     Raises the error of the first chunk, and ClientDisconnect.
     """
-    left = asyncio.ensure_future(gone(request.receive))
+    left = asyncio.ensure_future(wait_for_disconnect(request.receive))
     first = asyncio.ensure_future(anext(chunks, b""))
     try:
         await asyncio.wait({first, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -144,7 +144,7 @@ async def streamed(
         raise
 
 
-async def gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has disconnected or has the whole answer."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -166,18 +166,18 @@ class _Streamed(Response):
         self._gone = gone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def put(body: bytes, more: bool = True) -> None:
+        async def send_part(body: bytes, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
-                await put(self._first)
+                await send_part(self._first)
                 async for chunk in self._rest:
                     if self._gone.done():
                         return
-                    await put(chunk)
-            await put(b"", more=False)
+                    await send_part(chunk)
+            await send_part(b"", more=False)
         except GatewayError as error:
             # Sent bytes cannot be withdrawn. The server closes the connection, since the answer has no end.
             logger.warning("response aborted", path=scope["path"], reason=error)

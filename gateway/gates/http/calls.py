@@ -90,7 +90,7 @@ class Bodies:
     def __init__(self) -> None:
         self._room = SharedRoom(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
 
-    async def read(self, request: Request, client: str) -> bytes:
+    async def receive(self, request: Request, client: str) -> bytes:
         """The whole body. Its bytes count until the handler has answered. Raises LimitExceededError, and QueueFullError
         while the client, or all, hold too much."""
         parts, size, more = [], 0, True
@@ -119,7 +119,7 @@ class Bodies:
         if media_type != FORM and operation not in operations:
             texts = [name for name, serves in TEXTS.items() if serves in operations]
             raise MalformedRequestError(f"Content-Type is {media_type or 'missing'}; use {' or '.join([*texts, FORM])}")
-        body = await self.read(request, client)
+        body = await self.receive(request, client)
         if operation is not None:
             if operation in parameters:
                 raise MalformedRequestError(f"the {operation} is in the body; remove it from the URL")

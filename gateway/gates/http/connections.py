@@ -326,12 +326,12 @@ class HttpConnection(HttpToolsProtocol):
         if now >= self._next_by:
             self._next_by = inf
             self.transport.close()
-        if now < min(self._reads_by, self._takes_by) and not self._left(now):
+        if now < min(self._reads_by, self._takes_by) and not self._is_abandoned(now):
             return
         logger.debug("connection closed", peer=self.client, reason="idle" if now >= self._reads_by else "stuck")
         self.transport.abort()
 
-    def _left(self, now: float) -> bool:
+    def _is_abandoned(self, now: float) -> bool:
         """Whether the client has ended its side and gets no answer for long."""
         if self._answered is None or self._answered.response_complete or self._answers.writes != self._progress[0]:
             self._progress = (self._answers.writes, now)

@@ -75,16 +75,16 @@ class DeviceRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     async def all(self, request: Request, caller: Caller) -> Response:
-        return await self._answered(request, caller, None)
+        return await self._answer(request, caller, None)
 
     async def one(self, request: Request, caller: Caller) -> Response:
         """A device, or a decision about it."""
         action = None
         if request.method == "POST":
-            action = _checked(await json_body(request, DeviceAction, BODY_BYTES_MAX))
-        return await self._answered(request, caller, action)
+            action = _valid_action(await json_body(request, DeviceAction, BODY_BYTES_MAX))
+        return await self._answer(request, caller, action)
 
-    async def _answered(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
+    async def _answer(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
         """Raises QueueFullError while too many requests wait."""
         from lamplighter.gateway.devices.decisions import Devices
         from lamplighter.gateway.devices.listing import DeviceList
@@ -98,13 +98,13 @@ class DeviceRequests:
             if name is None:
                 return JsonAnswer(await listing.all(), headers=_HEADERS)
             if action is not None and action.action == "set" and name.startswith("actuator/"):
-                return await _set(devices, None, name, action)
+                return await _set_state(devices, None, name, action)
             entry = await devices.entry(name)
             if entry is None:
                 return no_device(name)
             if action is None:
                 return JsonAnswer(await listing.one(entry), headers=_HEADERS)
-            return await _done(devices, entry, action)
+            return await _decide(devices, entry, action)
 
 
 def no_device(name: str) -> Refusal:
@@ -114,7 +114,7 @@ def no_device(name: str) -> Refusal:
 _HEADERS = {"Cache-Control": "no-store"}
 
 
-def _checked(action: DeviceAction) -> DeviceAction:
+def _valid_action(action: DeviceAction) -> DeviceAction:
     """The action, if its members belong together. Raises MalformedRequestError."""
     if action.action not in _MEMBERS:
         raise MalformedRequestError(f"action: unknown value {action.action[:100]!r}; use {', '.join(_MEMBERS)}")
@@ -126,13 +126,13 @@ def _checked(action: DeviceAction) -> DeviceAction:
     return action
 
 
-async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Response:
+async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Response:
     """The device as it is after a decision; 409 if it changed meanwhile."""
     from lamplighter.gateway.devices.decisions import NotDecidedError
     from lamplighter.gateway.devices.listing import decided
 
     if action.action == "set":
-        return await _set(devices, entry, entry.identity, action)
+        return await _set_state(devices, entry, entry.identity, action)
     try:
         if action.action == "remove":
             await devices.remove(entry)
@@ -155,7 +155,7 @@ async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Respons
     return JsonAnswer(told)
 
 
-async def _set(devices: Devices, entry: Entry | None, name: str, action: DeviceAction) -> Response:
+async def _set_state(devices: Devices, entry: Entry | None, name: str, action: DeviceAction) -> Response:
     """Sets a desired state. entry: None for the actuator of a rule."""
     state = str(action.state).lower() if isinstance(action.state, bool) else str(action.state)
     try:

@@ -58,7 +58,7 @@ def _routes(
     for path in (settings.graph_store_path, f"{settings.graph_store_path}/"):
         yield Route(path, graphs.answer, Permission.CALLER, METHODS, graph_parameters)
     yield Route("/echo", operations.echo, Permission.NOTHING, methods=None)
-    yield Route("/delayed", operations.delayed, Permission.CALLER, read, LISTED)
+    yield Route("/delayed", operations.pending, Permission.CALLER, read, LISTED)
     yield Route("/delayed/", operations.cancel, Permission.CALLER, frozenset({"DELETE"}))
     yield Route("/health", operations.health, Permission.CALLER, read)
     yield Route("/ready", operations.ready, Permission.NOTHING, read)

@@ -76,13 +76,13 @@ class MappingRequests:
             settings = self._runner.settings
 
             def write(out: BinaryIO) -> None:
-                found = _tried(asked.rule, self._folder, rows, message, settings)
+                found = _try_rule(asked.rule, self._folder, rows, message, settings)
                 out.write(b"+" + msgspec.json.encode(found))
 
             data = await (await self._runner.beside(write, caller)).whole()
         return Response(data, media_type=JSON)
 
-    async def tried(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
+    async def try_messages(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
         """What the rules of the gateway make of each message, as `attempt` tells it but without the updates. A fork
         finds it."""
         rows = await self._dataset_rules(caller)
@@ -124,7 +124,7 @@ def _message(asked: MappingTry) -> TriedMessage:
     return TriedMessage(asked.topic, payload, datetime.now(UTC), asked.retained, asked.broker, form)
 
 
-def _tried(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> TrialResult:
+def _try_rule(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> TrialResult:
     """In the fork: what the rules make of a message, or why there is nothing."""
     from lamplighter.gateway.devices.trial import TrialResult
 

@@ -61,13 +61,13 @@ class MessageRequests:
             for one in found.messages
             if not one.cut
         ]
-        tried = iter(await self._mapping.tried(whole, caller) if whole else [])
-        messages = [_told(one) | ({"cut": True} if one.cut else next(tried)) for one in found.messages]
+        tried = iter(await self._mapping.try_messages(whole, caller) if whole else [])
+        messages = [_message_json(one) | ({"cut": True} if one.cut else next(tried)) for one in found.messages]
         told = {"device": name, "places": places, "answered": found.sources, "silent": found.silent}
         return JsonAnswer(told | {"messages": messages}, headers={"Cache-Control": "no-store"})
 
 
-def _told(message: KeptMessage) -> dict[str, Any]:
+def _message_json(message: KeptMessage) -> dict[str, Any]:
     """A message for programs: its payload as text, if it is one."""
     told: dict[str, Any] = {"place": message.place, "broker": message.broker, "received": message.received}
     if message.retained:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from lamplighter.engine.errors import MalformedRequestError, RequestError, UnauthorizedError
 from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer
 from lamplighter.gateway.gates.http.calls import FORM, small_body
-from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, fields
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.security.callers import Caller
@@ -62,7 +62,7 @@ class OAuthHandlers:
         return Response(self._authority, media_type="application/x-pem-file")
 
     async def register(self, request: Request, caller: Caller) -> Response:
-        authorization = self._configured()
+        authorization = self._require_authorization()
         _check_json(request)
         identity, code = _registration(await small_body(request, BODY_BYTES_MAX))
         credentials = await authorization.register(identity, code, _address(request))
@@ -75,7 +75,7 @@ class OAuthHandlers:
         return JsonAnswer({"credentials": members}, 201, _NO_STORE)
 
     async def token(self, request: Request, caller: Caller) -> Response:
-        authorization = self._configured()
+        authorization = self._require_authorization()
         address = _address(request)
         try:
             if _media_type(request.headers.getlist("content-type")) == FORM:
@@ -95,7 +95,7 @@ class OAuthHandlers:
         members = {"access_token": given.token, "token_type": "bearer", "expires_in": given.life_s}
         return JsonAnswer(members | {"token": members}, status, _NO_STORE)
 
-    def _configured(self) -> Authorization:
+    def _require_authorization(self) -> Authorization:
         if self._authorization is None:
             raise UnauthorizedError("dependability_not_configured", "this gateway requires no token; leave it out", 500)
         return self._authorization
@@ -118,7 +118,7 @@ def _check_json(request: Request) -> None:
     try:
         if len(ranges) != 1:
             raise NotAcceptableError
-        accepted(request, (JSON,))
+        negotiate(request, (JSON,))
     except NotAcceptableError as error:
         raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400) from error
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import QueueFullError
-from lamplighter.gateway.gates.http.answers import JsonAnswer, is_known, streamed
+from lamplighter.gateway.gates.http.answers import JsonAnswer, is_known, stream_answer
 from lamplighter.gateway.gates.http.calls import small_body
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause
@@ -52,7 +52,7 @@ class Operations:
             {"method": request.method, "protocol": "HTTP", "headers": headers, "body": body.decode(errors="replace")}
         )
 
-    async def delayed(self, request: Request, caller: Caller) -> Response:
+    async def pending(self, request: Request, caller: Caller) -> Response:
         """The tag of the answer leaves out the time, so that a list that is polled is sent when it has changed."""
         asked = parameters(request)
         limit, characters = asked.number("limit", DELAYED_LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
@@ -123,7 +123,7 @@ class Operations:
         head = taken.head
         name = f"{head.gw}-{head.epoch}-{head.seq:012d}{SUFFIX}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return await streamed(request, self._backup(taken.content), "application/zstd", headers)
+        return await stream_answer(request, self._backup(taken.content), "application/zstd", headers)
 
     async def _backup(self, answer: Answer) -> AsyncGenerator[bytes, None]:
         async with aclosing(answer.chunks()) as chunks:
@@ -138,9 +138,9 @@ class Operations:
     async def restore(self, request: Request, caller: Caller) -> Response:
         log = self._runner.log
         async with received(log.disk, log.data / "snapshots", request.stream()) as path:
-            return JsonAnswer(await again_if_stuck(lambda: self._restored(path)))
+            return JsonAnswer(await again_if_stuck(lambda: self._restore_difference(path)))
 
-    async def _restored(self, path: Path) -> Restored:
+    async def _restore_difference(self, path: Path) -> Restored:
         answer = await self._runner.begin_restore(path)
         try:
             return await self._runner.restore(await difference(answer))

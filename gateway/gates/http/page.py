@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.sparql.requests import QueryOutline
-from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer, Refusal, is_known, streamed
-from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted, request_iri
+from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer, Refusal, is_known, stream_answer
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate, request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Handler, Permission, Route
 from lamplighter.gateway.loop.runner import Runner
@@ -74,7 +74,7 @@ class PageRequests:
     async def root(self, request: Request, caller: Caller) -> Response:
         if self._assets is not None:
             try:
-                if accepted(request, ("text/plain", "text/html")).format == "text/html":
+                if negotiate(request, ("text/plain", "text/html")).format == "text/html":
                     return Response(status_code=303, headers={"Location": PAGE[1:], "Vary": "Accept"})
             except NotAcceptableError:
                 pass  # the list of paths helps anyway
@@ -139,7 +139,7 @@ class PageRequests:
 
     async def _result_csv(self, sparql: str | None, request: Request, caller: Caller) -> Response:
         answer = await self._runner.query(self._outline(sparql, request), _CSV, None, None, caller=caller)
-        return await streamed(request, answer.chunks(), _CSV, _ROWS_HEADERS)
+        return await stream_answer(request, answer.chunks(), _CSV, _ROWS_HEADERS)
 
     def _outline(self, sparql: str | None, request: Request) -> QueryOutline:
         """Raises MalformedRequestError, also for a query whose result has no rows."""

@@ -49,11 +49,11 @@ class Parameters:
             if not self.takes(name):
                 if name in self.unsupported:
                     raise self.error(f"{name} is not supported: {self.unsupported[name]}")
-                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; {self._allowed()}")
+                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; {self._names_text()}")
             if len(values) > 1 and name not in self.repeated:
                 raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
 
-    def _allowed(self) -> str:
+    def _names_text(self) -> str:
         known = [*self.names, *self.repeated, *([f"{self.prefix}NAME"] if self.prefix else [])]
         return f"use {', '.join(known)}" if known else "there are none here"
 
@@ -75,7 +75,7 @@ class UrlParameters:
         assert name in self._table.repeated, name
         return self._found.get(name)
 
-    def prefixed(self) -> dict[str, str]:
+    def with_prefix(self) -> dict[str, str]:
         """Those whose names have the prefix, without it."""
         prefix = self._table.prefix
         assert prefix
@@ -165,11 +165,11 @@ def _large_fields(text: bytes) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for part in filter(None, text.split(b"&")):
         name, _, value = part.partition(b"=")
-        found.setdefault(_unquoted(name), []).append(_unquoted(value))
+        found.setdefault(_unquote(name), []).append(_unquote(value))
     return found
 
 
-def _unquoted(text: bytes) -> str:
+def _unquote(text: bytes) -> str:
     """Raises UnicodeDecodeError."""
     parts, start = [], 0
     while start < len(text):

@@ -16,9 +16,9 @@ from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError, RequestSyntaxError
 from lamplighter.engine.protocol import delta_member
 from lamplighter.engine.terms import Bag
-from lamplighter.gateway.gates.http.answers import JsonAnswer, streamed
+from lamplighter.gateway.gates.http.answers import JsonAnswer, stream_answer
 from lamplighter.gateway.gates.http.calls import Bodies, Operation, QueryParameters, UpdateParameters
-from lamplighter.gateway.gates.http.description import Description, wanted
+from lamplighter.gateway.gates.http.description import Description, wants_description
 from lamplighter.gateway.gates.http.negotiation import for_query, request_iri
 from lamplighter.gateway.history.records import check_named
 from lamplighter.gateway.loop.past import PastQuery
@@ -66,7 +66,7 @@ class SparqlPath:
         self._operations = operations
 
     async def answer(self, request: Request, caller: Caller) -> Response:
-        if "query" in self._operations and wanted(request):
+        if "query" in self._operations and wants_description(request):
             return self._description.answer(request)
         call = await self._bodies.call(request, caller.client, self._operations)
         run: Callable[[str], Awaitable[Response]]
@@ -98,11 +98,11 @@ class SparqlPath:
         form = for_query(request, query, given.formats)
         if given.at is not None:
             chunks = self._runner.past.query(PastQuery(query, given.at, form.format, *given.graphs), caller, headers)
-            return await streamed(request, chunks, form.media_type, headers)
+            return await stream_answer(request, chunks, form.media_type, headers)
         answer = await self._runner.query(query, form.format, *given.graphs, caller=caller, priority=priority)
         if isinstance(answer, ReadyAnswer):
             return Response(answer.content, 200, headers, form.media_type)
-        return await streamed(request, answer.chunks(), form.media_type, headers)
+        return await stream_answer(request, answer.chunks(), form.media_type, headers)
 
     async def _update(self, request: Request, caller: Caller, given: UpdateParameters, sparql: str) -> Response:
         update = UpdateCall(

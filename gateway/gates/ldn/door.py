@@ -28,17 +28,17 @@ from lamplighter.gateway.gates.deliveries.registry import checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
 from lamplighter.gateway.gates.http.answers import MethodError, error_answer
 from lamplighter.gateway.gates.http.calls import content_type, small_body
-from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
+from lamplighter.gateway.gates.http.negotiation import negotiate, request_iri
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.ldn.activities import activity
-from lamplighter.gateway.gates.ldn.inbox import LdnInbox, written
+from lamplighter.gateway.gates.ldn.inbox import LdnInbox, serialize
 from lamplighter.gateway.gates.ldn.notifications import (
     MEDIA_TYPES,
     TURTLE,
     check_media_type,
     constraints,
-    parsed,
+    parse_notification,
     too_large,
 )
 from lamplighter.gateway.loop.runner import Runner
@@ -146,7 +146,7 @@ class LinkedDataNotifications(DeliveryDoor):
             except LimitExceededError as error:
                 raise too_large(bytes_max) from error
             iri = self._inbox.new()
-            quads = await parsed(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri, caller.client)
+            quads = await parse_notification(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri, caller.client)
             await self._inbox.add(iri, quads, caller, cause(request, caller))
         except RequestError as error:
             return error_answer(error)
@@ -154,7 +154,7 @@ class LinkedDataNotifications(DeliveryDoor):
 
     async def _list(self, request: Request, caller: Caller) -> Response:
         caller.access.read.check([self._inbox.graph], "read")
-        found = accepted(request, _FORMATS)
+        found = negotiate(request, _FORMATS)
         url = _inbox_url(request)
         notices = await self._inbox.notices()
         contained = [ox.NamedNode(url + one.iri.removeprefix(self._inbox.iri)) for one in notices]
@@ -164,28 +164,28 @@ class LinkedDataNotifications(DeliveryDoor):
             ox.Triple(inbox, ox.NamedNode(f"{LDP}constrainedBy"), ox.NamedNode(url[: -len(PATH)] + CONSTRAINTS)),
             *(ox.Triple(inbox, ox.NamedNode(f"{LDP}contains"), one) for one in contained),
         ]
-        return Response(written(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+        return Response(serialize(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
 
     async def _notification(self, request: Request, caller: Caller, name: str) -> Response:
-        iri = self._inbox.named(name)
+        iri = self._inbox.iri_of(name)
         if request.method == "DELETE":
             await self._inbox.remove(iri, caller, cause(request, caller))
             return Response(status_code=204)
         if request.method == "POST":
             raise MethodError("POST", ("DELETE", "GET", "HEAD", "OPTIONS"), "at a notification")
         caller.access.read.check([self._inbox.graph], "read")
-        found = accepted(request, _FORMATS)
+        found = negotiate(request, _FORMATS)
         content = await self._inbox.content(iri, found.format, _inbox_url(request))
         return Response(content, 200, {"Vary": "Accept"}, found.media_type)
 
     async def _constraints(self, request: Request, caller: Caller) -> Response:
-        found = accepted(request, _FORMATS)
+        found = negotiate(request, _FORMATS)
         here = request_iri(request)
         triples = [
             ox.Triple(ox.NamedNode(f"{here}#{name}"), _COMMENT, ox.Literal(text, language="en"))
             for name, text in constraints(self.settings.ldn.notification_bytes_max).items()
         ]
-        return Response(written(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+        return Response(serialize(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
 
 
 async def inbox_of(http: OutwardHttp, target: str) -> str:

@@ -44,7 +44,7 @@ def check_media_type(media_type: str) -> None:
         )
 
 
-async def parsed(
+async def parse_notification(
     bodies: RdfBodies, body: bytes, media_type: str, graph: Term, base: str, client: str
 ) -> tuple[Quad, ...]:
     """The triples of a notification, each once, in a graph. base: for relative IRIs; client: who sent it.

@@ -88,7 +88,7 @@ def decoded_json(body: bytes) -> Any:
         raise NotJsonError(f"the body: {error}") from error
 
 
-def decoded(body: bytes) -> dict[str, Any]:
+def decode_members(body: bytes) -> dict[str, Any]:
     """Raises NotJsonError, MalformedRequestError."""
     found = decoded_json(body)
     if not isinstance(found, dict):

@@ -113,11 +113,11 @@ class EntityNotifications:
             members = members | {"notification": notification | {"endpoint": endpoint}}
         return members
 
-    def known(self, receiver: Receiver) -> KnownSubscription:
+    def resolve(self, receiver: Receiver) -> KnownSubscription:
         """Raises GatewayError where a context is not known any more, or the headers cannot be read."""
         text, found = self._known.get(receiver.id, ("", None))
         if found is None or text != receiver.document:
-            document = written(receiver)
+            document = document_of(receiver)
             members = self.members(receiver, document)
             q_names = self._contexts.names(document.q_context) if document.q_context else PLAIN
             wanted = subscription(members, q_names)
@@ -136,7 +136,7 @@ class EntityNotifications:
     async def request(self, worker: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest | None:
         if message.sequence == 0 and message.reset is None:
             return None  # what there is when a subscription begins is not told
-        known = self.known(worker.receiver)
+        known = self.resolve(worker.receiver)
         again = part > 0 or message.reset is not None
         if not known.wanted.active or (not again and self._is_throttled(known.wanted, worker)):
             return None
@@ -144,9 +144,9 @@ class EntityNotifications:
         if parted is not None and parted[0] is message:
             changes = parted[1]
         elif len(message.members) > _LONG_BYTES:
-            changes = await asyncio.to_thread(_told, known, message)
+            changes = await asyncio.to_thread(_changes_to_notify, known, message)
         else:
-            changes = _told(known, message)
+            changes = _changes_to_notify(known, message)
         if len(changes) > ENTITIES_MAX:
             self._parted[worker.id] = message, changes
         while part * ENTITIES_MAX < len(changes):
@@ -218,7 +218,7 @@ class EntityNotifications:
                 members["deletedAt"] = _now()
             for name, (before, after) in change.attributes.items():
                 if after is None and before is not None and self._is_shown_deleted(wanted, name):
-                    members[known.names.compact(lexical(name))] = attribute_json(_deleted(before), wanted.form)
+                    members[known.names.compact(lexical(name))] = attribute_json(_deletion(before), wanted.form)
             found.append(members)
         return found
 
@@ -255,12 +255,12 @@ class EntityNotifications:
         return Caller(client, FULL if access.full else Access(read=access.subscribe), operator=False, registered=False)
 
 
-def written(receiver: Receiver) -> SubscriptionDocument:
+def document_of(receiver: Receiver) -> SubscriptionDocument:
     """What is kept of a subscription."""
     return msgspec.json.decode(receiver.document, type=SubscriptionDocument)
 
 
-def _told(known: KnownSubscription, message: WaitingNotification) -> list[tuple[Term, EntityChange]]:
+def _changes_to_notify(known: KnownSubscription, message: WaitingNotification) -> list[tuple[Term, EntityChange]]:
     """The changes that are notified."""
     added, removed = changed_rows(message.members)
     changes = known.watching.changes(added, removed)
@@ -274,7 +274,7 @@ def _told(known: KnownSubscription, message: WaitingNotification) -> list[tuple[
     ]
 
 
-def _deleted(before: Attribute) -> Attribute:
+def _deletion(before: Attribute) -> Attribute:
     """What stands for an attribute that was deleted (4.5.0)."""
     return Attribute(before.kind, iri(NULL) if before.kind == "Relationship" else literal(NULL))
 

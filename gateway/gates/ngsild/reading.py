@@ -75,9 +75,9 @@ class NgsiReading:
         if batch:
             yield batch
 
-    async def known(self, entity: Term) -> tuple[dict[Term, Kind | None], bool]:
+    async def attribute_kinds(self, entity: Term) -> tuple[dict[Term, Kind | None], bool]:
         """The attributes of a kept entity with their kinds, its type among them; and whether it is a stream."""
-        read = await self.rows(self._graphs.known(entity))
+        read = await self.rows(self._graphs.attributes_query(entity))
         stream = any(row.get("kind") == STREAM_TYPE for row in read)
         return {row["p"]: KIND_TERMS.get(row.get("kind", "")) for row in read if row.get("kind") != STREAM_TYPE}, stream
 

@@ -24,7 +24,7 @@ from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, Known
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL
 from lamplighter.gateway.gates.ngsild.messages import NgsiMessage
-from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications, written
+from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications, document_of
 from lamplighter.gateway.gates.ngsild.parameters import page
 from lamplighter.gateway.gates.ngsild.problems import AlreadyExistsError, OperationNotSupportedError
 from lamplighter.gateway.gates.ngsild.subscriptions import (
@@ -87,7 +87,7 @@ class NgsiSubscriptions:
                 await worker.stop(UNSUBSCRIBED)
             return Response(status_code=204)
         names = message.names()
-        return message.told(self._shown(worker, names), names)
+        return message.answer(self._subscription_members(worker, names), names)
 
     def _one(self, identifier: str, caller: Caller) -> DeliveryWorker:
         """Raises UnknownResourceError, also for those of others."""
@@ -126,7 +126,7 @@ class NgsiSubscriptions:
         fragment = kept_members({name: one for name, one in changed.items() if name not in removed}, names)
         async with self._changing:
             self._one(worker.id, caller)  # it may have ended meanwhile
-            document = written(worker.receiver)
+            document = document_of(worker.receiver)
             members = document.subscription
             if "notification" not in fragment:  # else its headers are replaced, and need not be read
                 members = self._notifications.members(worker.receiver, document)
@@ -169,12 +169,12 @@ class NgsiSubscriptions:
         if offset + limit < len(found) and limit:
             target = urlencode([("limit", limit), ("offset", offset + limit), *([("count", "true")] if count else [])])
             links.append(f'<{self._root}/subscriptions?{target}>; rel="next"')
-        shown = [self._shown(one, names) for one in found[offset : offset + limit]]
-        return message.told(shown, names, headers, links)
+        shown = [self._subscription_members(one, names) for one in found[offset : offset + limit]]
+        return message.answer(shown, names, headers, links)
 
-    def _shown(self, worker: DeliveryWorker, names: ContextNames) -> dict[str, Any]:
+    def _subscription_members(self, worker: DeliveryWorker, names: ContextNames) -> dict[str, Any]:
         """5.2.12, with what is only read."""
-        found = subscription_json(worker.id, written(worker.receiver).subscription, names)
+        found = subscription_json(worker.id, document_of(worker.receiver).subscription, names)
         found["status"] = "active" if found["isActive"] else "paused"
         told: dict[str, Any] = found["notification"]
         told["timesSent"] = worker.sent

@@ -82,7 +82,7 @@ class SensorThings:
         below = request.scope.get("below", "")
         root = _root_url(request, below)
         if request.method == "POST":
-            return await self._created(request, caller, below, root)
+            return await self._create(request, caller, below, root)
         if request.method not in ("GET", "HEAD"):
             raise _method_error(request.method, below)
         if not below:
@@ -94,7 +94,7 @@ class SensorThings:
         found = options(parameters(request).texts(), where.kind, many=where.many)
         return JsonAnswer(await (reading.collection if where.many else reading.entity)(where, found))
 
-    async def _created(self, request: Request, caller: Caller, below: str, root: str) -> Response:
+    async def _create(self, request: Request, caller: Caller, below: str, root: str) -> Response:
         """Answers POST: the creation of Observations (10.2, 12.3)."""
         creation = Creation(self._runner, self._settings, caller, cause(request, caller))
         reading = EntityReading(self._runner, self._base_iri, root, caller)

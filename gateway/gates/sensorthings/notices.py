@@ -109,7 +109,7 @@ class NoticeSink:
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         if reset is not None:
             logger.warning("observations may be published again", reason=reset)
-        self._put(0, _solutions(subscription.first))
+        self._add(0, _solutions(subscription.first))
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         for missed in attached.missed:
@@ -118,10 +118,10 @@ class NoticeSink:
                 [{name: term_from_json(term) for name, term in row.items()} for row in bag["results"]["bindings"]]
                 for bag in (found.added, found.removed)
             )
-            self._put(missed.sequence, added, removed)
+            self._add(missed.sequence, added, removed)
 
     def notify(self, notification: Notification, results: Results) -> None:
-        self._put(notification.sequence, _solutions(notification.added), _solutions(notification.removed))
+        self._add(notification.sequence, _solutions(notification.added), _solutions(notification.removed))
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.ended_by = str(error)
@@ -134,12 +134,12 @@ class NoticeSink:
     def name_no_commits(self) -> None:
         """Nothing names them."""
 
-    def taken(self) -> _Notice:
+    def take(self) -> _Notice:
         notice = self.notices.popleft()
         self._waiting -= len(notice.rows)
         return notice
 
-    def _put(self, sequence: int, rows: Sequence[_Row], removed: Sequence[_Row] = ()) -> None:
+    def _add(self, sequence: int, rows: Sequence[_Row], removed: Sequence[_Row] = ()) -> None:
         if self.behind or (self.notices and self._waiting + len(rows) > ROWS_MAX):
             self.behind = True
         else:
@@ -199,14 +199,14 @@ class Notices:
         while True:
             begun = self._connections
             try:
-                await self._connected()
+                await self._publish_over_connection()
             except (UpstreamError, OSError, ValueError) as error:
                 failures = 1 if self._connections > begun else failures + 1
                 if failures == 1:
                     logger.warning("observations not published", broker=self._broker.host, reason=error)
                 await asyncio.sleep(back_off_s(failures, _RETRY_MIN_S, _RETRY_MAX_S))
 
-    async def _connected(self) -> None:
+    async def _publish_over_connection(self) -> None:
         """One connection. Raises UpstreamError, OSError or ValueError when it is over."""
         await asyncio.to_thread(self._retained.load, self._data / RETAINED_FILE)
         listener = _Listener()
@@ -269,7 +269,7 @@ class Notices:
             await sink.work.wait()
             sink.work.clear()
             while sink.notices:
-                notice = sink.taken()
+                notice = sink.take()
                 await self._publish(connection, notice.rows)
                 if notice.left:
                     await self._clear(connection, notice.left)

@@ -20,7 +20,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
-from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, is_known, streamed
+from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, is_known, stream_answer
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, NUMBER_MAX, Parameters, parameters, path_segments
@@ -197,7 +197,7 @@ class WebOfThings:
         found = await read_things(dataset, nodes, self._settings.gateway.base_iri)
         described = await asyncio.to_thread(lambda: [thing_description(one, access) for one in found])
         answer = await self._runner.beside(Search(described, query, form.format, self._runner.settings.query), caller)
-        return await streamed(request, answer.chunks(), form.media_type, {"Vary": "Accept"})
+        return await stream_answer(request, answer.chunks(), form.media_type, {"Vary": "Accept"})
 
     # --- a thing ---
 
@@ -222,7 +222,7 @@ class WebOfThings:
             case ["properties", name, "observe"] if name in thing.properties:
                 return await self._observe(request, caller, thing.properties[name])
             case ["actions", name] if name in thing.properties and thing.properties[name].actuator is not None:
-                return self._only(request, "POST") or await self._set(request, caller, thing.properties[name])
+                return self._only(request, "POST") or await self._set_state(request, caller, thing.properties[name])
         return problem_details(
             "not_found", 404, f"the thing has nothing at {'/'.join(rest)[:200]!r}; its description lists all"
         )
@@ -237,7 +237,7 @@ class WebOfThings:
 
     async def _property(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         if request.method == "PUT" and one.actuator is not None:
-            return await self._set(request, caller, one)
+            return await self._set_state(request, caller, one)
         refused = self._only(request, *(("GET", "PUT") if one.actuator is not None else ("GET",)))
         if refused is not None:
             return refused
@@ -264,7 +264,7 @@ class WebOfThings:
         caller.access.subscribe.check([None], "subscribe to")  # it would be told nothing, and not why
         return await self._streams.subscribe(request, caller, one.observed_query, ValueSink, resume=resume)
 
-    async def _set(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
+    async def _set_state(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         """Sets the desired state of an actuator. 204: it is durable; the adapter sends it to the device."""
         assert one.actuator is not None
         media_type = content_type(request)

@@ -26,7 +26,7 @@ from lamplighter.gateway.gates.wot.submitted import (
     Adopted,
     Submitted,
     device_of,
-    submitted,
+    parse_description,
 )
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -43,7 +43,7 @@ class SubmittedThings:
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """201: the device is adopted. One without an id is given one."""
-        found = self._submitted(request, caller)
+        found = self._parse(request, caller)
         identifier = found.id or f"urn:uuid:{uuid.uuid4()}"
         devices = self._devices(request, caller)
         adopted = device_of(found, identifier, self._runner.settings, devices.registry)
@@ -53,7 +53,7 @@ class SubmittedThings:
 
     async def put(self, request: Request, caller: Caller, identifier: str) -> Response:
         """201: the device is adopted; 204: its description is replaced."""
-        found = self._submitted(request, caller)
+        found = self._parse(request, caller)
         if not identifier or found.id != identifier:  # the path /things/ has none
             raise InvalidDescriptionError([Fault("id", "write the same id here and in the path")])
         devices = self._devices(request, caller)
@@ -70,12 +70,12 @@ class SubmittedThings:
         await devices.remove(entry)
         return Response(status_code=204)
 
-    def _submitted(self, request: Request, caller: Caller) -> Submitted:
+    def _parse(self, request: Request, caller: Caller) -> Submitted:
         caller.require_operator("submit a Thing Description")
         media_type = content_type(request)
         if media_type not in (TD, TD_LIST, JSON, ""):
             raise MalformedRequestError(f"Content-Type is {media_type}; send {TD}")
-        return submitted(request.scope[BODY])
+        return parse_description(request.scope[BODY])
 
     def _devices(self, request: Request, caller: Caller) -> Devices:
         dataset = OwnDataset(self._runner, caller, cause(request, caller))

@@ -132,7 +132,7 @@ class HeldPeer(Peer):
     @abstractmethod
     def read(self, message: bytes) -> Message | None: ...
 
-    def ended(self, spuid: str, sink: Any) -> None: ...
+    def forget(self, spuid: str, sink: Any) -> None: ...
 
     async def subscribe(self) -> None:
         resume = self.last or Resume("PT5M")
@@ -348,7 +348,7 @@ class ObservationPeer(HeldPeer):
     async def receive(self) -> list[Message]:
         messages = []
         while self.sink.notices:
-            messages.append(Message(self.sink.taken().sequence, ""))
+            messages.append(Message(self.sink.take().sequence, ""))
             self.last = Resume("PT5M", self.spuid, messages[-1].sequence)
         return messages
 
