@@ -45,7 +45,7 @@ LINGER_S = 1.0
 _NOTHING = memoryview(b"")
 
 
-class Unread:
+class ReceiveBudget:
     """The sum over all connections of a gate. bytes_max: above it a connection is closed: of those without a valid
     token, else of the client that has the most over all of its connections, the one with the most."""
 
@@ -54,7 +54,7 @@ class Unread:
         self._bytes = 0
         self._sizes: dict[BoundedSocket, int] = {}
 
-    def changed(self, connection: BoundedSocket, size: int) -> None:
+    def count(self, connection: BoundedSocket, size: int) -> None:
         self._bytes += size - self._sizes.pop(connection, 0)
         if size:
             self._sizes[connection] = size
@@ -75,7 +75,7 @@ class BoundedSocket(ServerConnection):
     compression: whether messages may be compressed; loop_held: is told how long parsing blocked the loop.
     """
 
-    unread: Unread
+    unread: ReceiveBudget
     first_bytes_max: int
     compression: bool
     loop_held: Holds
@@ -84,7 +84,7 @@ class BoundedSocket(ServerConnection):
         super().connection_made(transport)
         self.recv_messages.resume = self._look
         if self.local:
-            self.unread = Unread(sys.maxsize)
+            self.unread = ReceiveBudget(sys.maxsize)
         self.trusted = False
         self.client = ""
         """As whom it counts: nobody until a message has told."""
@@ -101,7 +101,7 @@ class BoundedSocket(ServerConnection):
         self._at_once = COMPRESSED_BYTES if self.compression else PART_BYTES
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether it is being closed; what was received is then ignored."""
         return self._refused
 
@@ -116,7 +116,7 @@ class BoundedSocket(ServerConnection):
         self.trusted = True
         self.protocol.max_message_size = MESSAGE_BYTES_MAX
 
-    def taken(self) -> None:
+    def mark_read(self) -> None:
         """Marks the oldest message as read."""
         if self._messages:
             self._whole -= self._messages.popleft()
@@ -147,7 +147,7 @@ class BoundedSocket(ServerConnection):
         self.send_data()
         self.transport.resume_reading()  # input is dropped: a client that still writes would not see the reason
         self.loop.call_later(LINGER_S, self.transport.abort)
-        self.unread.changed(self, 0)
+        self.unread.count(self, 0)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:  # or lost: TLS may deliver data after its end
@@ -212,7 +212,7 @@ class BoundedSocket(ServerConnection):
         super().connection_lost(exc)
         self._refused = True
         self._unparsed = _NOTHING
-        self.unread.changed(self, 0)
+        self.unread.count(self, 0)
 
     def _look(self) -> None:
         """Counts the unread bytes; pauses reading, or closes, when there are too many."""
@@ -220,7 +220,7 @@ class BoundedSocket(ServerConnection):
             return
         parsed = self._part + self._whole + len(self.protocol.reader.buffer)
         size = parsed + len(self._unparsed)
-        self.unread.changed(self, size)
+        self.unread.count(self, size)
         if self._refused:  # as the connection with the most
             return
         if self.trusted:

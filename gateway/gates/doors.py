@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.http.places import Place
-from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.http.routes import Route
+from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.sse import ServerSentEvents
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
@@ -27,11 +27,11 @@ from lamplighter.gateway.state.applications import Application
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class DoorContext:
     """What doors are made of.
 
     folder: of the configuration file; data: the data folder; applications: those of apps/; gatekeeper: permissions of
-    clients; unsent: what waits for all network clients; address: URL of the HTTP gate from other machines.
+    clients; send_budget: what waits for all network clients; address: URL of the HTTP gate from other machines.
     """
 
     runner: Runner
@@ -40,15 +40,15 @@ class Surroundings:
     data: Path
     applications: Sequence[Application]
     gatekeeper: Gatekeeper
-    unsent: Unsent
+    send_budget: SendBudget
     address: str
 
 
 class Door(Protocol):
-    """One door. It does nothing before `run`, and `places` needs no running gateway: a check of the configuration asks
+    """One door. It does nothing before `run`, and `routes` needs no running gateway: a check of the configuration asks
     for them too."""
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         """Its paths over HTTP, and their handlers."""
         ...
 
@@ -61,40 +61,42 @@ class Door(Protocol):
         ...
 
 
-def doors(around: Surroundings) -> list[Door]:
+def doors(context: DoorContext) -> list[Door]:
     """The doors that the settings open. Raises ConfigurationError where one lacks a package or has a bad setting."""
-    opened: list[Door] = [ServerSentEvents(around.runner, around.settings, around.applications, around.unsent)]
-    if around.settings.mcp.enabled:
-        opened.append(_model_context(around))
-    if around.settings.webhooks.enabled:
+    opened: list[Door] = [ServerSentEvents(context.runner, context.settings, context.applications, context.send_budget)]
+    if context.settings.mcp.enabled:
+        opened.append(_model_context(context))
+    if context.settings.webhooks.enabled:
         from lamplighter.gateway.gates.webhooks import Webhooks
 
-        opened.append(Webhooks(around.runner, around.settings, around.data, around.applications, around.address))
-    if around.settings.ldn.enabled:
+        opened.append(Webhooks(context.runner, context.settings, context.data, context.applications, context.address))
+    if context.settings.ldn.enabled:
         from lamplighter.gateway.gates.ldn import LinkedDataNotifications
 
-        ldn = LinkedDataNotifications(around.runner, around.settings, around.data, around.applications, around.address)
+        ldn = LinkedDataNotifications(
+            context.runner, context.settings, context.data, context.applications, context.address
+        )
         opened.append(ldn)
-    if around.settings.sensorthings.enabled:
+    if context.settings.sensorthings.enabled:
         from lamplighter.gateway.gates.sensorthings import SensorThings
 
-        opened.append(SensorThings(around.runner, around.settings, around.data, around.address))
-    if around.settings.changes.enabled:
+        opened.append(SensorThings(context.runner, context.settings, context.data, context.address))
+    if context.settings.changes.enabled:
         from lamplighter.gateway.gates.changes import ChangeFeed
 
-        opened.append(ChangeFeed(around.runner, around.settings, around.data))
-    if around.settings.wot.enabled:
+        opened.append(ChangeFeed(context.runner, context.settings, context.data))
+    if context.settings.wot.enabled:
         from lamplighter.gateway.gates.wot import WebOfThings
 
-        opened.append(WebOfThings(around.runner, around.settings, around.gatekeeper, around.unsent))
-    if around.settings.ngsild.enabled:
+        opened.append(WebOfThings(context.runner, context.settings, context.gatekeeper, context.send_budget))
+    if context.settings.ngsild.enabled:
         from lamplighter.gateway.gates.ngsild import NgsiLd
 
-        opened.append(NgsiLd(around.runner, around.settings, around.folder, around.data))
+        opened.append(NgsiLd(context.runner, context.settings, context.folder, context.data))
     return opened
 
 
-def _model_context(around: Surroundings) -> Door:
+def _model_context(context: DoorContext) -> Door:
     try:
         from lamplighter.gateway.gates.mcp import ModelContext  # not above: see there
     except ImportError as missing:
@@ -102,7 +104,7 @@ def _model_context(around: Surroundings) -> Door:
             f"[mcp] enabled = true needs a package that cannot be loaded: {missing}; pip install 'lamplighter[mcp]', "
             "or set enabled = false"
         ) from missing
-    return ModelContext(around.runner, around.settings, around.applications, around.gatekeeper)
+    return ModelContext(context.runner, context.settings, context.applications, context.gatekeeper)
 
 
 def door_headers(settings: Settings) -> Mapping[str, str]:
@@ -114,8 +116,8 @@ def door_headers(settings: Settings) -> Mapping[str, str]:
     return {"link": LINK}
 
 
-def door_places(settings: Settings, folder: Path) -> list[Place]:
-    """Their places, for a check of the paths only: no handler may be called. Raises ConfigurationError."""
+def door_routes(settings: Settings, folder: Path) -> list[Route]:
+    """Their routes, for a check of the paths only: no handler may be called. Raises ConfigurationError."""
     nobody: Any = None
-    around = Surroundings(nobody, settings, folder, nobody, (), nobody, nobody, "")
-    return [place for door in doors(around) for place in door.places()]
+    context = DoorContext(nobody, settings, folder, nobody, (), nobody, nobody, "")
+    return [route for door in doors(context) for route in door.routes()]

@@ -22,10 +22,10 @@ from lamplighter.engine.errors import MalformedRequestError, QueueFullError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.protocol import Priority, Resume
 from lamplighter.engine.terms import Term
-from lamplighter.gateway.gates.http.answers import gone
-from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.answers import wait_for_disconnect
+from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.outbox import Outbox, Unsent
+from lamplighter.gateway.gates.outbox import Outbox, SendBudget
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import Caller
@@ -89,10 +89,10 @@ class EventStream(Response):
         self.outbox = outbox
         self._heartbeat_s = heartbeat_s
         self._gone = gone
-        self._left = left
+        self._on_leave = left
         self._over = False
 
-    def ended(self, spuid: str, sink: Sink) -> None:
+    def forget(self, spuid: str, sink: Sink) -> None:
         """Nothing follows but the reason, which the sink sends."""
         self._over = True
 
@@ -123,7 +123,7 @@ class EventStream(Response):
             for future in (overflowed, self._gone, event):
                 if future is not None:
                     future.cancel()
-            self._left()
+            self._on_leave()
 
     def close(self) -> None:
         """Ends the stream: the gateway stops."""
@@ -137,12 +137,12 @@ class StreamSink(Sink, Protocol):
 
 
 class EventStreams:
-    """The streams of a door. unsent: what waits for all network clients."""
+    """The streams of a door. send_budget: what waits for all network clients."""
 
-    def __init__(self, runner: Runner, settings: Settings, unsent: Unsent) -> None:
+    def __init__(self, runner: Runner, settings: Settings, send_budget: SendBudget) -> None:
         self._runner = runner
         self._settings = settings
-        self._unsent = unsent
+        self._send_budget = send_budget
         self._streams: dict[EventStream, Callable[[], None]] = {}  # each with what gives its place back
         most = max(1, settings.http.connections_max // 2)
         self._room = SharedRoom(lambda: most, "the number of open streams, half of http.connections_max,")
@@ -164,16 +164,16 @@ class EventStreams:
         outbox = Outbox(
             self._settings.websocket.outbox_bytes_max,
             replay_bytes_max=self._runner.replay_bytes_max,
-            composed=self._composed,
-            unsent=None if request.scope["state"]["listener"].local else self._unsent,
+            composed=self._count_composition,
+            send_budget=None if request.scope["state"]["listener"].local else self._send_budget,
         )
-        left = asyncio.ensure_future(gone(request.receive))
+        left = asyncio.ensure_future(wait_for_disconnect(request.receive))
         stream = EventStream(
             cause(request, caller).id,
             outbox,
             self._settings.websocket.ping_s,
             left,
-            lambda: self._left(stream, sink, spuid),
+            lambda: self._leave(stream, sink, spuid),
         )
         sink = sink_of(stream)
         spuid: str | None = None
@@ -192,7 +192,7 @@ class EventStreams:
             spuid = outcome.result()
         except BaseException:
             left.cancel()
-            self._left(stream, sink, None)
+            self._leave(stream, sink, None)
             raise
         return stream
 
@@ -201,7 +201,7 @@ class EventStreams:
         for stream in self._streams:
             stream.close()
 
-    def _left(self, stream: EventStream, sink: StreamSink, spuid: str | None) -> None:
+    def _leave(self, stream: EventStream, sink: StreamSink, spuid: str | None) -> None:
         """The stream is over; its subscription ends, or waits for the client to come back."""
         self._streams.pop(stream)()
         self._runner.figures.shares.leave(stream.outbox)
@@ -214,5 +214,5 @@ class EventStreams:
         if not outcome.cancelled() and outcome.exception() is None:
             self._runner.disconnect(sink, [outcome.result()])
 
-    def _composed(self) -> None:
+    def _count_composition(self) -> None:
         self._runner.counters.compositions += 1

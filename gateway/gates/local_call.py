@@ -70,7 +70,7 @@ def exchange(
         raise UpstreamError(
             f"no gateway answers at {place}{path}: {reason}; is it running, and with this configuration?"
         ) from error
-    raise _refused(answer, body)
+    raise _refusal(answer, body)
 
 
 def check_answer(place: str, path: str) -> None:
@@ -92,7 +92,7 @@ def check_answer(place: str, path: str) -> None:
     finally:
         connection.close()
     if answer.status >= 400:
-        raise _refused(answer, body)
+        raise _refusal(answer, body)
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -106,7 +106,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def _refused(answer: http.client.HTTPResponse, body: bytes) -> RefusedError:
+def _refusal(answer: http.client.HTTPResponse, body: bytes) -> RefusedError:
     members = _members(body)
     return RefusedError(members.get("error", "http"), answer.status, members.get("error_description", answer.reason))
 

@@ -23,12 +23,12 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.doors import door_places
+from lamplighter.gateway.gates.doors import door_routes
 from lamplighter.gateway.gates.http.clients import Clients
 from lamplighter.gateway.gates.http.gate import check_paths
 from lamplighter.gateway.gates.http.oauth import OAuthHandlers
 from lamplighter.gateway.gates.http.page_login import PageLogin
-from lamplighter.gateway.gates.http.places import Place
+from lamplighter.gateway.gates.http.routes import Route
 from lamplighter.gateway.gates.listeners import Listener, passed_listener, tcp_listener, unix_listener
 from lamplighter.gateway.monitoring.health.own import Validity
 from lamplighter.gateway.security.browsers import Browsers
@@ -59,14 +59,14 @@ logger = EventLogger(__name__)
 
 @dataclass(frozen=True)
 class Gates:
-    """The parts of the gates. browsers: which pages may use them; places: more paths over HTTP; prefix: optional before
+    """The parts of the gates. browsers: which pages may use them; routes: more paths over HTTP; prefix: optional before
     every path."""
 
     http: Sequence[Listener]
     websocket: Sequence[Listener]
     gatekeeper: Gatekeeper
     browsers: Browsers
-    places: Sequence[Place]
+    routes: Sequence[Route]
     prefix: str
     addresses: Addresses
 
@@ -87,10 +87,10 @@ class Protection:
         self._open_gatekeeper = OpenGatekeeper(clock, security.plain_requests_per_s)
         self._browsers = Browsers(security, (settings.http.host, settings.websocket.host))
         if security.enabled:
-            self._identity, self.authorization = _secured(settings, folder, data, clock, disk)
+            self._identity, self.authorization = _secure_parts(settings, folder, data, clock, disk)
             self._users = trusted_users(security.local_users)
         authority = None if self._identity is None else self._identity.authority
-        self._places = [*_places(security, self.authorization, authority, self._browsers)]
+        self._routes = [*_routes(security, self.authorization, authority, self._browsers)]
 
     @property
     def access_of(self) -> Callable[[str], Access | None]:
@@ -176,11 +176,16 @@ class Protection:
                 check_passed_host(settings, at[0], one.place)
         at_http, at_websocket = settings.http, settings.websocket
         http = self._listeners(
-            opened, _named(passed, HTTP), ("http", at_http.host, at_http.port), at_http.connections_max, None, 0o660
+            opened,
+            _sockets_of(passed, HTTP),
+            ("http", at_http.host, at_http.port),
+            at_http.connections_max,
+            None,
+            0o660,
         )
         websocket = self._listeners(
             opened,
-            _named(passed, WEBSOCKET),
+            _sockets_of(passed, WEBSOCKET),
             ("websocket", at_websocket.host, at_websocket.port),
             at_websocket.connections_max,
             None,
@@ -192,7 +197,7 @@ class Protection:
         except OSError as error:
             logger.warning("ports not written", folder=self._data, reason=error.strerror)
         addresses = plain_addresses(settings, *ports)
-        return Gates(http, websocket, self._open_gatekeeper, self._browsers, self._places, "", addresses)
+        return Gates(http, websocket, self._open_gatekeeper, self._browsers, self._routes, "", addresses)
 
     def _open_secure(self, identity: Identity, opened: list[Listener], passed: Sequence[Passed]) -> Gates:
         assert self.authorization is not None
@@ -205,7 +210,7 @@ class Protection:
             (WEBSOCKET, security.wss_port, websocket_socket, settings.websocket.connections_max),
         ):
             place = "security", security.host, port
-            listeners = self._listeners(opened, _named(passed, name), place, connections_max, identity.tls, mode)
+            listeners = self._listeners(opened, _sockets_of(passed, name), place, connections_max, identity.tls, mode)
             if not any(listener.local and _is_at(listener, path) for listener in listeners):
                 opened.append(unix_listener(path, mode))
                 listeners.append(opened[-1])
@@ -231,7 +236,7 @@ class Protection:
             subscribe_here=f"{UNIX}{websocket_socket}",
         )
         gatekeeper = TokenGatekeeper(self.authorization, self._users, self._browsers)
-        return Gates(http, websocket, gatekeeper, self._browsers, self._places, PREFIX, addresses)
+        return Gates(http, websocket, gatekeeper, self._browsers, self._routes, PREFIX, addresses)
 
 
 def check_protection(settings: Settings, folder: Path, data: Path) -> str:
@@ -292,7 +297,7 @@ def _check_gate_paths(settings: Settings, folder: Path) -> None:
     nobody: Any = None  # only the paths are used; no handler is called
     check_paths(
         settings.http,
-        [*_places(security, None, b"" if own_certificate else None, nobody), *door_places(settings, folder)],
+        [*_routes(security, None, b"" if own_certificate else None, nobody), *door_routes(settings, folder)],
         PREFIX if security.enabled else "",
     )
 
@@ -331,13 +336,13 @@ def _grant(security: SecuritySettings) -> Permissions:
     return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
 
 
-def _places(
+def _routes(
     security: SecuritySettings, authorization: Authorization | None, authority: bytes | None, browsers: Browsers
-) -> Iterator[Place]:
+) -> Iterator[Route]:
     """The paths for clients and their tokens."""
-    yield from OAuthHandlers(authorization, authority).places()
-    yield from PageLogin(authorization, browsers).places()
-    yield from Clients(authorization, _grant(security), security.code_life_s).places()
+    yield from OAuthHandlers(authorization, authority).routes()
+    yield from PageLogin(authorization, browsers).routes()
+    yield from Clients(authorization, _grant(security), security.code_life_s).routes()
 
 
 def _plain_host_faults(settings: Settings) -> Iterator[str]:
@@ -350,7 +355,9 @@ def _plain_host_faults(settings: Settings) -> Iterator[str]:
             )
 
 
-def _secured(settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk) -> tuple[Identity, Authorization]:
+def _secure_parts(
+    settings: Settings, folder: Path, data: Path, clock: Clock, disk: Disk
+) -> tuple[Identity, Authorization]:
     """The parts of secure mode that are kept in the data folder. Raises ConfigurationError."""
     # Not above: they load cryptography, 9 MB that plain mode does not need.
     from lamplighter.gateway.security.authorization import Authorization
@@ -384,7 +391,7 @@ def _everything(client: str) -> Access | None:
     return FULL
 
 
-def _named(passed: Sequence[Passed], name: str) -> list[Passed]:
+def _sockets_of(passed: Sequence[Passed], name: str) -> list[Passed]:
     return [one for one in passed if one.name == name]
 
 

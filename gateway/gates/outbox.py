@@ -26,7 +26,7 @@ COMPOSED_ROWS_MAX = 50_000
 more is left as it is, so that its client is disconnected."""
 
 
-class Numbering:
+class SequenceCounter:
     """The numbering of one subscription's notifications at its client.
 
     sequence: of the last one that was sent; alias: what they carry; names_commits: whether they name their commits.
@@ -41,7 +41,7 @@ class Numbering:
         self.sequence = 0
 
 
-def notification(numbering: Numbering, sequence: int, results: Results) -> bytes:
+def notification(numbering: SequenceCounter, sequence: int, results: Results) -> bytes:
     if numbering.names_commits:
         return committed_message(numbering.spuid, sequence, results, numbering.alias)
     return results_message(numbering.spuid, sequence, results, numbering.alias)
@@ -50,7 +50,7 @@ def notification(numbering: Numbering, sequence: int, results: Results) -> bytes
 class _Queued(NamedTuple):
     """A notification that has no number yet."""
 
-    numbering: Numbering
+    numbering: SequenceCounter
     results: Results
 
     @property
@@ -68,7 +68,7 @@ class _Replay:
         self.size = size
 
 
-class Unsent:
+class SendBudget:
     """The bytes that wait for all clients of a gate, or are being sent to them.
 
     bytes_max: above it, connections are closed until the others wait for no more. Of those with at least the mean, it
@@ -80,7 +80,7 @@ class Unsent:
         self._bytes = 0
         self._sizes: dict[Outbox, int] = {}  # the one that took a message last is the last
 
-    def changed(self, outbox: Outbox, size: int, *, took: bool = False) -> None:
+    def count(self, outbox: Outbox, size: int, *, took: bool = False) -> None:
         """size: what waits for this client now; took: whether it has taken a message."""
         before = self._sizes.pop(outbox, 0) if took or not size else self._sizes.get(outbox, 0)
         if size:
@@ -96,7 +96,7 @@ class Outbox:
     """Messages in the order in which they are to be sent. put, notify and replay never wait; get does.
 
     replay_bytes_max: of replays that wait. They do not count in bytes_max: a client asks for them when it comes back,
-    so they must not disconnect it. composed: called after each composing; unsent: the sum that it counts in; at_once:
+    so they must not disconnect it. composed: called after each composing; send_budget: counts it with others; at_once:
     sends a message if it does not have to wait, and returns whether it did.
     """
 
@@ -106,11 +106,11 @@ class Outbox:
         *,
         replay_bytes_max: int = 0,
         composed: Callable[[], None] = lambda: None,
-        unsent: Unsent | None = None,
+        send_budget: SendBudget | None = None,
         at_once: Callable[[bytes], bool] = lambda message: False,
     ) -> None:
         self._bytes_max = bytes_max
-        self._unsent = unsent or Unsent(sys.maxsize)
+        self._send_budget = send_budget or SendBudget(sys.maxsize)
         self._replay_bytes_max = replay_bytes_max
         self._composed = composed
         self._at_once = at_once
@@ -148,7 +148,7 @@ class Outbox:
         if not (self._waits and self._at_once(message)):
             self._add(message, len(message))
 
-    def notify(self, numbering: Numbering, results: Results) -> None:
+    def notify(self, numbering: SequenceCounter, results: Results) -> None:
         """Adds a notification, which may be composed with others of the same numbering."""
         if self._waits and self._at_once(notification(numbering, numbering.sequence + 1, results)):
             numbering.sequence += 1
@@ -171,10 +171,10 @@ class Outbox:
         """The next message. It is being sent until the next call."""
         self._sending = 0
         if not self._messages:
-            self._unsent.changed(self, 0)
+            self._send_budget.count(self, 0)
         message = await self._next()
         self._sending = 0 if self._closed else len(message)
-        self._unsent.changed(self, self._bytes + self._sending, took=True)
+        self._send_budget.count(self, self._bytes + self._sending, took=True)
         return message
 
     async def _next(self) -> bytes:
@@ -218,7 +218,7 @@ class Outbox:
         self._filled.set()
         if self.share is not None:
             self.share.grown(self)
-        self._unsent.changed(self, self._bytes + self._sending)
+        self._send_budget.count(self, self._bytes + self._sending)
 
     def overflow(self, exceeded: str) -> None:
         """Drops all messages: the client is to be disconnected. exceeded: the setting."""
@@ -232,10 +232,10 @@ class Outbox:
         self._waits = False
         self._messages.clear()
         self._counted = self._bytes = self._replay_bytes = self._sending = 0
-        self._unsent.changed(self, 0)
+        self._send_budget.count(self, 0)
 
     def _compose(self) -> None:
-        queued: dict[Numbering, list[Results]] = {}
+        queued: dict[SequenceCounter, list[Results]] = {}
         for entry in self._messages:
             if isinstance(entry, _Queued):
                 queued.setdefault(entry.numbering, []).append(entry.results)
@@ -252,20 +252,20 @@ class Outbox:
             self._composed()
         self._fresh_bytes, self._composed_bytes = 0, self._bytes
 
-    def _net(self, several: dict[Numbering, list[Results]]) -> Iterator[bytes | _Queued | _Replay]:
+    def _net(self, several: dict[SequenceCounter, list[Results]]) -> Iterator[bytes | _Queued | _Replay]:
         """The messages, where those of a numbering with several results are one, at the place of the first."""
         for entry in self._messages:
             if not isinstance(entry, _Queued) or entry.numbering not in several:
                 yield entry
                 continue
             found = several[entry.numbering]
-            net = composed(found) if found else None
+            net = compose(found) if found else None
             found.clear()  # the others are part of it
             if net is not None:
                 yield _Queued(entry.numbering, net)
 
 
-def composed(several: Iterable[Results]) -> Results | None:
+def compose(several: Iterable[Results]) -> Results | None:
     """The change that several changes of one subscription make together, in order; None when they make none.
 
     Bags: a binding that is added twice and removed once is added once. No binding is in both parts.

@@ -18,7 +18,7 @@ from lamplighter.engine.protocol import (
     resumed_message,
 )
 from lamplighter.engine.terms import Bag
-from lamplighter.gateway.gates.outbox import Numbering, Outbox
+from lamplighter.gateway.gates.outbox import Outbox, SequenceCounter
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.resumption import Attached
 
@@ -31,7 +31,7 @@ class Connection(Protocol):
 
     name: str
 
-    def ended(self, spuid: str, sink: ClientSink) -> None:
+    def forget(self, spuid: str, sink: ClientSink) -> None:
         """The gateway ended a subscription, or another connection took it."""
         ...
 
@@ -71,7 +71,7 @@ class ClientSink:
         self._echoed = alias if alias is not None and len(alias) <= ALIAS_ECHOED_MAX else None
         self._tell_class = tell_class
         self._names_commits = names_commits
-        self._numbering: Numbering | None = None
+        self._numbering: SequenceCounter | None = None
         self.client = connection.name
         self.identity: str | None = None
         self.since: datetime | None = None
@@ -81,14 +81,14 @@ class ClientSink:
         results = Results(subscription.first, Bag(subscription.first.variables))
         spu_class = subscription.spu_class if self._tell_class else None
         if keep is None:
-            self._numbering = Numbering(subscription.spuid, self._echoed, names_commits=self._names_commits)
+            self._numbering = SequenceCounter(subscription.spuid, self._echoed, names_commits=self._names_commits)
         message = first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
-        self._outbox.put(message if keep is None else self.numbered(message, subscription.spuid, 0))
+        self._outbox.put(message if keep is None else self.with_id(message, subscription.spuid, 0))
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
         messages = (
-            self.numbered(
+            self.with_id(
                 members_message(
                     spuid,
                     missed.sequence,
@@ -109,9 +109,9 @@ class ClientSink:
         else:
             written = committed_message if self._names_commits else results_message
             message = written(notification.spuid, notification.sequence, results, self._echoed)
-            self._outbox.put(self.numbered(message, notification.spuid, notification.sequence))
+            self._outbox.put(self.with_id(message, notification.spuid, notification.sequence))
 
-    def numbered(self, message: bytes, spuid: str, sequence: int) -> bytes:
+    def with_id(self, message: bytes, spuid: str, sequence: int) -> bytes:
         """A notification of a resumable subscription as it is sent. A gate may add what its clients resume by."""
         return message
 
@@ -122,11 +122,11 @@ class ClientSink:
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.over = True
-        self.connection.ended(spuid, self)
+        self.connection.forget(spuid, self)
         self._outbox.put(error_message(error, self._alias, spuid))
 
     def taken_over(self, spuid: str, by: Sink) -> None:
         if by.connection is self.connection:
-            self.connection.ended(spuid, self)  # the client knows
+            self.connection.forget(spuid, self)  # the client knows
         else:
             self.ended(spuid, UnknownSpuidError("the subscription was resumed on another connection"))

@@ -46,9 +46,9 @@ from lamplighter.engine.protocol import (
     unsubscribed_message,
     updated_message,
 )
-from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, Unread
+from lamplighter.gateway.gates.bounded_sockets import MESSAGE_BYTES_MAX, BoundedSocket, ReceiveBudget
 from lamplighter.gateway.gates.listeners import BACKLOG, HANDSHAKES_MAX, Listener
-from lamplighter.gateway.gates.outbox import Outbox, Unsent
+from lamplighter.gateway.gates.outbox import Outbox, SendBudget
 from lamplighter.gateway.gates.sinks import ClientSink
 from lamplighter.gateway.loop.queue import Lane
 from lamplighter.gateway.loop.runner import Runner
@@ -56,8 +56,7 @@ from lamplighter.gateway.loop.updates import Batch, UpdateCall
 from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
-from lamplighter.gateway.settings import WebsocketSettings
-from lamplighter.gateway.settings.security import SecuritySettings
+from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.messages import MessageSource
 from lamplighter.gateway.state.quotas import Held
 from lamplighter.gateway.state.request_ids import Accepted
@@ -93,32 +92,19 @@ class _Connection:
     It is one class because reading, answering and sending share the counts that decide when the client is refused.
     """
 
-    def __init__(
-        self,
-        socket: BoundedSocket,
-        runner: Runner,
-        settings: WebsocketSettings,
-        gatekeeper: Gatekeeper,
-        held: Held,
-        security: SecuritySettings,
-        trusted: Callable[[], None],
-        unsent: Unsent,
-    ) -> None:
-        """trusted: called at the first message with a valid token; unsent: what waits for all network clients."""
+    def __init__(self, socket: _CountedSocket, gate: _Gate, trust: Callable[[], None]) -> None:
+        """trust: called at the first message with a valid token."""
         self._socket = socket
-        self._held = held
-        self._security = security
-        self._trusted = trusted
+        self._gate = gate
+        self._trust_peer = trust
         self._refused = 0  # requests without a valid token, until there is one
-        self._runner = runner
-        self._settings = settings
-        self._gatekeeper = gatekeeper
+        self._runner = runner = gate.runner
         self._counters = runner.figures.websocket
         self._outbox = Outbox(
-            settings.outbox_bytes_max if socket.trusted else security.first_message_bytes_max,
+            gate.settings.outbox_bytes_max if socket.trusted else gate.security.first_message_bytes_max,
             replay_bytes_max=runner.replay_bytes_max,
-            composed=self._composed,
-            unsent=None if socket.local else unsent,
+            composed=self._count_composition,
+            send_budget=None if socket.local else gate.send_budget,
             at_once=partial(sent_at_once, socket),
         )
         self._sinks: dict[str, ClientSink] = {}
@@ -142,13 +128,13 @@ class _Connection:
         watchers = [
             asyncio.create_task(watch) for watch in (self._disconnect_when_too_slow(), self._disconnect_when_dead())
         ]
-        waiting = asyncio.get_running_loop().call_later(self._security.token_wait_s, self._disconnect_when_unknown)
+        waiting = asyncio.get_running_loop().call_later(self._gate.security.token_wait_s, self._disconnect_when_unknown)
         try:
             async for message in self._socket:
-                if self._socket.refused:
+                if self._socket.is_refused:
                     continue
                 self._take(message)
-                self._socket.taken()
+                self._socket.mark_read()
                 del message  # the next one may take long
                 while self._has_its_share:
                     self._answered.clear()
@@ -182,7 +168,7 @@ class _Connection:
             peer=self._cause.id,
             reason="too slow",
             exceeded=self._outbox.exceeded,
-            outbox_bytes_max=self._settings.outbox_bytes_max,
+            outbox_bytes_max=self._gate.settings.outbox_bytes_max,
         )
         self._socket.transport.abort()
 
@@ -190,26 +176,26 @@ class _Connection:
         """Disconnects a peer that does not read. Pings detect dead peers, but none can be sent behind unread data."""
         before = None
         while True:
-            await asyncio.sleep(self._settings.ping_s)
+            await asyncio.sleep(self._gate.settings.ping_s)
             unsent = self._socket.transport.get_write_buffer_size()
             if unsent and before == (self._sent, unsent):
                 break
             before = (self._sent, unsent)
         self._counters.disconnected += 1
-        logger.warning("client disconnected", peer=self._cause.id, reason="stalled", ping_s=self._settings.ping_s)
+        logger.warning("client disconnected", peer=self._cause.id, reason="stalled", ping_s=self._gate.settings.ping_s)
         self._socket.transport.abort()
 
     def _disconnect_when_unknown(self) -> None:
         if not self._socket.trusted:
             self._socket.refuse(
                 CloseCode.POLICY_VIOLATION,
-                f"no valid token within security.token_wait_s = {self._security.token_wait_s}",
+                f"no valid token within security.token_wait_s = {self._gate.security.token_wait_s}",
             )
 
     def _trust(self) -> None:
         self._socket.trust()
-        self._outbox.allow(self._settings.outbox_bytes_max)
-        self._trusted()
+        self._outbox.allow(self._gate.settings.outbox_bytes_max)
+        self._trust_peer()
 
     def _take(self, message: str | bytes) -> None:
         self._counters.messages += 1
@@ -230,8 +216,8 @@ class _Connection:
                     raise full
                 if caller is None or caller.registered or request.authorization != authorization:
                     caller, authorization = None, request.authorization
-                    caller = self._gatekeeper.socket_caller(authorization, self._socket)
-                    self._held.by_caller(caller)  # each of its requests counts
+                    caller = self._gate.gatekeeper.socket_caller(authorization, self._socket)
+                    self._socket.held.by_caller(caller)  # each of its requests counts
                     self._socket.client = caller.client
                     if caller.client:
                         self._runner.figures.shares.join(caller.client, self._outbox, self._runner.outbox_bytes_max)
@@ -305,7 +291,7 @@ class _Connection:
             return
         self._counters.errors[error.code] += 1
         if caller is not None and isinstance(error, AccessDeniedError):
-            self._gatekeeper.denied(caller, _OPERATIONS.get(type(request), "request"), error)
+            self._gate.gatekeeper.denied(caller, _OPERATIONS.get(type(request), "request"), error)
         self._reply(refusal_message(error, request), request)
 
     def _submit(self, request: WireRequest, caller: Caller, batch: Batch) -> asyncio.Future[Any]:
@@ -320,13 +306,13 @@ class _Connection:
                 outcome = self._runner.unsubscribe(
                     request.spuid, sink or ClientSink(self, self._outbox, None), self._lane, caller
                 )
-                outcome.add_done_callback(partial(self._unsubscribed, request, caller))
+                outcome.add_done_callback(partial(self._on_unsubscribed, request, caller))
                 return outcome
             case UpdateRequest():
                 declared = request.cause
                 call = UpdateCall(
                     request.sparql,
-                    self._cause_of(caller) if declared is None else _declared(declared, caller),
+                    self._cause_of(caller) if declared is None else _declared_cause(declared, caller),
                     request_id=request.request_id,
                     delay=request.delay,
                     at=request.at,
@@ -338,7 +324,7 @@ class _Connection:
                     priority=caller.priority(request.priority),
                 )
                 updated = self._runner.updates.update(call)
-                updated.add_done_callback(partial(self._updated, request, caller))
+                updated.add_done_callback(partial(self._on_updated, request, caller))
                 return updated
             case MessagesRequest():
                 self._take_messages(request, caller)
@@ -364,7 +350,7 @@ class _Connection:
     def _cause_of(self, caller: Caller) -> Cause:
         return Cause("ws", f"{caller.name}@{self.name}") if caller.name else self._cause
 
-    def _updated(self, request: UpdateRequest, caller: Caller, outcome: asyncio.Future[Accepted]) -> None:
+    def _on_updated(self, request: UpdateRequest, caller: Caller, outcome: asyncio.Future[Accepted]) -> None:
         error = outcome.exception()
         if isinstance(error, GatewayError):
             self._refuse(error, request, caller)
@@ -390,7 +376,7 @@ class _Connection:
         self._outbox.put(answers[0] if len(answers) == 1 else answers_message(answers))
 
     def _subscribe(self, request: SubscribeRequest, caller: Caller) -> asyncio.Future[str]:
-        limit = self._settings.subscriptions_per_client_max
+        limit = self._gate.settings.subscriptions_per_client_max
         if len(self._sinks) + self._subscribing >= limit:
             raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
         # The sequence of a commit counts those of all clients.
@@ -406,10 +392,10 @@ class _Connection:
             caller.priority(request.priority),
         )
         self._subscribing += 1
-        outcome.add_done_callback(partial(self._subscribed, request, caller, sink))
+        outcome.add_done_callback(partial(self._on_subscribed, request, caller, sink))
         return outcome
 
-    def _subscribed(
+    def _on_subscribed(
         self, request: SubscribeRequest, caller: Caller, sink: ClientSink, outcome: asyncio.Future[str]
     ) -> None:
         self._subscribing -= 1
@@ -423,15 +409,15 @@ class _Connection:
             if not sink.over:
                 self._sinks[outcome.result()] = sink
 
-    def ended(self, spuid: str, sink: ClientSink) -> None:
+    def forget(self, spuid: str, sink: ClientSink) -> None:
         """Removes a subscription that the gateway ended."""
         if self._sinks.get(spuid) is sink:
             del self._sinks[spuid]
 
-    def _composed(self) -> None:
+    def _count_composition(self) -> None:
         self._runner.counters.compositions += 1
 
-    def _unsubscribed(self, request: UnsubscribeRequest, caller: Caller, outcome: asyncio.Future[None]) -> None:
+    def _on_unsubscribed(self, request: UnsubscribeRequest, caller: Caller, outcome: asyncio.Future[None]) -> None:
         error = outcome.exception()
         if isinstance(error, GatewayError):
             self._refuse(error, request, caller)
@@ -476,7 +462,7 @@ class _Connection:
             self._refuse(bare(error), request, caller)
 
 
-def _declared(cause: DeclaredCause, caller: Caller) -> Cause:
+def _declared_cause(cause: DeclaredCause, caller: Caller) -> Cause:
     """The declared cause of an update. Raises AccessDeniedError for causes of the gateway's own adapters."""
     if caller.registered and cause.kind in ADAPTER_KINDS:
         raise AccessDeniedError(
@@ -493,41 +479,38 @@ class _Gate:
     def __init__(
         self,
         runner: Runner,
-        settings: WebsocketSettings,
+        settings: Settings,
         gatekeeper: Gatekeeper,
         browsers: Browsers,
-        security: SecuritySettings,
+        send_budget: SendBudget,
         prefix: str,
-        unsent: Unsent,
     ) -> None:
         self.runner = runner
-        self.settings = settings
-        self.security = security
-        self.unread = Unread(settings.unread_bytes_max)
-        self._unsent = unsent
+        self.settings = settings.websocket
+        self.security = settings.security
+        self.unread = ReceiveBudget(self.settings.unread_bytes_max)
+        self.send_budget = send_budget
         self.sockets = 0
         self._connections = 0
-        self._gatekeeper = gatekeeper
+        self.gatekeeper = gatekeeper
         self._browsers = browsers
-        self._paths = {settings.path, prefix + settings.path}
+        self._paths = {self.settings.path, prefix + self.settings.path}
 
     async def handle(self, listener: Listener, socket: ServerConnection) -> None:
         assert isinstance(socket, _CountedSocket)
         connected = socket.transport.get_extra_info("socket")
         if connected is None:
             return  # a TLS connection that has ended behind its handshake
-        trusted = partial(listener.trust, connected.fileno())
+        trust = partial(listener.trust, connected.fileno())
         if socket.trusted:
-            trusted()
-        runner, settings = self.runner, self.settings
+            trust()
+        runner = self.runner
         self._connections += 1
         runner.figures.sockets(self._connections)
         adapter = self._adapter(socket)
         runner.figures.adapters[adapter] += 1
         try:
-            await _Connection(
-                socket, runner, settings, self._gatekeeper, socket.held, self.security, trusted, self._unsent
-            ).serve()
+            await _Connection(socket, self, trust).serve()
         finally:
             self._connections -= 1
             runner.figures.sockets(self._connections)
@@ -572,7 +555,7 @@ class _Gate:
         except LimitExceededError as error:
             errors[error.code] += 1
             return socket.refusal(HTTPStatus(error.status), error.code, str(error))
-        if self._gatekeeper.trusts(socket):
+        if self.gatekeeper.trusts(socket):
             socket.trust()
         return None
 
@@ -614,18 +597,16 @@ class _CountedSocket(BoundedSocket):
 @asynccontextmanager
 async def websocket_gate(
     runner: Runner,
-    settings: WebsocketSettings,
+    settings: Settings,
     listeners: Sequence[Listener],
     gatekeeper: Gatekeeper,
     browsers: Browsers,
-    security: SecuritySettings,
-    unsent: Unsent,
+    send_budget: SendBudget,
     prefix: str = "",
 ) -> AsyncIterator[None]:
     """Serves until left, on all listeners at once. gatekeeper: authentication; browsers: which pages may connect;
-    security: limits for clients without a valid token; unsent: what waits for all network clients; prefix: optional
-    before the path."""
-    shared = _Gate(runner, settings, gatekeeper, browsers, security, prefix, unsent)
+    send_budget: what waits for all network clients; prefix: optional before the path."""
+    shared = _Gate(runner, settings, gatekeeper, browsers, send_budget, prefix)
 
     class Counted(_CountedSocket):
         gate = shared
@@ -641,12 +622,12 @@ async def websocket_gate(
                 process_request=shared.check,
                 process_response=_mark,
                 create_connection=Counted,
-                compression="deflate" if settings.compression else None,
+                compression="deflate" if settings.websocket.compression else None,
                 max_size=MESSAGE_BYTES_MAX,
                 max_queue=QUEUED_MESSAGES_MAX,
                 open_timeout=HANDSHAKE_S,
-                ping_interval=settings.ping_s,
-                ping_timeout=settings.ping_s,
+                ping_interval=settings.websocket.ping_s,
+                ping_timeout=settings.websocket.ping_s,
                 close_timeout=1,
             )
             await stack.enter_async_context(server)

@@ -19,7 +19,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
-from lamplighter.gateway.gates.doors import Door, Surroundings, door_headers, doors
+from lamplighter.gateway.gates.doors import Door, DoorContext, door_headers, doors
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
@@ -27,7 +27,7 @@ from lamplighter.gateway.gates.http.page import PAGE
 from lamplighter.gateway.gates.http.resources import resources_path
 from lamplighter.gateway.gates.listeners import HANDSHAKES_MAX
 from lamplighter.gateway.gates.opening import Gates, Protection, check_protection
-from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.websocket import websocket_gate
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, recover_with_retries
@@ -293,27 +293,26 @@ async def _served(
     settings = configuration.settings
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
-    unsent = Unsent(settings.websocket.unsent_bytes_max)
-    around = Surroundings(
+    send_budget = SendBudget(settings.websocket.unsent_bytes_max)
+    around = DoorContext(
         runner,
         settings,
         configuration.folder,
         configuration.data,
         configuration.applications,
         gates.gatekeeper,
-        unsent,
+        send_budget,
         gates.addresses.page,
     )
     opened = doors(around)
     async with (
         websocket_gate(
             runner,
-            settings.websocket,
+            settings,
             gates.websocket,
             gates.gatekeeper,
             gates.browsers,
-            settings.security,
-            unsent,
+            send_budget,
             gates.prefix,
         ),
         http_gate(
@@ -324,11 +323,11 @@ async def _served(
             gates.gatekeeper,
             gates.browsers,
             subscribe_at=gates.addresses.subscribe,
-            places=[
-                *gates.places,
-                mapping.place,
-                messages.place,
-                *(place for door in opened for place in door.places()),
+            routes=[
+                *gates.routes,
+                mapping.route,
+                messages.route,
+                *(route for door in opened for route in door.routes()),
             ],
             prefix=gates.prefix,
             base_iri=settings.gateway.base_iri,

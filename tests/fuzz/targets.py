@@ -63,7 +63,8 @@ from lamplighter.engine.sparql.requests import parse_query, parse_update
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term, literal
-from lamplighter.gateway.gates.wot.submitted import InvalidDescriptionError, device_of, submitted
+from lamplighter.gateway.gates.wot.problems import InvalidDescriptionError
+from lamplighter.gateway.gates.wot.submitted import device_of, parse_description
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.rdf_bodies import SMALL_BYTES, RdfBodies
@@ -434,7 +435,7 @@ def thing_descriptions(data: bytes) -> None:
     )
     registry = Registry("http://e/")
     try:
-        found = submitted(data)
+        found = parse_description(data)
         device = device_of(found, found.id or "urn:uuid:1", settings, registry).device
     except InvalidDescriptionError as error:
         assert error.faults and all(fault.field and fault.description for fault in error.faults)

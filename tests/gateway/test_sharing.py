@@ -14,15 +14,14 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 from starlette.requests import Request
-from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Followed
 from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import Bag
-from lamplighter.gateway.gates.bounded_sockets import Unread
-from lamplighter.gateway.gates.deliveries.attempts import Slots
+from lamplighter.gateway.gates.bounded_sockets import ReceiveBudget
+from lamplighter.gateway.gates.deliveries.worker import ConcurrencyLimit
 from lamplighter.gateway.gates.http import calls
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.gates.ldn.inbox import Notice, _too_many
@@ -38,7 +37,7 @@ from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers import rdf_bodies
 from lamplighter.gateway.workers.large_updates import LargeUpdates
 from lamplighter.gateway.workers.trials import Trial, Trials
-from tests.gateway.gates.deliveries.test_dispatch import at_work
+from tests.gateway.gates.deliveries.test_workers import at_work
 from tests.support.event_loops import until
 
 PLACES = 8
@@ -97,18 +96,12 @@ def bodies(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> Take:
     patch.setattr(calls, "BODIES_BYTES_MAX", PLACES)
     under_way = calls.Bodies()
 
-    async def handler(request: Request, caller: Caller) -> Response:
-        await under_way.read(request)
-        await never()
-        return Response()
-
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"x", "more_body": False}
 
     async def take(caller: Caller) -> None:
         request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
-        answer = cast(Coroutine[Any, Any, Response], under_way.holding(handler)(request, caller))
-        await begun(answer, tasks)
+        await under_way.receive(request, caller.client)
 
     return take
 
@@ -252,7 +245,7 @@ Begin = Callable[[str], Coroutine[Any, Any, Any]]
 
 def deliveries(*, slow: bool) -> Callable[[Work], Begin]:
     def turns(work: Work) -> Begin:
-        slots = Slots(4)
+        slots = ConcurrencyLimit(4)
 
         async def begin(client: str) -> None:
             async with slots.of(client, slow=slow):
@@ -358,20 +351,20 @@ async def test_what_waits_to_be_delivered_is_dropped_from_the_client_that_has_mo
 
         def drop(self) -> None:
             dropped.append(self.client)
-            made.deliveries.grown(self.client, -self.bytes)
+            made.deliveries.context.count_bytes(self.client, -self.bytes)
             self.bytes = 0
 
     async with at_work(tmp_path, ResumeSettings(bytes_max=10_000)) as made:
         with pytest.MonkeyPatch.context() as patch:
             several = [Waiting("other", 3000), *(Waiting("flood", 1000) for _ in range(9))]
-            patch.setattr(made.deliveries, "_dispatches", dict(enumerate(several)))
+            patch.setattr(made.deliveries.context, "workers", dict(enumerate(several)))
             for one in several:
-                made.deliveries.grown(one.client, one.bytes)
+                made.deliveries.context.count_bytes(one.client, one.bytes)
             assert dropped == ["flood"] * 2
 
 
 def test_the_connection_that_is_closed_is_one_of_the_client_with_most_unread_data() -> None:
-    unread, closed = Unread(10_000), list[str]()
+    unread, closed = ReceiveBudget(10_000), list[str]()
 
     class Socket:
         def __init__(self, client: str, *, trusted: bool = True) -> None:
@@ -379,13 +372,13 @@ def test_the_connection_that_is_closed_is_one_of_the_client_with_most_unread_dat
 
         def refuse(self, code: int, reason: str) -> None:
             closed.append(self.client)
-            unread.changed(cast(Any, self), 0)
+            unread.count(cast(Any, self), 0)
 
-    unread.changed(cast(Any, Socket("other")), 4000)
+    unread.count(cast(Any, Socket("other")), 4000)
     for _ in range(8):
-        unread.changed(cast(Any, Socket("flood")), 1000)
+        unread.count(cast(Any, Socket("flood")), 1000)
     assert closed == ["flood", "flood"]
-    unread.changed(cast(Any, Socket("", trusted=False)), 500)
+    unread.count(cast(Any, Socket("", trusted=False)), 500)
     assert closed == ["flood", "flood", ""], "first those without a valid token"
 
 

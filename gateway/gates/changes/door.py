@@ -18,10 +18,10 @@ from lamplighter.engine.errors import ChangeLogError, MalformedRequestError, Que
 from lamplighter.gateway.gates.changes.forms import DATASETS, EVENTS, WRITERS
 from lamplighter.gateway.gates.changes.positions import PositionsOf
 from lamplighter.gateway.gates.changes.stream import ChangeFollower, ChangePage, ChangeSending, ChangeStream
-from lamplighter.gateway.gates.http.answers import streamed
-from lamplighter.gateway.gates.http.negotiation import accepted
+from lamplighter.gateway.gates.http.answers import stream_answer
+from lamplighter.gateway.gates.http.negotiation import negotiate
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.waiting import WaitingRequests, next_record
 from lamplighter.gateway.history.changes import CHANGES_MAX
 from lamplighter.gateway.log.snapshots import place_of
@@ -53,9 +53,9 @@ class ChangeFeed:
         self._sending = ChangeSending(settings.websocket.unsent_bytes_max)
         self._made: PositionsOf | None = None
 
-    def places(self) -> Iterator[Place]:
-        yield Place(PATH, self._changes, Need.CALLER, parameters=Parameters(("after", "wait", "limit")))
-        yield Place(SNAPSHOT, self._snapshot, Need.CALLER)
+    def routes(self) -> Iterator[Route]:
+        yield Route(PATH, self._changes, Permission.CALLER, parameters=Parameters(("after", "wait", "limit")))
+        yield Route(SNAPSHOT, self._snapshot, Permission.CALLER)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield PATH, "changes of the dataset: ?after=<position>&wait=S as NDJSON or RDF Patch, or Server-Sent Events"
@@ -74,7 +74,7 @@ class ChangeFeed:
     async def _changes(self, request: Request, caller: Caller) -> Response:
         asked = parameters(request)
         limit, wait = asked.number("limit", CHANGES_MAX) or CHANGES_MAX, asked.seconds("wait", WAIT_S_MAX)
-        form = accepted(request, WRITERS).format
+        form = negotiate(request, WRITERS).format
         after, follower = asked.text("after"), self._follower(caller)
         positions = follower.positions
         if form == EVENTS:
@@ -90,14 +90,14 @@ class ChangeFeed:
         with ExitStack() as stack:
             if wait or not single:
                 stack.enter_context(self._waiting.one_more(caller))
-            found = await self._found(request, follower, wanted, wait or 0.0)
+            found = await self._first_changes(request, follower, wanted, wait or 0.0)
             if single:
                 headers = {POSITION: positions.text(found.at), "Cache-Control": "no-store", "Vary": "Accept"}
                 return ChangePage(self._sending, caller.client, found.body, headers, form)
             heartbeat_s, left = self._settings.websocket.ping_s, stack.pop_all().close
             return ChangeStream(follower, request, wanted, found, self._sending, heartbeat_s, left)
 
-    async def _found(
+    async def _first_changes(
         self, request: Request, follower: ChangeFollower, asked: ChangesAsked, wait_s: float
     ) -> ChangesFound:
         """The first changes that there are behind a position, or none when the time is up. Raises as `Past.changes`,
@@ -119,7 +119,7 @@ class ChangeFeed:
     # --- snapshots ---
 
     async def _snapshot(self, request: Request, caller: Caller) -> Response:
-        form = accepted(request, DATASETS).format
+        form = negotiate(request, DATASETS).format
         follower, name = self._follower(caller), caller.client
         if name in self._copying or len(self._copying) >= SNAPSHOTS_MAX:
             raise QueueFullError(
@@ -127,12 +127,14 @@ class ChangeFeed:
             )
         self._copying.add(name)
         try:
-            return await again_if_stuck(lambda: self._begun(request, follower, form, name))
+            return await again_if_stuck(lambda: self._snapshot_response(request, follower, form, name))
         except BaseException:
             self._copying.discard(name)
             raise
 
-    async def _begun(self, request: Request, follower: ChangeFollower, media_type: str, name: str) -> Response:
+    async def _snapshot_response(
+        self, request: Request, follower: ChangeFollower, media_type: str, name: str
+    ) -> Response:
         form, visible = DATASETS[media_type], follower.caller.access.read
         taken = await self._runner.backups.copy_dataset(partial(form.write, visible))
         try:
@@ -148,7 +150,7 @@ class ChangeFeed:
         headers = {POSITION: positions.text(at), "Cache-Control": "no-store", "Vary": "Accept"}
         begin, end = (part(positions, at, taken.head.ts) for part in (form.begin, form.end))
         chunks = self._dataset(taken.content.chunks(), begin, end, name)
-        return await streamed(request, chunks, media_type, headers)
+        return await stream_answer(request, chunks, media_type, headers)
 
     async def _dataset(
         self, rows: AsyncGenerator[bytes, None], begin: bytes, end: bytes, name: str

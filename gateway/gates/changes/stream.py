@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 from lamplighter.engine.errors import GatewayError, QueueFullError
 from lamplighter.gateway.gates.changes.forms import EVENTS, reset_event
 from lamplighter.gateway.gates.changes.positions import FeedPositions
-from lamplighter.gateway.gates.http.answers import gone
-from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.answers import wait_for_disconnect
+from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.history.changes import PERMISSIONS, ResetError
 from lamplighter.gateway.loop.past import ChangesAsked, ChangesFound
 from lamplighter.gateway.loop.runner import Runner
@@ -107,7 +107,7 @@ class ChangeStream(Response):
         self._client = follower.caller.client
         self._heartbeat_s = heartbeat_s
         self._left = left
-        self._gone = asyncio.ensure_future(gone(request.receive))
+        self._gone = asyncio.ensure_future(wait_for_disconnect(request.receive))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = perf_counter()

@@ -2,11 +2,9 @@
 
 ::
 
-    loop ─▶ DispatchSink ─▶ Dispatch: what waits for one receiver, one request at a time ─▶ OutwardHttp ─▶ receiver
+    loop ─▶ WorkerSink ─▶ DeliveryWorker: what waits for one receiver, one request at a time ─▶ receiver
                                 └─▶ Positions: what the receiver has, in a file
 
-door: what the doors have in common; deliveries: all of one kind, from the log and from requests; dispatch: one of them;
-sink: its sink in the loop; targets: which URLs may be called; attempts: pauses between attempts, and who may send at
-the same time; folder: where files are; positions: one of them; keys: another one, the key of the signatures; asked: the
-members of a request that name a query.
+door: what the doors have in common; registry: all deliveries of one kind, from the log and from requests, and which
+URLs may be called; worker: one delivery, its sink, and what they share; files: positions, and the key of the secrets.
 """

@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.change_log import Receiver
-from lamplighter.engine.errors import MalformedRequestError
-from lamplighter.gateway.gates.deliveries.asked import AskedQuery, asked_query
-from lamplighter.gateway.gates.deliveries.deliveries import Deliveries, new_id
-from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.engine.errors import MalformedRequestError, UnknownResourceError
+from lamplighter.engine.protocol import dataset
+from lamplighter.engine.terms import Term
+from lamplighter.gateway.gates.deliveries.registry import DeliveryRegistry, new_id
+from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.sinks import ALIAS_ECHOED_MAX
 from lamplighter.gateway.loop.runner import Runner
@@ -33,7 +34,43 @@ UNSUBSCRIBED = "unsubscribed"
 """Why a delivery has ended that its client deleted."""
 
 
-class WantedDelivery(AskedQuery, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class QueryReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The members of a request that name a query.
+
+    query: its text; or application and name: one of a JSAP file, with forced bindings: variable -> value as text.
+    """
+
+    query: str | None = None
+    default_graph_uri: str | list[str] | None = msgspec.field(name="default-graph-uri", default=None)
+    named_graph_uri: str | list[str] | None = msgspec.field(name="named-graph-uri", default=None)
+    application: str | None = None
+    name: str | None = None
+    forced_bindings: dict[str, Any] = {}
+
+
+Graphs = tuple[Term, ...] | None
+
+
+def resolve_query(reference: QueryReference, applications: Mapping[str, Application]) -> tuple[str, Graphs, Graphs]:
+    """The text of a query, and the default and named graphs. Raises MalformedRequestError, UnknownResourceError,
+    and GatewayError for forced bindings that do not fit."""
+    if reference.query is not None:
+        if reference.application is not None or reference.name is not None or reference.forced_bindings:
+            raise MalformedRequestError("give query, or application and name, with its forced_bindings; not both")
+        return reference.query, *dataset(reference.default_graph_uri, reference.named_graph_uri)
+    if reference.application is None or reference.name is None:
+        raise MalformedRequestError("give query, a SPARQL text, or application and name, a query of its JSAP file")
+    if reference.default_graph_uri is not None or reference.named_graph_uri is not None:
+        raise MalformedRequestError("the application names the graphs of its query; leave them out")
+    application = applications.get(reference.application)
+    if application is None or reference.name not in application.profile.queries:
+        raise UnknownResourceError(
+            f"no application has the query {f'{reference.application}/{reference.name}'[:200]!r}"
+        )
+    return application.query_text(reference.name, {}, reference.forced_bindings), None, None
+
+
+class WantedDelivery(QueryReference, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A new delivery. lease: ISO 8601 duration; alias: repeated in each notification."""
 
     lease: str | None = None
@@ -74,19 +111,19 @@ class DeliveryDoor(ABC):
     def table(self) -> LeasedDeliverySettings: ...
 
     @abstractmethod
-    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest | None:
+    async def request(self, worker: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest | None:
         """The request that delivers a notification."""
 
     @abstractmethod
-    async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
+    async def receiver_url(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
         """The URL of a receiver that wants the notifications. Raises RequestError."""
 
-    async def unsubscribed(self, dispatch: Dispatch) -> Mapping[str, object]:
+    async def confirm_end(self, worker: DeliveryWorker) -> Mapping[str, object]:
         """Tells the receiver that its client has ended the delivery. Members of the answer."""
         return {}
 
-    async def ended(self, dispatch: Dispatch) -> None:  # noqa: B027 - LDN has no such message
-        """Tells the receiver that nothing follows, if it can be told. `Dispatch.ended` has the reason."""
+    async def tell_end(self, worker: DeliveryWorker) -> None:  # noqa: B027 - LDN has no such message
+        """Tells the receiver that nothing follows, if it can be told. `DeliveryWorker.ended` has the reason."""
 
     def secrets(self, name: str) -> Mapping[str, str]:
         """What only the client is told that registers: members of the answer."""
@@ -97,12 +134,12 @@ class DeliveryDoor(ABC):
         return f"docs/{self.name}.md"
 
     @cached_property
-    def deliveries(self) -> Deliveries:
-        return Deliveries(self.runner, self.table, self._data, self)
+    def deliveries(self) -> DeliveryRegistry:
+        return DeliveryRegistry(self.runner, self.table, self._data, self)
 
-    def places(self) -> Iterator[Place]:
-        yield Place(f"/{self.name}", self._all, Need.CALLER, frozenset({"GET", "POST"}))
-        yield Place(f"/{self.name}/", self._one, Need.CALLER, frozenset({"GET", "POST", "DELETE"}))
+    def routes(self) -> Iterator[Route]:
+        yield Route(f"/{self.name}", self._all, Permission.CALLER, frozenset({"GET", "POST"}))
+        yield Route(f"/{self.name}/", self._one, Permission.CALLER, frozenset({"GET", "POST", "DELETE"}))
 
     async def run(self) -> None:
         await self.deliveries.run()
@@ -112,52 +149,52 @@ class DeliveryDoor(ABC):
         return f"{self.address}/{self.name}/{name}"
 
     async def _all(self, request: Request, caller: Caller) -> Response:
-        await self.deliveries.ready()
+        await self.deliveries.recovered.wait()
         if request.method == "GET":
-            found = [self._shown(one, caller) for one in self.deliveries.of(caller)]
-            return json_answer({"total": len(found), self.name: found})
+            rows = [self._members(worker, caller) for worker in self.deliveries.of(caller)]
+            return JsonAnswer({"total": len(rows), self.name: rows})
         wanted = await json_body(request, self.wanted, BODY_BYTES_MAX)
         if wanted.alias is not None and len(wanted.alias) > ALIAS_ECHOED_MAX:
             raise MalformedRequestError(f"alias: {ALIAS_ECHOED_MAX} characters are the most")
-        sparql, default_graphs, named_graphs = asked_query(wanted, self._applications)
+        sparql, default_graphs, named_graphs = resolve_query(wanted, self._applications)
         until, lease_s = self.deliveries.lease(wanted.lease, self.table.lease_s_max)
         name = new_id()
         secrets = self.secrets(name)
         with self.deliveries.asking(caller):
-            url = await self.agreed(wanted, self.topic(name), lease_s)
+            url = await self.receiver_url(wanted, self.topic(name), lease_s)
             receiver = Receiver(self.kind, name, url, until, wanted.alias)
-            dispatch = await self.deliveries.begin(sparql, default_graphs, named_graphs, receiver, caller)
+            worker = await self.deliveries.begin(sparql, default_graphs, named_graphs, receiver, caller)
         headers = {"Location": self.topic(name), "Cache-Control": "no-store"}
-        return json_answer({**self._shown(dispatch, caller), **secrets}, 201, headers)
+        return JsonAnswer({**self._members(worker, caller), **secrets}, 201, headers)
 
     async def _one(self, request: Request, caller: Caller) -> Response:
-        await self.deliveries.ready()
-        dispatch = self.deliveries.one(request.scope["below"], caller)
+        await self.deliveries.recovered.wait()
+        worker = self.deliveries.one(request.scope["below"], caller)
         if request.method == "DELETE":
-            await self.deliveries.end(dispatch, UNSUBSCRIBED)
-            return json_answer({"id": dispatch.id, **await self.unsubscribed(dispatch)})
+            await worker.stop(UNSUBSCRIBED)
+            return JsonAnswer({"id": worker.id, **await self.confirm_end(worker)})
         if request.method == "POST":
             wanted = await json_body(request, _DeliveryChange, BODY_BYTES_MAX)
             if wanted.lease is None and wanted.waiting is None:
                 raise MalformedRequestError('give lease, such as "P10D", or waiting: "resend" or "drop"')
             if wanted.lease is not None:
                 until, _ = self.deliveries.lease(wanted.lease, self.table.lease_s_max)
-                receiver = msgspec.structs.replace(dispatch.receiver, until=until)
-                await self.deliveries.renew(dispatch, receiver, cause(request, caller))
+                receiver = msgspec.structs.replace(worker.receiver, until=until)
+                await worker.renew(receiver, cause(request, caller))
             if wanted.waiting is not None:
-                dispatch.decide(wanted.waiting)
-        return json_answer(self._shown(dispatch, caller))
+                worker.decide(wanted.waiting)
+        return JsonAnswer(self._members(worker, caller))
 
-    def _shown(self, dispatch: Dispatch, caller: Caller) -> dict[str, Any]:
-        receiver, followed = dispatch.receiver, dispatch.followed
+    def _members(self, worker: DeliveryWorker, caller: Caller) -> dict[str, Any]:
+        receiver, followed = worker.receiver, worker.followed
         owner = {"client": followed.identity} if caller.operator else {}
         return {
-            "id": dispatch.id,
-            "topic": self.topic(dispatch.id),
+            "id": worker.id,
+            "topic": self.topic(worker.id),
             "receiver": receiver.url,
             "alias": receiver.alias,
             "until": receiver.until or None,
             "query": followed.sparql,
             **owner,
-            **dispatch.members(),
+            **worker.members(),
         }

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
+from lamplighter.engine.change_log import Missed
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, QueueFullError
+from lamplighter.engine.protocol import dataset, graph_names
 from lamplighter.engine.sparql.requests import REQUEST_BYTES_MAX
+from lamplighter.engine.terms import Term
+from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS
 from lamplighter.gateway.gates.http.parameters import LARGE_BYTES, Parameters, UrlParameters, fields
-from lamplighter.gateway.gates.http.places import Handler
-from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.gates.http.routes import RELEASE
 from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.state.delayed import missed_policy
 
 FORM = "application/x-www-form-urlencoded"
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
 """Bytes of the bodies of all unanswered requests."""
-_CLIENT, _HELD = "lamplighter.client", "lamplighter.held"
-"""Keys of a request's scope: whose room its body takes, and the bytes of its body."""
 
 Operation = Literal["query", "update"]
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -56,13 +57,31 @@ PARAMETERS: Mapping[Operation, Parameters] = {
 """Of URLs and forms (SPARQL 1.1 Protocol, 2.1 and 2.2, and Lamplighter's own)."""
 
 
-@dataclass(frozen=True)
-class Call:
-    """A protocol request, wherever its parts were in the HTTP request. parameters: those of `PARAMETERS`."""
+class QueryParameters(NamedTuple):
+    """Those of a query. graphs: default and named graphs; formats: names of the format of the answer."""
 
-    operation: Operation
+    graphs: tuple[tuple[Term, ...] | None, tuple[Term, ...] | None] = (None, None)
+    at: str | None = None
+    priority: str | None = None
+    formats: Sequence[str] = ()
+
+
+class UpdateParameters(NamedTuple):
+    """Those of an update. using: the graphs that the protocol names, None if it names none."""
+
+    using: UsingGraphs | None = None
+    request_id: str | None = None
+    delay: str | None = None
+    at: str | None = None
+    missed: Missed | None = None
+    priority: str | None = None
+
+
+class Call(NamedTuple):
+    """A protocol request, wherever its parts were in the HTTP request."""
+
     sparql: str
-    parameters: UrlParameters
+    parameters: QueryParameters | UpdateParameters
 
 
 class Bodies:
@@ -71,21 +90,10 @@ class Bodies:
     def __init__(self) -> None:
         self._room = SharedRoom(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
 
-    def holding(self, handler: Handler) -> Handler:
-        """Wraps a handler that reads bodies: the bytes count until it has answered."""
-
-        async def answer(request: Request, caller: Caller) -> Response:
-            request.scope[_CLIENT] = caller.client
-            try:
-                return await handler(request, caller)
-            finally:
-                self._room.take(caller.client, -request.scope.pop(_HELD, 0))
-
-        return answer
-
-    async def read(self, request: Request) -> bytes:
-        """The whole body. Raises LimitExceededError, and QueueFullError while the client, or all, hold too much."""
-        parts, size, more, client = [], 0, True, request.scope[_CLIENT]
+    async def receive(self, request: Request, client: str) -> bytes:
+        """The whole body. Its bytes count until the handler has answered. Raises LimitExceededError, and QueueFullError
+        while the client, or all, hold too much."""
+        parts, size, more = [], 0, True
         while more:
             part, more = await _part(request)
             size += len(part)
@@ -94,15 +102,16 @@ class Bodies:
             if why := self._room.refusal(client, len(part)):
                 raise QueueFullError(f"too many large requests at once: {why}; try again later")
             self._room.take(client, len(part))
-            request.scope[_HELD] = size
+            request.scope[RELEASE] = partial(self._room.take, client, -size)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def call(self, request: Request, operations: Sequence[Operation]) -> Call:
+    async def call(self, request: Request, client: str, operations: Sequence[Operation]) -> Call:
         """The query or update in a request. operations: those of this path. Raises RequestError."""
-        parameters = fields(request.scope["query_string"])
+        query_string = request.scope["query_string"]
+        parameters = fields(query_string) if query_string else {}
         if request.method in ("GET", "HEAD") and "query" in operations:
-            return _checked_call("query", _text(parameters, "query"), parameters)
+            return Call(_text(parameters, "query"), _query_parameters(parameters))
         if request.method != "POST":
             raise MalformedRequestError(f"{request.method} is not allowed to {' or '.join(operations)}; use POST")
         media_type = content_type(request)
@@ -110,21 +119,22 @@ class Bodies:
         if media_type != FORM and operation not in operations:
             texts = [name for name, serves in TEXTS.items() if serves in operations]
             raise MalformedRequestError(f"Content-Type is {media_type or 'missing'}; use {' or '.join([*texts, FORM])}")
-        body = await self.read(request)
+        body = await self.receive(request, client)
         if operation is not None:
             if operation in parameters:
                 raise MalformedRequestError(f"the {operation} is in the body; remove it from the URL")
             try:
-                return _checked_call(operation, body.decode(), parameters)
+                sparql = body.decode()
             except UnicodeDecodeError as error:
                 raise MalformedRequestError(f"the body is not UTF-8: {error.reason} at byte {error.start}") from error
+            return Call(sparql, _DECODE[operation](parameters) if parameters else _DEFAULTS[operation])
         form = fields(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(fields, body)
         form = {name: parameters.get(name, []) + form.get(name, []) for name in {**parameters, **form}}
         named = [name for name in operations if name in form]
         if len(named) > 1:
             raise MalformedRequestError("a request is either a query or an update; send two requests")
-        meant = named[0] if named else operations[0]
-        return _checked_call(meant, _text(form, meant), form)
+        operation = named[0] if named else operations[0]
+        return Call(_text(form, operation), _DECODE[operation](form))
 
 
 async def _part(request: Request) -> tuple[bytes, bool]:
@@ -176,12 +186,40 @@ def content_type(request: Request) -> str:
     return name.strip()
 
 
-def _checked_call(operation: Operation, sparql: str, found: Mapping[str, list[str]]) -> Call:
-    return Call(operation, sparql, UrlParameters(PARAMETERS[operation], found))
+def _query_parameters(fields: Mapping[str, list[str]]) -> QueryParameters:
+    """Raises MalformedRequestError."""
+    given = UrlParameters(PARAMETERS["query"], fields)
+    texts = given.texts()
+    graphs = dataset(given.values("default-graph-uri"), given.values("named-graph-uri"))
+    formats = [texts[name] for name in FORMAT_PARAMETERS if name in texts]
+    return QueryParameters(graphs, texts.get("at"), texts.get("priority"), formats)
 
 
-def _text(found: Mapping[str, list[str]], operation: str) -> str:
-    texts = found.get(operation, [])
+def _update_parameters(fields: Mapping[str, list[str]]) -> UpdateParameters:
+    """Raises MalformedRequestError."""
+    given = UrlParameters(PARAMETERS["update"], fields)
+    texts = given.texts()
+    using = UsingGraphs(
+        graph_names(given.values("using-graph-uri")) or (), graph_names(given.values("using-named-graph-uri")) or ()
+    )
+    policy = missed_policy(texts.get("missed"))
+    return UpdateParameters(
+        using or None, texts.get("request_id"), texts.get("delay"), texts.get("at"), policy, texts.get("priority")
+    )
+
+
+_DECODE: Mapping[Operation, Callable[[Mapping[str, list[str]]], QueryParameters | UpdateParameters]] = {
+    "query": _query_parameters,
+    "update": _update_parameters,
+}
+_DEFAULTS: Mapping[Operation, QueryParameters | UpdateParameters] = {
+    "query": QueryParameters(),
+    "update": UpdateParameters(),
+}
+
+
+def _text(fields: Mapping[str, list[str]], operation: str) -> str:
+    texts = fields.get(operation, [])
     if len(texts) != 1:
         raise MalformedRequestError(f"{len(texts)} parameters are called {operation}; there must be one")
     return texts[0]

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import Permissions
@@ -48,19 +48,19 @@ class Clients:
         self._grant = grant
         self._code_life_s = code_life_s
 
-    def places(self) -> Iterator[Place]:
-        yield Place("/clients", self.clients, Need.OPERATOR, frozenset({"GET", "POST"}))
-        yield Place("/clients/", self.client, Need.OPERATOR, frozenset({"PUT", "DELETE"}))
-        yield Place("/keys/rotate", self.rotate, Need.OPERATOR, frozenset({"POST"}))
+    def routes(self) -> Iterator[Route]:
+        yield Route("/clients", self.clients, Permission.OPERATOR, frozenset({"GET", "POST"}))
+        yield Route("/clients/", self.client, Permission.OPERATOR, frozenset({"PUT", "DELETE"}))
+        yield Route("/keys/rotate", self.rotate, Permission.OPERATOR, frozenset({"POST"}))
 
     async def clients(self, request: Request, caller: Caller) -> Response:
-        registry = self._configured().registry
+        registry = self._require_authorization().registry
         if request.method == "GET":
-            coded = self._configured().registration == "code"
-            found = [_shown(client, coded) for client in registry.all()]
-            return json_answer({"total": len(found), "clients": found})
+            coded = self._require_authorization().registration == "code"
+            found = [_client_json(client, coded) for client in registry.all()]
+            return JsonAnswer({"total": len(found), "clients": found})
         wanted = await json_body(request, _Wanted, BODY_BYTES_MAX)
-        permissions = _checked(wanted.permissions)
+        permissions = _valid_permissions(wanted.permissions)
         check_name(wanted.name)
         answer: dict[str, object] = {"name": wanted.name}
         if wanted.how == "code":
@@ -69,33 +69,33 @@ class Clients:
             answer["client_secret"] = await registry.add_registered(wanted.name, permissions or self._grant)
         elif wanted.how == "list":
             await registry.add(wanted.name, permissions or self._grant)
-            answer["needs_code"] = self._configured().registration == "code"
+            answer["needs_code"] = self._require_authorization().registration == "code"
         else:
             raise MalformedRequestError(f"how: unknown value {wanted.how!r}; use list, register or code")
-        audit("client_added", client=wanted.name, how=wanted.how, by=_who(caller), **_audited(permissions))
-        return json_answer(answer, 201)
+        audit("client_added", client=wanted.name, how=wanted.how, by=_who(caller), **_audit_fields(permissions))
+        return JsonAnswer(answer, 201)
 
     async def client(self, request: Request, caller: Caller) -> Response:
-        registry = self._configured().registry
+        registry = self._require_authorization().registry
         name = request.scope["below"]
         if request.method == "DELETE":
             await registry.remove(name)
             audit("client_removed", client=name, by=_who(caller))
         else:
-            permissions = _checked(await json_body(request, Permissions, BODY_BYTES_MAX))
+            permissions = _valid_permissions(await json_body(request, Permissions, BODY_BYTES_MAX))
             assert permissions is not None
             await registry.permit(name, permissions)
-            audit("client_permitted", client=name, by=_who(caller), **_audited(permissions))
-        return json_answer({"name": name})
+            audit("client_permitted", client=name, by=_who(caller), **_audit_fields(permissions))
+        return JsonAnswer({"name": name})
 
     async def rotate(self, request: Request, caller: Caller) -> Response:
-        tokens = self._configured().tokens
+        tokens = self._require_authorization().tokens
         revoke = (await json_body(request, _Rotation, BODY_BYTES_MAX)).revoke
         await tokens.rotate(revoke=revoke)
         audit("keys_rotated", key=tokens.jwk["kid"], revoked=revoke, by=_who(caller))
-        return json_answer({"kid": tokens.jwk["kid"], "revoked": revoke})
+        return JsonAnswer({"kid": tokens.jwk["kid"], "revoked": revoke})
 
-    def _configured(self) -> Authorization:
+    def _require_authorization(self) -> Authorization:
         if self._authorization is None:
             raise UnauthorizedError(
                 "dependability_not_configured",
@@ -105,13 +105,13 @@ class Clients:
         return self._authorization
 
 
-def _shown(client: Client, coded: bool) -> dict[str, object]:
+def _client_json(client: Client, coded: bool) -> dict[str, object]:
     """coded: whether all need a code."""
     state = "registered" if client.registration else "needs a code" if client.coded or coded else "listed"
     return {"name": client.name, "state": state, "since": client.since} | msgspec.structs.asdict(client.permissions)
 
 
-def _audited(permissions: Permissions | None) -> dict[str, object]:
+def _audit_fields(permissions: Permissions | None) -> dict[str, object]:
     if permissions is None:
         return {}
     lists = {name: ",".join(getattr(permissions, name)) or "-" for name in ("read", "write", "subscribe")}
@@ -122,7 +122,7 @@ def _who(caller: Caller) -> str:
     return caller.name or "local"
 
 
-def _checked(permissions: Permissions | None) -> Permissions | None:
+def _valid_permissions(permissions: Permissions | None) -> Permissions | None:
     """Raises MalformedRequestError for invalid graphs."""
     try:
         if permissions is not None:

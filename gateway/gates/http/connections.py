@@ -102,7 +102,7 @@ class _Flow(FlowControl):
 
     def release(self) -> None:
         self.held = False
-        self.resume_reading()
+        super().resume_reading()
 
     def resume_reading(self) -> None:
         if not self.held:
@@ -140,7 +140,6 @@ class HttpConnection(HttpToolsProtocol):
         self._half_closed = False  # the client has ended its side, which the transport does not read again
         self._progress = (0, 0.0)  # writes that `check` has seen, and the loop time of that
         self._length = 0  # of the body, as its head says
-        self._has_body = False
         self._head = self._body = self._framing = self._discarded = 0  # bytes
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -214,7 +213,17 @@ class HttpConnection(HttpToolsProtocol):
         if self._in_head and self._reads_by == inf:
             self._reads_by = self.loop.time() + self._settings.idle_s
         in_body, body, messages = not self._in_head, self._body, self._messages
-        self._feed(data)
+        unparsed = data
+        while unparsed:
+            try:
+                self.parser.feed_data(unparsed)
+                break
+            except HttpParserUpgrade as upgrade:
+                # What follows a request to change the protocol is not lost. The request is ignored (RFC 9110, 7.8).
+                unparsed = unparsed[upgrade.args[0] :]
+            except HttpParserError:
+                self.send_400_response("")
+                break
         if self._messages != messages:
             return  # the rest of the data is less than a packet
         if self._in_head:
@@ -226,45 +235,33 @@ class HttpConnection(HttpToolsProtocol):
             if self._framing > HEAD_BYTES_MAX + 16 * self._body:
                 self.transport.abort()  # chunks without content, or trailers without end
 
-    def _feed(self, data: bytes) -> None:
-        """Parses as uvicorn does it, but what follows a request to change the protocol is not lost. The gateway ignores
-        that request (RFC 9110, 7.8)."""
-        while data:
-            try:
-                self.parser.feed_data(data)
-                return
-            except HttpParserUpgrade as upgrade:
-                data = data[upgrade.args[0] :]
-            except HttpParserError:
-                self.send_400_response("")
-                return
-
     def on_headers_complete(self) -> None:
-        if self._fault is _INVALID and self._has_body and self.parser.should_upgrade():
+        has_body = self._read_framing()
+        if self._fault is _INVALID and has_body and self.parser.should_upgrade():
             self._fault = _UPGRADE  # the parser would take the body for another protocol
         if self._fault is not _INVALID:
             raise ValueError(self._fault)
-        self._has_body = False
         if not self.url.startswith(b"/"):
             self._take_authority()
         super().on_headers_complete()  # raises where the request line is invalid, and then there is no request
+        self.headers = []  # those of the request are complete: trailers go nowhere
         self.cycle.transport = self._answers  # type: ignore[assignment]  # what it calls of it
         self._in_head = False
         self._head = self._body = self._framing = self._discarded = 0
         self._reads_by = self.loop.time() + self._settings.idle_s
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:
-            return  # trailers are ignored
-        super().on_header(name, value)
-        known = self.headers[-1][0]
-        if known == b"content-length" and len(value) < _DIGITS_MAX and value.isdigit():
-            self._length = int(value)
-            self._has_body = self._length > 0
-        elif known == b"transfer-encoding":
-            self._has_body = True
-            if value.strip().lower() != b"chunked":
-                self._fault = _CODING
+    def _read_framing(self) -> bool:
+        """Sets the length of the body, and the fault of the head; whether there is a body."""
+        has_body = False
+        for name, value in self.headers or ():
+            if name == b"content-length" and len(value) < _DIGITS_MAX and value.isdigit():
+                self._length = int(value)
+                has_body = self._length > 0
+            elif name == b"transfer-encoding":
+                has_body = True
+                if value.strip().lower() != b"chunked":
+                    self._fault = _CODING
+        return has_body
 
     def _take_authority(self) -> None:
         """The authority of an absolute request target takes precedence over Host (RFC 9112, 3.2.2)."""
@@ -305,7 +302,8 @@ class HttpConnection(HttpToolsProtocol):
             self.data_received(b"")
         if self.pipeline:
             return
-        self.flow.release()
+        if self.flow.read_paused:
+            self.flow.release()
         if self.cycle.response_complete:
             if self._half_closed:
                 self.transport.close()
@@ -328,12 +326,12 @@ class HttpConnection(HttpToolsProtocol):
         if now >= self._next_by:
             self._next_by = inf
             self.transport.close()
-        if now < min(self._reads_by, self._takes_by) and not self._left(now):
+        if now < min(self._reads_by, self._takes_by) and not self._is_abandoned(now):
             return
         logger.debug("connection closed", peer=self.client, reason="idle" if now >= self._reads_by else "stuck")
         self.transport.abort()
 
-    def _left(self, now: float) -> bool:
+    def _is_abandoned(self, now: float) -> bool:
         """Whether the client has ended its side and gets no answer for long."""
         if self._answered is None or self._answered.response_complete or self._answers.writes != self._progress[0]:
             self._progress = (self._answers.writes, now)
@@ -343,6 +341,8 @@ class HttpConnection(HttpToolsProtocol):
         return self._half_closed or (self.flow.held and _has_ended(self.transport.get_extra_info("socket").fileno()))
 
     def send_400_response(self, msg: str) -> None:
+        if self._in_head and self._fault is _INVALID:  # the head may have another fault than that which ended it
+            self._read_framing()
         self._refuse(*self._fault)
 
     def _refuse(self, status: int, code: str, description: str) -> None:

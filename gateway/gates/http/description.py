@@ -10,7 +10,7 @@ import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.gateway.gates.http.negotiation import accepted, names_one_of, request_iri
+from lamplighter.gateway.gates.http.negotiation import names_one_of, negotiate, request_iri
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS
 from lamplighter.ontology.vocabulary import GATEWAY, RDF_TYPE, RDFS_LABEL
 
@@ -23,7 +23,7 @@ _RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "
 _GRAPHS = ("Turtle", "N-Triples", "RDF_XML", "JSON-LD")
 
 
-def wanted(request: Request) -> bool:
+def wants_description(request: Request) -> bool:
     """Whether a request to the query path asks for the description: it has no parameters and names an RDF format in
     Accept."""
     return (
@@ -42,7 +42,7 @@ class Description:
 
     def answer(self, request: Request) -> Response:
         """Raises RequestError."""
-        found = accepted(request, GRAPH_FORMATS)
+        found = negotiate(request, GRAPH_FORMATS)
         here = urlsplit(request_iri(request))
         base = f"{here.scheme}://{here.netloc}{here.path.removesuffix(self.query_path)}"
         subscribe = urlsplit(self.subscribe_at)._replace(netloc=f"{here.hostname}:{urlsplit(self.subscribe_at).port}")
@@ -54,30 +54,30 @@ class Description:
         service, dataset, graph = ox.BlankNode(), ox.BlankNode(), ox.BlankNode()
         extension = ox.NamedNode(SUBSCRIPTIONS)
 
-        def said(
+        def statement(
             subject: ox.NamedNode | ox.BlankNode, predicate: str, value: str | ox.Literal | ox.BlankNode
         ) -> ox.Triple:
             return ox.Triple(subject, ox.NamedNode(predicate), ox.NamedNode(value) if isinstance(value, str) else value)
 
-        yield said(service, RDF_TYPE, SD + "Service")
+        yield statement(service, RDF_TYPE, SD + "Service")
         for path in sorted({self.query_path, self.update_path}):
-            yield said(service, SD + "endpoint", base + path)
-        yield said(service, SD + "supportedLanguage", SD + "SPARQL11Query")
-        yield said(service, SD + "supportedLanguage", SD + "SPARQL11Update")
-        yield said(service, SD + "feature", SD + "EmptyGraphs")
-        yield said(service, SD + "defaultEntailmentRegime", "http://www.w3.org/ns/entailment/Simple")
+            yield statement(service, SD + "endpoint", base + path)
+        yield statement(service, SD + "supportedLanguage", SD + "SPARQL11Query")
+        yield statement(service, SD + "supportedLanguage", SD + "SPARQL11Update")
+        yield statement(service, SD + "feature", SD + "EmptyGraphs")
+        yield statement(service, SD + "defaultEntailmentRegime", "http://www.w3.org/ns/entailment/Simple")
         for name in (*_RESULTS, *_GRAPHS):
-            yield said(service, SD + "resultFormat", FORMATS + name)
+            yield statement(service, SD + "resultFormat", FORMATS + name)
         for name in _GRAPHS:
-            yield said(service, SD + "inputFormat", FORMATS + name)
-        yield said(service, SD + "defaultDataset", dataset)
-        yield said(dataset, RDF_TYPE, SD + "Dataset")
-        yield said(dataset, SD + "defaultGraph", graph)
-        yield said(graph, RDF_TYPE, SD + "Graph")
-        yield said(service, SD + "extensionFunction", GATEWAY + "clock")
-        yield said(ox.NamedNode(GATEWAY + "clock"), RDF_TYPE, SD + "Function")
-        yield said(service, SD + "languageExtension", SUBSCRIPTIONS)
-        yield said(extension, RDF_TYPE, SD + "Feature")
-        yield said(extension, RDFS_LABEL, ox.Literal("subscriptions to queries by the SPARQL 1.1 SE Protocol"))
-        yield said(service, GATEWAY + "subscribeEndpoint", subscribe)
-        yield said(service, GATEWAY + "graphStore", base + self.graph_store_path)
+            yield statement(service, SD + "inputFormat", FORMATS + name)
+        yield statement(service, SD + "defaultDataset", dataset)
+        yield statement(dataset, RDF_TYPE, SD + "Dataset")
+        yield statement(dataset, SD + "defaultGraph", graph)
+        yield statement(graph, RDF_TYPE, SD + "Graph")
+        yield statement(service, SD + "extensionFunction", GATEWAY + "clock")
+        yield statement(ox.NamedNode(GATEWAY + "clock"), RDF_TYPE, SD + "Function")
+        yield statement(service, SD + "languageExtension", SUBSCRIPTIONS)
+        yield statement(extension, RDF_TYPE, SD + "Feature")
+        yield statement(extension, RDFS_LABEL, ox.Literal("subscriptions to queries by the SPARQL 1.1 SE Protocol"))
+        yield statement(service, GATEWAY + "subscribeEndpoint", subscribe)
+        yield statement(service, GATEWAY + "graphStore", base + self.graph_store_path)

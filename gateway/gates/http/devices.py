@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,10 @@ from starlette.responses import Response
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError
-from lamplighter.engine.terms import Bag, lexical
-from lamplighter.gateway.gates.http.answers import Refusal, json_answer
+from lamplighter.engine.terms import lexical
+from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.sparql import cause, select
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
@@ -31,7 +30,6 @@ ROWS_BYTES_MAX = 64 * 1024 * 1024
 """Of what the dataset has about devices."""
 AT_ONCE_MAX, WAITING_MAX = 2, 64
 """Requests that are answered at the same time, and those with them that may wait."""
-_RESULTS = "application/sparql-results+json"
 
 
 class DeviceAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,18 +61,10 @@ class OwnDataset:
         self._cause = came_from
 
     async def rows(self, query: str) -> list[Row]:
-        answer = await self._runner.queries.query(
-            self._runner.queries.outline(query), _RESULTS, None, None, caller=self._caller
-        )
-        data = await answer.whole(ROWS_BYTES_MAX)
-        return await asyncio.to_thread(_rows, data)
+        return list(await select(self._runner, self._caller, query, ROWS_BYTES_MAX))
 
     async def update(self, text: str) -> None:
         await self._runner.updates.update(UpdateCall(text, self._cause, caller=self._caller))
-
-
-def _rows(data: bytes) -> list[Row]:
-    return list(Bag.from_json(msgspec.json.decode(data)))
 
 
 class DeviceRequests:
@@ -85,16 +75,16 @@ class DeviceRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     async def all(self, request: Request, caller: Caller) -> Response:
-        return await self._answered(request, caller, None)
+        return await self._answer(request, caller, None)
 
     async def one(self, request: Request, caller: Caller) -> Response:
         """A device, or a decision about it."""
         action = None
         if request.method == "POST":
-            action = _checked(await json_body(request, DeviceAction, BODY_BYTES_MAX))
-        return await self._answered(request, caller, action)
+            action = _valid_action(await json_body(request, DeviceAction, BODY_BYTES_MAX))
+        return await self._answer(request, caller, action)
 
-    async def _answered(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
+    async def _answer(self, request: Request, caller: Caller, action: DeviceAction | None) -> Response:
         """Raises QueueFullError while too many requests wait."""
         from lamplighter.gateway.devices.decisions import Devices
         from lamplighter.gateway.devices.listing import DeviceList
@@ -106,15 +96,15 @@ class DeviceRequests:
             listing = DeviceList(devices, dataset)
             name = request.scope.get("below")
             if name is None:
-                return json_answer(await listing.all(), headers=_HEADERS)
+                return JsonAnswer(await listing.all(), headers=_HEADERS)
             if action is not None and action.action == "set" and name.startswith("actuator/"):
-                return await _set(devices, None, name, action)
+                return await _set_state(devices, None, name, action)
             entry = await devices.entry(name)
             if entry is None:
                 return no_device(name)
             if action is None:
-                return json_answer(await listing.one(entry), headers=_HEADERS)
-            return await _done(devices, entry, action)
+                return JsonAnswer(await listing.one(entry), headers=_HEADERS)
+            return await _decide(devices, entry, action)
 
 
 def no_device(name: str) -> Refusal:
@@ -124,7 +114,7 @@ def no_device(name: str) -> Refusal:
 _HEADERS = {"Cache-Control": "no-store"}
 
 
-def _checked(action: DeviceAction) -> DeviceAction:
+def _valid_action(action: DeviceAction) -> DeviceAction:
     """The action, if its members belong together. Raises MalformedRequestError."""
     if action.action not in _MEMBERS:
         raise MalformedRequestError(f"action: unknown value {action.action[:100]!r}; use {', '.join(_MEMBERS)}")
@@ -136,17 +126,17 @@ def _checked(action: DeviceAction) -> DeviceAction:
     return action
 
 
-async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Response:
+async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Response:
     """The device as it is after a decision; 409 if it changed meanwhile."""
     from lamplighter.gateway.devices.decisions import NotDecidedError
     from lamplighter.gateway.devices.listing import decided
 
     if action.action == "set":
-        return await _set(devices, entry, entry.identity, action)
+        return await _set_state(devices, entry, entry.identity, action)
     try:
         if action.action == "remove":
             await devices.remove(entry)
-            return json_answer({"id": entry.identity, "removed": True})
+            return JsonAnswer({"id": entry.identity, "removed": True})
         if action.action == "rename":
             found: Entry | NotDecidedError = await devices.rename(entry, action.name, action.area)
         elif action.action == "adopt":
@@ -162,10 +152,10 @@ async def _done(devices: Devices, entry: Entry, action: DeviceAction) -> Respons
     told = decided(found)
     if action.action == "adopt":
         told["warnings"] = devices.refused_topics(found.device)
-    return json_answer(told)
+    return JsonAnswer(told)
 
 
-async def _set(devices: Devices, entry: Entry | None, name: str, action: DeviceAction) -> Response:
+async def _set_state(devices: Devices, entry: Entry | None, name: str, action: DeviceAction) -> Response:
     """Sets a desired state. entry: None for the actuator of a rule."""
     state = str(action.state).lower() if isinstance(action.state, bool) else str(action.state)
     try:
@@ -175,4 +165,4 @@ async def _set(devices: Devices, entry: Entry | None, name: str, action: DeviceA
             wanted = await devices.set(entry, action.actuator, state)
     except ValueError as error:
         raise MalformedRequestError(f"{name}: {error}") from error
-    return json_answer({"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)})
+    return JsonAnswer({"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)})

@@ -12,9 +12,9 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from lamplighter.gateway.gates.http.calls import Bodies
+from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
-from lamplighter.gateway.gates.http.cors import VARY, Cors
+from lamplighter.gateway.gates.http.cors import VARY, CorsRules
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
@@ -22,9 +22,9 @@ from lamplighter.gateway.gates.http.operations import LISTED, Operations
 from lamplighter.gateway.gates.http.page import PageRequests, page_paths
 from lamplighter.gateway.gates.http.page_operations import PageOperations
 from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
-from lamplighter.gateway.gates.http.places import HttpApplication, Need, Place, by_path
 from lamplighter.gateway.gates.http.resources import Resources
-from lamplighter.gateway.gates.http.sparql import Sparql
+from lamplighter.gateway.gates.http.routes import HttpApplication, Permission, Route, Routes
+from lamplighter.gateway.gates.http.sparql import SparqlPath
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import built_assets
@@ -38,48 +38,48 @@ _CLOSING_S = 1.0
 """How long running requests may take to end when the gate closes."""
 
 
-def _places(
-    runner: Runner, settings: HttpSettings, about: str, gatekeeper: Gatekeeper, subscribe_at: str, base_iri: str
-) -> Iterator[Place]:
+def _routes(
+    runner: Runner, settings: HttpSettings, about: str, gatekeeper: Gatekeeper, subscribe_at: str
+) -> Iterator[Route]:
     bodies = Bodies()
     paths = (settings.query_path, settings.update_path, settings.graph_store_path)
-    sparql = Sparql(runner, bodies, Description(*paths, subscribe_at))
+    description = Description(*paths, subscribe_at)
     graphs = GraphStore(runner, bodies)
     operations = Operations(runner, about)
     read = frozenset({"GET", "HEAD"})
-    assets = built_assets()
-    yield from PageRequests(runner, settings, assets, gatekeeper, subscribe_at, base_iri, operations.index).places()
+    yield from PageRequests(runner, built_assets(), gatekeeper, subscribe_at, operations.index).routes()
     # SPARQL's parameters may be in a form, so `Bodies.call` reads them, by the table of the operation.
     if settings.query_path == settings.update_path:
-        yield Place(settings.query_path, bodies.holding(sparql.either), Need.CALLER, None, None)
+        served = {settings.query_path: EITHER}
     else:
-        yield Place(settings.query_path, bodies.holding(sparql.query), Need.CALLER, None, None)
-        yield Place(settings.update_path, bodies.holding(sparql.update), Need.CALLER, None, None)
+        served = {settings.query_path: QUERY, settings.update_path: UPDATE}
+    for path, accepted in served.items():
+        yield Route(path, SparqlPath(runner, bodies, description, accepted).answer, Permission.CALLER, None, None)
     for path in (settings.graph_store_path, f"{settings.graph_store_path}/"):
-        yield Place(path, bodies.holding(graphs.answer), Need.CALLER, METHODS, graph_parameters)
-    yield Place("/echo", operations.echo, Need.NOTHING, methods=None)
-    yield Place("/delayed", operations.delayed, Need.CALLER, read, LISTED)
-    yield Place("/delayed/", operations.cancel, Need.CALLER, frozenset({"DELETE"}))
-    yield Place("/health", operations.health, Need.CALLER, read)
-    yield Place("/ready", operations.ready, Need.NOTHING, read)
-    yield Place("/figures", operations.figures, Need.OPERATOR, read)
-    yield Place("/metrics", operations.metrics, Need.OPERATOR, read)
-    yield Place("/subscriptions", operations.subscriptions, Need.OPERATOR, read, LISTED)
+        yield Route(path, graphs.answer, Permission.CALLER, METHODS, graph_parameters)
+    yield Route("/echo", operations.echo, Permission.NOTHING, methods=None)
+    yield Route("/delayed", operations.pending, Permission.CALLER, read, LISTED)
+    yield Route("/delayed/", operations.cancel, Permission.CALLER, frozenset({"DELETE"}))
+    yield Route("/health", operations.health, Permission.CALLER, read)
+    yield Route("/ready", operations.ready, Permission.NOTHING, read)
+    yield Route("/figures", operations.figures, Permission.OPERATOR, read)
+    yield Route("/metrics", operations.metrics, Permission.OPERATOR, read)
+    yield Route("/subscriptions", operations.subscriptions, Permission.OPERATOR, read, LISTED)
     past = PastRequests(runner)
-    yield Place("/log", past.log, Need.OPERATOR, read, LOG)
+    yield Route("/log", past.log, Permission.OPERATOR, read, LOG)
     devices = DeviceRequests(runner)
-    yield from PageOperations(past, devices).places()
-    yield Place("/devices", devices.all, Need.OPERATOR, read)
-    yield Place("/devices/", devices.one, Need.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
-    yield Place("/explain", past.explain, Need.OPERATOR, read, EXPLAIN)
-    yield Place("/backup", operations.backup, Need.OPERATOR, read)
-    yield Place("/restore", operations.restore, Need.OPERATOR, frozenset({"POST"}))
+    yield from PageOperations(past, devices).routes()
+    yield Route("/devices", devices.all, Permission.OPERATOR, read)
+    yield Route("/devices/", devices.one, Permission.OPERATOR, frozenset({"GET", "HEAD", "POST"}))
+    yield Route("/explain", past.explain, Permission.OPERATOR, read, EXPLAIN)
+    yield Route("/backup", operations.backup, Permission.OPERATOR, read)
+    yield Route("/restore", operations.restore, Permission.OPERATOR, frozenset({"POST"}))
 
 
-def check_paths(settings: HttpSettings, places: Iterable[Place], prefix: str) -> None:
-    """Raises ConfigurationError for settings with which `http_gate` would have two places with one path."""
+def check_paths(settings: HttpSettings, routes: Iterable[Route], prefix: str) -> None:
+    """Raises ConfigurationError for settings with which `http_gate` would have two routes with one path."""
     nobody: Any = None  # only the paths are used; no handler is called
-    by_path([*_places(nobody, settings, "", nobody, "", ""), *places], prefix)
+    Routes([*_routes(nobody, settings, "", nobody, ""), *routes], prefix)
 
 
 @asynccontextmanager
@@ -91,7 +91,7 @@ async def http_gate(
     gatekeeper: Gatekeeper,
     browsers: Browsers,
     subscribe_at: str,
-    places: Iterable[Place] = (),
+    routes: Iterable[Route] = (),
     prefix: str = "",
     base_iri: str = "",
     headers: Mapping[str, str] | None = None,
@@ -99,16 +99,14 @@ async def http_gate(
     """Serves until left, on all listeners at once.
 
     about: the text page at ``/``; subscribe_at: URL of subscriptions, whose host is replaced by that of a request;
-    places: more paths, such as registration; prefix: optional before every path, such as ``/secure``; base_iri: the
-    IRIs below it are served at their paths, where no other place is; headers: of all answers, names in lower case.
+    routes: more paths, such as registration; prefix: optional before every path, such as ``/secure``; base_iri: the
+    IRIs below it are served at their paths, where no other route is; headers: of all answers, names in lower case.
     """
     counters = runner.figures.http
-    served = [*_places(runner, settings, about, gatekeeper, subscribe_at, base_iri), *places]
-    resources = Resources(runner, base_iri).place
-    application = HttpApplication(served, gatekeeper, prefix, counters, runner.timings.http, resources)
-    options = [place.path for place in served if "OPTIONS" in (place.methods or ())]
-    options += [prefix + path for path in options]
-    app = Cors(application, browsers, _links(settings, prefix), counters, tuple(options))
+    served = [*_routes(runner, settings, about, gatekeeper, subscribe_at), *routes]
+    resources = Resources(runner, base_iri).route
+    paths, cors = Routes(served, prefix, resources), CorsRules(browsers, _links(settings, prefix))
+    app = HttpApplication(paths, gatekeeper, cors, counters, runner.timings.http)
     config = uvicorn.Config(
         app,
         interface="asgi3",

@@ -14,11 +14,11 @@ from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import graph_names
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
-from lamplighter.gateway.gates.http.answers import streamed
+from lamplighter.gateway.gates.http.answers import stream_answer
 from lamplighter.gateway.gates.http.calls import Bodies, content_type
-from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
+from lamplighter.gateway.gates.http.negotiation import negotiate, request_iri
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
-from lamplighter.gateway.gates.http.places import UnsupportedMediaTypeError
+from lamplighter.gateway.gates.http.routes import UnsupportedMediaTypeError
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -39,17 +39,17 @@ class GraphStore:
     async def answer(self, request: Request, caller: Caller) -> Response:
         asked = parameters(request)
         if request.method in ("GET", "HEAD"):
-            return await self._read(request, asked, caller)
+            return await self._send_graph(request, asked, caller)
         priority = caller.priority(asked.text("priority"))
         if request.method == "DELETE":
-            write = GraphWrite(GraphVerb.DROP, _named(request, asked))
+            write = GraphWrite(GraphVerb.DROP, _graph_of(request, asked))
             await self._runner.updates.write_graph(write, cause(request, caller), caller, priority)
             return Response(status_code=204)
         verb = GraphVerb.REPLACE if request.method == "PUT" else GraphVerb.ADD
         to_store = verb is GraphVerb.ADD and "below" not in request.scope and not _names_graph(asked)
         # A document that is sent to the store itself becomes a new graph (5.5).
         new = f"{request_iri(request).rstrip('/')}/{uuid.uuid4()}" if to_store else None
-        graph = _named(request, asked) if new is None else f"<{new}>"
+        graph = _graph_of(request, asked) if new is None else f"<{new}>"
         media_type = content_type(request)
         if media_type not in GRAPH_FORMATS:
             raise UnsupportedMediaTypeError(
@@ -57,17 +57,17 @@ class GraphStore:
             )
         # Before anything is read. Checked once more in its turn, since the permissions may change.
         caller.access.write.check([graph], "write")
-        body = await self._bodies.read(request)
+        body = await self._bodies.receive(request, caller.client)
         base = request_iri(request) if graph is None else lexical(graph)
         quads = await self._runner.rdf_bodies.quads(body, media_type, graph, base, caller.client)
         write = GraphWrite(verb, graph, quads)
         created = await self._runner.updates.write_graph(write, cause(request, caller), caller, priority)
         return Response(status_code=201 if created else 204, headers={} if new is None else {"Location": new})
 
-    async def _read(self, request: Request, asked: UrlParameters, caller: Caller) -> Response:
-        found = accepted(request, GRAPH_FORMATS)
-        answer = await self._runner.queries.graph(_named(request, asked), found.format, caller)
-        return await streamed(request, answer.chunks(), found.media_type, {"Vary": "Accept"})
+    async def _send_graph(self, request: Request, asked: UrlParameters, caller: Caller) -> Response:
+        found = negotiate(request, GRAPH_FORMATS)
+        answer = await self._runner.queries.graph(_graph_of(request, asked), found.format, caller)
+        return await stream_answer(request, answer.chunks(), found.media_type, {"Vary": "Accept"})
 
 
 def graph_parameters(request: Request) -> Parameters:
@@ -78,7 +78,7 @@ def _names_graph(asked: UrlParameters) -> bool:
     return asked.text("default") is not None or asked.text("graph") is not None
 
 
-def _named(request: Request, asked: UrlParameters) -> Term | None:
+def _graph_of(request: Request, asked: UrlParameters) -> Term | None:
     """The graph of a request, None for the default graph. Raises MalformedRequestError."""
     default, name, below = asked.text("default"), asked.text("graph"), request.scope.get("below", "")
     if below and not _names_graph(asked):

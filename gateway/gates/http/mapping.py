@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
-from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -36,7 +36,6 @@ AT_ONCE_MAX, WAITING_MAX = 1, 16
 """Messages on trial at the same time, and those with them that may wait."""
 MADE_MAX = 100
 """Values that one rule is shown with."""
-_RESULTS = "application/sparql-results+json"
 _RULE_TEXT = "rule"
 """Stands for the file in the places of rules that came with a request."""
 
@@ -65,8 +64,8 @@ class MappingRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
-    def place(self) -> Place:
-        return Place("/mapping/try", self.attempt, Need.OPERATOR, frozenset({"POST"}))
+    def route(self) -> Route:
+        return Route("/mapping/try", self.attempt, Permission.OPERATOR, frozenset({"POST"}))
 
     async def attempt(self, request: Request, caller: Caller) -> Response:
         """What rules make of a message. A fork finds it. Raises QueueFullError while too many wait."""
@@ -77,13 +76,13 @@ class MappingRequests:
             settings = self._runner.settings
 
             def write(out: BinaryIO) -> None:
-                found = _tried(asked.rule, self._folder, rows, message, settings)
+                found = _try_rule(asked.rule, self._folder, rows, message, settings)
                 out.write(b"+" + msgspec.json.encode(found))
 
             data = await (await self._runner.beside(write, caller)).whole()
         return Response(data, media_type=JSON)
 
-    async def tried(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
+    async def try_messages(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
         """What the rules of the gateway make of each message, as `attempt` tells it but without the updates. A fork
         finds it."""
         rows = await self._dataset_rules(caller)
@@ -101,11 +100,7 @@ class MappingRequests:
         from lamplighter.adapters.mapping.dataset_rules import QUERY
 
         everything = replace(caller, access=FULL)
-        answer = await self._runner.queries.query(
-            self._runner.queries.outline(QUERY), _RESULTS, None, None, caller=everything
-        )
-        data = await answer.whole(ROWS_BYTES_MAX)
-        rows = Bag.from_json(msgspec.json.decode(data))
+        rows = await select(self._runner, everything, QUERY, ROWS_BYTES_MAX)
         return [(mapping, rule) for mapping, rule in rows if mapping is not None and rule is not None]
 
 
@@ -129,7 +124,7 @@ def _message(asked: MappingTry) -> TriedMessage:
     return TriedMessage(asked.topic, payload, datetime.now(UTC), asked.retained, asked.broker, form)
 
 
-def _tried(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> TrialResult:
+def _try_rule(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage, settings: Settings) -> TrialResult:
     """In the fork: what the rules make of a message, or why there is nothing."""
     from lamplighter.gateway.devices.trial import TrialResult
 

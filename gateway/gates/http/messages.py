@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import KeptMessage
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.devices import OwnDataset, no_device
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
@@ -33,8 +33,8 @@ class MessageRequests:
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
     @property
-    def place(self) -> Place:
-        return Place("/messages", self.of_device, Need.OPERATOR, parameters=Parameters(("device",)))
+    def route(self) -> Route:
+        return Route("/messages", self.of_device, Permission.OPERATOR, parameters=Parameters(("device",)))
 
     async def of_device(self, request: Request, caller: Caller) -> Response:
         """The last message of each topic and resource of a device. Raises QueueFullError."""
@@ -61,13 +61,13 @@ class MessageRequests:
             for one in found.messages
             if not one.cut
         ]
-        tried = iter(await self._mapping.tried(whole, caller) if whole else [])
-        messages = [_told(one) | ({"cut": True} if one.cut else next(tried)) for one in found.messages]
+        tried = iter(await self._mapping.try_messages(whole, caller) if whole else [])
+        messages = [_message_json(one) | ({"cut": True} if one.cut else next(tried)) for one in found.messages]
         told = {"device": name, "places": places, "answered": found.sources, "silent": found.silent}
-        return json_answer(told | {"messages": messages}, headers={"Cache-Control": "no-store"})
+        return JsonAnswer(told | {"messages": messages}, headers={"Cache-Control": "no-store"})
 
 
-def _told(message: KeptMessage) -> dict[str, Any]:
+def _message_json(message: KeptMessage) -> dict[str, Any]:
     """A message for programs: its payload as text, if it is one."""
     told: dict[str, Any] = {"place": message.place, "broker": message.broker, "received": message.received}
     if message.retained:

@@ -60,7 +60,7 @@ def for_query(request: Request, query: QueryOutline, names: Collection[str] = ()
     MalformedRequestError."""
     offered = SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS
     if not names:
-        return accepted(request, offered)
+        return negotiate(request, offered)
     chosen = dict.fromkeys(names)
     if len(chosen) > 1:
         raise MalformedRequestError(f"{', '.join(FORMAT_PARAMETERS)} name different formats; send one of them")
@@ -74,7 +74,7 @@ def for_query(request: Request, query: QueryOutline, names: Collection[str] = ()
     return AnswerFormat(found, found)
 
 
-def accepted(request: Request, offered: Collection[str]) -> AnswerFormat:
+def negotiate(request: Request, offered: Collection[str]) -> AnswerFormat:
     """The best of the offered types: by quality, then by exactness, then by the order in Accept.
 
     offered: in order of preference where the client has none. Raises NotAcceptableError.

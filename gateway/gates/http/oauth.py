@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError, RequestError, UnauthorizedError
-from lamplighter.gateway.gates.http.answers import JSON, json_answer
+from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer
 from lamplighter.gateway.gates.http.calls import FORM, small_body
-from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, fields
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.security.callers import Caller
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
@@ -52,17 +52,17 @@ class OAuthHandlers:
         self._authorization = authorization
         self._authority = authority
 
-    def places(self) -> Iterator[Place]:
-        yield Place("/oauth/register", self.register, Need.NOTHING, _POST)
-        yield Place("/oauth/token", self.token, Need.NOTHING, _POST)
+    def routes(self) -> Iterator[Route]:
+        yield Route("/oauth/register", self.register, Permission.NOTHING, _POST)
+        yield Route("/oauth/token", self.token, Permission.NOTHING, _POST)
         if self._authority is not None:
-            yield Place("/ca.pem", self.certificate, Need.NOTHING)
+            yield Route("/ca.pem", self.certificate, Permission.NOTHING)
 
     async def certificate(self, request: Request, caller: Caller) -> Response:
         return Response(self._authority, media_type="application/x-pem-file")
 
     async def register(self, request: Request, caller: Caller) -> Response:
-        authorization = self._configured()
+        authorization = self._require_authorization()
         _check_json(request)
         identity, code = _registration(await small_body(request, BODY_BYTES_MAX))
         credentials = await authorization.register(identity, code, _address(request))
@@ -72,10 +72,10 @@ class OAuthHandlers:
             "signature": authorization.tokens.jwk,
             "grant_types": [_GRANT],  # those that were registered, whatever others were asked for (RFC 7591, 3.2.1)
         }
-        return json_answer({"credentials": members}, 201, _NO_STORE)
+        return JsonAnswer({"credentials": members}, 201, _NO_STORE)
 
     async def token(self, request: Request, caller: Caller) -> Response:
-        authorization = self._configured()
+        authorization = self._require_authorization()
         address = _address(request)
         try:
             if _media_type(request.headers.getlist("content-type")) == FORM:
@@ -93,9 +93,9 @@ class OAuthHandlers:
         given = authorization.token(client, secret, address)
         # Flat for standard clients and the Java one, wrapped for sepa-js and sepy.
         members = {"access_token": given.token, "token_type": "bearer", "expires_in": given.life_s}
-        return json_answer(members | {"token": members}, status, _NO_STORE)
+        return JsonAnswer(members | {"token": members}, status, _NO_STORE)
 
-    def _configured(self) -> Authorization:
+    def _require_authorization(self) -> Authorization:
         if self._authorization is None:
             raise UnauthorizedError("dependability_not_configured", "this gateway requires no token; leave it out", 500)
         return self._authorization
@@ -118,7 +118,7 @@ def _check_json(request: Request) -> None:
     try:
         if len(ranges) != 1:
             raise NotAcceptableError
-        accepted(request, (JSON,))
+        negotiate(request, (JSON,))
     except NotAcceptableError as error:
         raise UnauthorizedError("accept_error", f"there must be one Accept, {JSON}", 400) from error
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import QueueFullError
-from lamplighter.gateway.gates.http.answers import is_known, json_answer, streamed
+from lamplighter.gateway.gates.http.answers import JsonAnswer, is_known, stream_answer
 from lamplighter.gateway.gates.http.calls import small_body
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause
@@ -48,11 +48,11 @@ class Operations:
         """The request as it was received (SEPA protocol 1.1), without credentials."""
         body = await small_body(request, ECHO_BYTES_MAX)
         headers = {name: value for name, value in request.headers.items() if name not in _CREDENTIALS}
-        return json_answer(
+        return JsonAnswer(
             {"method": request.method, "protocol": "HTTP", "headers": headers, "body": body.decode(errors="replace")}
         )
 
-    async def delayed(self, request: Request, caller: Caller) -> Response:
+    async def pending(self, request: Request, caller: Caller) -> Response:
         """The tag of the answer leaves out the time, so that a list that is polled is sent when it has changed."""
         asked = parameters(request)
         limit, characters = asked.number("limit", DELAYED_LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
@@ -61,7 +61,7 @@ class Operations:
         if is_known(request, tag):
             return Response(status_code=304, headers={"ETag": tag})
         rows = runner.delayed_updates(caller, limit, characters)
-        return json_answer({"total": runner.delayed_count_of(caller), "delayed": rows}, headers={"ETag": tag})
+        return JsonAnswer({"total": runner.delayed_count_of(caller), "delayed": rows}, headers={"ETag": tag})
 
     def _tag(self, *parts: object) -> str:
         """Different for different parts, and after a restart."""
@@ -70,7 +70,7 @@ class Operations:
     async def cancel(self, request: Request, caller: Caller) -> Response:
         name = request.scope["below"]
         await self._runner.updates.cancel(name, cause(request, caller), caller)
-        return json_answer({"cancelled": name})
+        return JsonAnswer({"cancelled": name})
 
     async def health(self, request: Request, caller: Caller) -> Response:
         """State, components and figures; only the state for callers that are not operators.
@@ -79,18 +79,18 @@ class Operations:
         """
         status = self._runner.figures.status()
         told = status if caller.operator else {"status": status["status"]}
-        return json_answer(told, 200 if status["status"] in ("ok", "degraded") else 503)
+        return JsonAnswer(told, 200 if status["status"] in ("ok", "degraded") else 503)
 
     async def figures(self, request: Request, caller: Caller) -> Response:
-        return json_answer(self._runner.figures.monitoring())
+        return JsonAnswer(self._runner.figures.monitoring())
 
     async def ready(self, request: Request, caller: Caller) -> Response:
         """Whether updates are accepted: the log can be written. It was recovered before anything is served. Names the
         component that refuses them, without the reason, because no authentication is required."""
         component = self._runner.figures.health.unready()
         if component:
-            return json_answer({"ready": False, "component": component}, 503)
-        return json_answer({"ready": True})
+            return JsonAnswer({"ready": False, "component": component}, 503)
+        return JsonAnswer({"ready": True})
 
     async def metrics(self, request: Request, caller: Caller) -> Response:
         from lamplighter.gateway.monitoring.metrics import exposition  # half a megabyte, where metrics are scraped
@@ -101,7 +101,7 @@ class Operations:
     async def subscriptions(self, request: Request, caller: Caller) -> Response:
         asked = parameters(request)
         limit, characters = asked.number("limit", LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
-        answer = json_answer(self._runner.figures.subscriptions(limit, characters), headers={})
+        answer = JsonAnswer(self._runner.figures.subscriptions(limit, characters), headers={})
         tag = self._tag(answer.body)
         if is_known(request, tag):
             return Response(status_code=304, headers={"ETag": tag})
@@ -123,7 +123,7 @@ class Operations:
         head = taken.head
         name = f"{head.gw}-{head.epoch}-{head.seq:012d}{SUFFIX}"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return await streamed(request, self._backup(taken.content), "application/zstd", headers)
+        return await stream_answer(request, self._backup(taken.content), "application/zstd", headers)
 
     async def _backup(self, answer: Answer) -> AsyncGenerator[bytes, None]:
         async with aclosing(answer.chunks()) as chunks:
@@ -138,9 +138,9 @@ class Operations:
     async def restore(self, request: Request, caller: Caller) -> Response:
         log = self._runner.log
         async with received(log.disk, log.data / "snapshots", request.stream()) as path:
-            return json_answer(await again_if_stuck(lambda: self._restored(path)))
+            return JsonAnswer(await again_if_stuck(lambda: self._restore_difference(path)))
 
-    async def _restored(self, path: Path) -> Restored:
+    async def _restore_difference(self, path: Path) -> Restored:
         answer = await self._runner.backups.begin(path)
         try:
             return await self._runner.backups.restore(await difference(answer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
@@ -11,16 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
-from lamplighter.gateway.gates.http.answers import JSON, Refusal, is_known, json_answer, streamed
-from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted, request_iri
-from lamplighter.gateway.gates.http.parameters import Parameters, parameters
-from lamplighter.gateway.gates.http.places import Handler, Need, Place
+from lamplighter.engine.sparql.requests import QueryOutline
+from lamplighter.gateway.gates.http.answers import JSON, JsonAnswer, Refusal, is_known, stream_answer
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate, request_iri
+from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
+from lamplighter.gateway.gates.http.routes import Handler, Permission, Route
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.page.assets import Asset, Assets
 from lamplighter.gateway.page.rows import NOW, STREET, Row, csv_text, result_rows
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
-from lamplighter.gateway.settings import HttpSettings
 
 PAGE = "/page/"
 VIEWS = ("now", "street", "devices", "query", "timers", "subscriptions", "log", "explain", "health")
@@ -44,49 +45,36 @@ class PageRequests:
     """The handlers.
 
     assets: None if the page was not built; subscribe_at: URL of subscriptions, whose host is replaced by that of a
-    request; base_iri: of the gateway; index: the handler of ``/`` for programs.
+    request; index: the handler of ``/`` for programs.
     """
 
     def __init__(
-        self,
-        runner: Runner,
-        settings: HttpSettings,
-        assets: Assets | None,
-        gatekeeper: Gatekeeper,
-        subscribe_at: str,
-        base_iri: str,
-        index: Handler,
+        self, runner: Runner, assets: Assets | None, gatekeeper: Gatekeeper, subscribe_at: str, index: Handler
     ) -> None:
         self._runner = runner
-        self._query_path = settings.query_path
-        self._update_path = settings.update_path
         self._assets = assets
         self._gatekeeper = gatekeeper
         self._subscribe_at = subscribe_at
-        self._base_iri = base_iri
         self._index = index
 
-    def places(self) -> Iterator[Place]:
-        yield Place("/", self.root, Need.NOTHING)
-        yield Place(PAGE.rstrip("/"), self.without_slash, Need.NOTHING)
-        yield Place(PAGE, self.file, Need.NOTHING, parameters=None)  # the page's script reads them
-        yield Place(f"{PAGE}session.json", self.session, Need.NOTHING)
-        yield Place(f"{PAGE}now.json", self.now_json, Need.CALLER)
-        yield Place(f"{PAGE}now.csv", self.now_csv, Need.CALLER)
-        yield Place(f"{PAGE}street.json", self.street_json, Need.CALLER)
-        yield Place(f"{PAGE}street.csv", self.street_csv, Need.CALLER)
-        yield Place(f"{PAGE}query.json", self.query_json, Need.CALLER, parameters=_QUERY)
-        yield Place(f"{PAGE}query.csv", self.query_csv, Need.CALLER, parameters=_QUERY)
-        yield from _both("timers", self._timers, Need.CALLER)
-        yield from _both("subscriptions", self._subscriptions, Need.OPERATOR)
-        yield from _both("health", self._health, Need.CALLER)
+    def routes(self) -> Iterator[Route]:
+        yield Route("/", self.root, Permission.NOTHING)
+        yield Route(PAGE.rstrip("/"), self.without_slash, Permission.NOTHING)
+        yield Route(PAGE, self.file, Permission.NOTHING, parameters=None)  # the page's script reads them
+        yield Route(f"{PAGE}session.json", self.session, Permission.NOTHING)
+        for view, sparql, taken in (("now", NOW, NONE), ("street", STREET, NONE), ("query", None, _QUERY)):
+            for suffix, handler in (("json", self._result_json), ("csv", self._result_csv)):
+                yield Route(f"{PAGE}{view}.{suffix}", partial(handler, sparql), Permission.CALLER, parameters=taken)
+        yield from _both("timers", lambda caller: self._runner.delayed_updates(caller), Permission.CALLER)
+        yield from _both("subscriptions", self._subscriptions, Permission.OPERATOR)
+        yield from _both("health", self._health, Permission.CALLER)
 
     # --- files ---
 
     async def root(self, request: Request, caller: Caller) -> Response:
         if self._assets is not None:
             try:
-                if accepted(request, ("text/plain", "text/html")).format == "text/html":
+                if negotiate(request, ("text/plain", "text/html")).format == "text/html":
                     return Response(status_code=303, headers={"Location": PAGE[1:], "Vary": "Accept"})
             except NotAcceptableError:
                 pass  # the list of paths helps anyway
@@ -131,42 +119,39 @@ class PageRequests:
 
     async def session(self, request: Request, caller: Caller) -> Response:
         """What the page has to know first. client: None if nobody is logged in."""
-        known = self._gatekeeper.page_caller(request)
-        told: dict[str, Any] = {
+        logged_in = self._gatekeeper.page_caller(request)
+        settings = self._runner.settings
+        members: dict[str, Any] = {
             "secure": self._subscribe_at.startswith("wss:"),
-            "client": None if known is None else known.name,
-            "operator": known is not None and known.operator,
+            "client": None if logged_in is None else logged_in.name,
+            "operator": logged_in is not None and logged_in.operator,
             "subscribe": self._subscribe_url(request),
-            "query": self._query_path,
-            "update": self._update_path,
-            "base": self._base_iri,
+            "query": settings.http.query_path,
+            "update": settings.http.update_path,
+            "base": settings.gateway.base_iri,
         }
-        return json_answer(told, headers=_ROWS_HEADERS)
+        return JsonAnswer(members, headers=_ROWS_HEADERS)
 
-    async def now_json(self, request: Request, caller: Caller) -> Response:
-        return await self._result_json(NOW, caller)
+    async def _result_json(self, sparql: str | None, request: Request, caller: Caller) -> Response:
+        """sparql: None for that of the parameter `query`."""
+        answer = await self._runner.queries.query(self._outline(sparql, request), _RESULTS, None, None, caller=caller)
+        return Response(await self._array(await answer.whole(), caller), media_type=JSON, headers=_ROWS_HEADERS)
 
-    async def now_csv(self, request: Request, caller: Caller) -> Response:
-        return await self._result_csv(request, NOW, caller)
+    async def _result_csv(self, sparql: str | None, request: Request, caller: Caller) -> Response:
+        answer = await self._runner.queries.query(self._outline(sparql, request), _CSV, None, None, caller=caller)
+        return await stream_answer(request, answer.chunks(), _CSV, _ROWS_HEADERS)
 
-    async def street_json(self, request: Request, caller: Caller) -> Response:
-        return await self._result_json(STREET, caller)
-
-    async def street_csv(self, request: Request, caller: Caller) -> Response:
-        return await self._result_csv(request, STREET, caller)
-
-    async def query_json(self, request: Request, caller: Caller) -> Response:
-        return await self._result_json(_query(request), caller)
-
-    async def query_csv(self, request: Request, caller: Caller) -> Response:
-        return await self._result_csv(request, _query(request), caller)
-
-    async def _result_json(self, sparql: str, caller: Caller) -> Response:
-        outline = self._runner.queries.outline(sparql)
-        _check_form(outline.form)
-        answer = await self._runner.queries.query(outline, _RESULTS, caller=caller)
-        result = await answer.whole()
-        return Response(await self._array(result, caller), media_type=JSON, headers=_ROWS_HEADERS)
+    def _outline(self, sparql: str | None, request: Request) -> QueryOutline:
+        """Raises MalformedRequestError, also for a query whose result has no rows."""
+        text = parameters(request).text("query") if sparql is None else sparql
+        if text is None:
+            raise MalformedRequestError("the parameter query is missing")
+        outline = self._runner.queries.outline(text)
+        if outline.form not in ("SELECT", "ASK"):
+            raise MalformedRequestError(
+                f"the result of {outline.form} has no rows; send it to the query path, which returns RDF"
+            )
+        return outline
 
     async def _array(self, result: bytes, caller: Caller) -> bytes:
         """The rows of a result as an array. A fork makes it: variables that are not bound make it far longer than the
@@ -176,15 +161,6 @@ class PageRequests:
             out.write(b"+" + msgspec.json.encode(result_rows(result)))
 
         return await (await self._runner.beside(write, caller)).whole()
-
-    async def _result_csv(self, request: Request, sparql: str, caller: Caller) -> Response:
-        outline = self._runner.queries.outline(sparql)
-        _check_form(outline.form)
-        answer = await self._runner.queries.query(outline, _CSV, caller=caller)
-        return await streamed(request, answer.chunks(), _CSV, _ROWS_HEADERS)
-
-    def _timers(self, caller: Caller) -> Sequence[Row]:
-        return self._runner.delayed_updates(caller)
 
     def _subscriptions(self, caller: Caller) -> Sequence[Row]:
         rows: Sequence[Row] = self._runner.figures.subscriptions()["subscriptions"]
@@ -196,8 +172,8 @@ class PageRequests:
         return rows
 
 
-def _both(view: str, rows: _Rows, need: Need) -> Iterator[Place]:
-    """The places of a view's rows as JSON and as CSV."""
+def _both(view: str, rows: _Rows, permission: Permission) -> Iterator[Route]:
+    """The routes of a view's rows as JSON and as CSV."""
 
     def answering(answer: Callable[[Sequence[Row]], Response]) -> Callable[[Request, Caller], Awaitable[Response]]:
         async def handler(request: Request, caller: Caller) -> Response:
@@ -208,26 +184,12 @@ def _both(view: str, rows: _Rows, need: Need) -> Iterator[Place]:
 
         return handler
 
-    yield Place(f"{PAGE}{view}.json", answering(lambda found: json_answer(found, headers=_ROWS_HEADERS)), need)
-    yield Place(
+    yield Route(f"{PAGE}{view}.json", answering(lambda found: JsonAnswer(found, headers=_ROWS_HEADERS)), permission)
+    yield Route(
         f"{PAGE}{view}.csv",
         answering(lambda found: Response(csv_text(found), media_type=_CSV, headers=_ROWS_HEADERS)),
-        need,
+        permission,
     )
-
-
-def _query(request: Request) -> str:
-    """The parameter `query`. Raises MalformedRequestError."""
-    text = parameters(request).text("query")
-    if text is None:
-        raise MalformedRequestError("the parameter query is missing")
-    return text
-
-
-def _check_form(form: str) -> None:
-    """Raises MalformedRequestError for a query whose result has no rows."""
-    if form not in ("SELECT", "ASK"):
-        raise MalformedRequestError(f"the result of {form} has no rows; send it to the query path, which returns RDF")
 
 
 def _file(request: Request, asset: Asset, caching: str, headers: Mapping[str, str] | None = None) -> Response:

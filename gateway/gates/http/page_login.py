@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import ForeignRequestError, UnauthorizedError
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import json_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.security.browsers import COOKIE, Browsers, cookie_token
 from lamplighter.gateway.security.callers import Caller
 
@@ -42,9 +42,9 @@ class PageLogin:
         self._authorization = authorization
         self._browsers = browsers
 
-    def places(self) -> Iterator[Place]:
-        yield Place("/page/login", self.login, Need.NOTHING, _POST)
-        yield Place("/page/logout", self.logout, Need.NOTHING, _POST)
+    def routes(self) -> Iterator[Route]:
+        yield Route("/page/login", self.login, Permission.NOTHING, _POST)
+        yield Route("/page/logout", self.logout, Permission.NOTHING, _POST)
 
     async def login(self, request: Request, caller: Caller) -> Response:
         """Sets the cookie. Each log-in gets a new token, whatever cookie the request has."""
@@ -55,7 +55,7 @@ class PageLogin:
         address = request.client.host if request.client else "local"
         token = self._authorization.token(given.client, given.secret, address)
         cookie = f"{COOKIE}={token.token}; Max-Age={token.life_s}; {_ATTRIBUTES}"
-        return json_answer(
+        return JsonAnswer(
             {"client": given.client, "expires_in": token.life_s}, headers=_NO_STORE | {"Set-Cookie": cookie}
         )
 
@@ -65,7 +65,7 @@ class PageLogin:
         token = cookie_token(request.headers.getlist("cookie"))
         if self._authorization is not None and token is not None:
             await self._authorization.revoke(token, request.client.host if request.client else "local")
-        return json_answer({}, headers=_NO_STORE | {"Set-Cookie": f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}"})
+        return JsonAnswer({}, headers=_NO_STORE | {"Set-Cookie": f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}"})
 
     def _check_page(self, request: Request) -> None:
         """Raises ForeignRequestError unless the gateway's own page made the request."""

@@ -10,11 +10,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.parameters import NONE
 from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
-from lamplighter.gateway.gates.http.places import Handler, Need, Place
+from lamplighter.gateway.gates.http.routes import Handler, Permission, Route
 from lamplighter.gateway.page.rows import Row, csv_text, device_rows, link_rows, log_rows, outcome_rows
 from lamplighter.gateway.security.callers import Caller
 
@@ -30,7 +30,7 @@ class PageOperations:
         self._past = past
         self._devices = devices
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         for view, operation, rows, taken in (
             ("log", self._past.log, log_rows, LOG),
             ("devices", self._devices.all, device_rows, NONE),
@@ -38,7 +38,7 @@ class PageOperations:
         ):
             for suffix in ("json", "csv"):
                 handler = _answering(operation, rows, suffix)
-                yield Place(f"/page/{view}.{suffix}", handler, Need.OPERATOR, parameters=taken)
+                yield Route(f"/page/{view}.{suffix}", handler, Permission.OPERATOR, parameters=taken)
 
     async def _explain(self, request: Request, caller: Caller) -> Response:
         """The newest outcomes, if the request has no parameter."""
@@ -56,7 +56,7 @@ def _answering(operation: Handler, rows: _Rows, suffix: str) -> Handler:
             return answer
         found = await asyncio.to_thread(lambda: rows(msgspec.json.decode(answer.body)))
         if suffix == "json":
-            return json_answer(found, headers=_HEADERS)
+            return JsonAnswer(found, headers=_HEADERS)
         return Response(await asyncio.to_thread(csv_text, found), media_type="text/csv", headers=_HEADERS)
 
     return handler

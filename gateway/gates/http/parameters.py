@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote_to_bytes
 
 from starlette.requests import Request
 
-from lamplighter.engine.errors import MalformedRequestError, RequestError
+from lamplighter.engine.errors import MalformedRequestError, RequestError, UnknownResourceError
 from lamplighter.gateway.log.snapshots import Place
 
 FIELDS_MAX = 1000
@@ -19,7 +19,8 @@ LARGE_BYTES = 256 * 1024
 """A larger form is decoded beside the loop."""
 _PIECE_BYTES = 64 * 1024
 _RECORD = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
-_NUMBER = re.compile(r"[0-9]{1,4}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+NUMBER_MAX: Final = 10**9 - 1
 _SECONDS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6})?")
 _READ: Final = "lamplighter.parameters"
 """Key of a request's scope: its parameters."""
@@ -48,11 +49,11 @@ class Parameters:
             if not self.takes(name):
                 if name in self.unsupported:
                     raise self.error(f"{name} is not supported: {self.unsupported[name]}")
-                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; {self._allowed()}")
+                raise MalformedRequestError(f"unknown parameter {name[:100]!r}; {self._names_text()}")
             if len(values) > 1 and name not in self.repeated:
                 raise MalformedRequestError(f"the parameter {name} occurs {len(values)} times; it may occur once")
 
-    def _allowed(self) -> str:
+    def _names_text(self) -> str:
         known = [*self.names, *self.repeated, *([f"{self.prefix}NAME"] if self.prefix else [])]
         return f"use {', '.join(known)}" if known else "there are none here"
 
@@ -69,15 +70,12 @@ class UrlParameters:
         self._table = table
         self._found = found
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
     def values(self, name: str) -> list[str] | None:
         """All values of one that may be repeated."""
         assert name in self._table.repeated, name
         return self._found.get(name)
 
-    def prefixed(self) -> dict[str, str]:
+    def with_prefix(self) -> dict[str, str]:
         """Those whose names have the prefix, without it."""
         prefix = self._table.prefix
         assert prefix
@@ -107,12 +105,12 @@ class UrlParameters:
             raise MalformedRequestError(f"{name}: write the sequence of a record, such as 17, or 1/17 for epoch 1")
         return found[2] if found[1] is None else (int(found[1]), int(found[2]))
 
-    def number(self, name: str, most: int) -> int | None:
+    def number(self, name: str, most: int, least: int = 1) -> int | None:
         text = self.text(name)
         if text is None:
             return None
-        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= most:
-            raise MalformedRequestError(f"{name}: write a number from 1 to {most}")
+        if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
+            raise MalformedRequestError(f"{name}: write a number from {least} to {most}")
         return int(text)
 
     def seconds(self, name: str, most: float) -> float | None:
@@ -133,6 +131,17 @@ def parameters(request: Request) -> UrlParameters:
     """Those of the URL, which were read before its handler was called."""
     found: UrlParameters = request.scope[_READ]
     return found
+
+
+def path_segments(request: Request, above: str, standard: str) -> list[str]:
+    """The segments of the path behind the one that is called `above`; a slash in one is percent-encoded. standard: for
+    the error. Raises UnknownResourceError."""
+    try:
+        segments = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
+        return segments[segments.index(above) + 1 :]
+    except ValueError as error:
+        reason = f"the path is not one of {standard}; percent-encode ids and names as UTF-8"
+        raise UnknownResourceError(reason) from error
 
 
 def fields(text: bytes) -> dict[str, list[str]]:
@@ -156,11 +165,11 @@ def _large_fields(text: bytes) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for part in filter(None, text.split(b"&")):
         name, _, value = part.partition(b"=")
-        found.setdefault(_unquoted(name), []).append(_unquoted(value))
+        found.setdefault(_unquote(name), []).append(_unquote(value))
     return found
 
 
-def _unquoted(text: bytes) -> str:
+def _unquote(text: bytes) -> str:
     """Raises UnicodeDecodeError."""
     parts, start = [], 0
     while start < len(text):

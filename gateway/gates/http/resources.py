@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import UnknownResourceError
-from lamplighter.gateway.gates.http.answers import Refusal, streamed
-from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, accepted
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.answers import Refusal, stream_answer
+from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.workers.resources import FORMATS, HTML, ResourceRequest
@@ -33,9 +33,9 @@ class Resources:
         self._base_iri = base_iri
 
     @property
-    def place(self) -> Place | None:
+    def route(self) -> Route | None:
         path = resources_path(self._base_iri)
-        return None if path is None else Place(path, self.answer, Need.CALLER, parameters=None)  # of the IRI
+        return None if path is None else Route(path, self.answer, Permission.CALLER, parameters=None)  # of the IRI
 
     async def answer(self, request: Request, caller: Caller) -> Response:
         iris = tuple(requested_iris(self._base_iri, request.scope["raw_path"], request.scope["query_string"]))
@@ -54,7 +54,7 @@ class Resources:
         if not iris:
             raise UnknownResourceError
         try:
-            found = accepted(request, FORMATS)
+            found = negotiate(request, FORMATS)
         except NotAcceptableError:
             answer = await self._runner.queries.resource(ResourceRequest(iris, FORMATS[0], self._base_iri), caller)
             async with aclosing(answer.chunks()) as chunks:
@@ -66,7 +66,7 @@ class Resources:
             from lamplighter.gateway.workers.resource_page import POLICY  # as in `ResourceRequest`: few ask for a page
 
             headers = headers | {"Content-Security-Policy": POLICY}
-        return await streamed(request, answer.chunks(), found.media_type, headers)
+        return await stream_answer(request, answer.chunks(), found.media_type, headers)
 
 
 def resources_path(base_iri: str) -> str | None:
@@ -88,17 +88,17 @@ def requested_iris(base_iri: str, raw_path: bytes, query: bytes) -> Iterator[str
         sent = origin + target.decode("ascii")
     except UnicodeDecodeError:
         return
-    for iri in dict.fromkeys((sent, _ENCODED.sub(_decoded, sent))):
+    for iri in dict.fromkeys((sent, _ENCODED.sub(_decode, sent))):
         if iri.startswith(base_iri):
             yield iri
 
 
-def _decoded(found: re.Match[str]) -> str:
+def _decode(found: re.Match[str]) -> str:
     text = unquote_to_bytes(found.group()).decode(errors="surrogateescape")
     return "".join(
-        sign if _UNRESERVED.match(sign) or (sign > "\xa0" and sign.isprintable()) else _encoded(sign) for sign in text
+        sign if _UNRESERVED.match(sign) or (sign > "\xa0" and sign.isprintable()) else _encode(sign) for sign in text
     )
 
 
-def _encoded(sign: str) -> str:
+def _encode(sign: str) -> str:
     return quote_from_bytes(sign.encode(errors="surrogateescape"), safe="")

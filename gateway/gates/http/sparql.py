@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -13,29 +14,26 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError, RequestSyntaxError
-from lamplighter.engine.protocol import dataset, delta_member, graph_names
-from lamplighter.engine.updating.by_store import UsingGraphs
-from lamplighter.gateway.gates.http.answers import json_answer, streamed
-from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies, Call
-from lamplighter.gateway.gates.http.description import Description, wanted
-from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS, for_query, request_iri
-from lamplighter.gateway.gates.http.parameters import UrlParameters
+from lamplighter.engine.protocol import delta_member
+from lamplighter.engine.terms import Bag
+from lamplighter.gateway.gates.http.answers import JsonAnswer, stream_answer
+from lamplighter.gateway.gates.http.calls import Bodies, Operation, QueryParameters, UpdateParameters
+from lamplighter.gateway.gates.http.description import Description, wants_description
+from lamplighter.gateway.gates.http.negotiation import for_query, request_iri
 from lamplighter.gateway.history.records import check_named
 from lamplighter.gateway.loop.past import PastQuery
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.state.delayed import missed_policy
-from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.workers.ad_hoc import ReadyAnswer
 
+RESULTS_JSON: Final = "application/sparql-results+json"
 _RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
 _SEARCHED = 1024 * 1024
 """Characters that are searched at a time, in at most 30 ms."""
 _RELATIVE_MAX = 64 * 1024
 """Characters of the longest relative IRI that is searched beyond these."""
 _REPRESENTATION = "return=representation"
-_T = TypeVar("_T")
 
 
 def cause(request: Request, caller: Caller) -> Cause:
@@ -45,117 +43,96 @@ def cause(request: Request, caller: Caller) -> Cause:
     return Cause("http", f"{caller.name}@{address}" if caller.name else address)
 
 
-class Sparql:
-    """The handlers of the query path, the update path, and of one path for both."""
+async def select(runner: Runner, caller: Caller, query: str, bytes_max: int) -> Bag:
+    """The result of a SELECT query, as the caller may read it. Raises GatewayError, LimitExceededError for a longer
+    one."""
+    answer = await runner.queries.query(runner.queries.outline(query), RESULTS_JSON, None, None, caller=caller)
+    return await asyncio.to_thread(_bag, await answer.whole(bytes_max))
 
-    def __init__(self, runner: Runner, bodies: Bodies, description: Description) -> None:
+
+def _bag(content: bytes) -> Bag:
+    return Bag.from_json(msgspec.json.decode(content))
+
+
+class SparqlPath:
+    """The handler of the query path, of the update path, or of one path for both. operations: those of the path."""
+
+    def __init__(
+        self, runner: Runner, bodies: Bodies, description: Description, operations: Sequence[Operation]
+    ) -> None:
         self._runner = runner
         self._bodies = bodies
         self._description = description
+        self._operations = operations
 
-    async def query(self, request: Request, caller: Caller) -> Response:
-        if wanted(request):
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        if "query" in self._operations and wants_description(request):
             return self._description.answer(request)
-        return await self._query(request, caller, await self._bodies.call(request, QUERY))
+        call = await self._bodies.call(request, caller.client, self._operations)
+        run: Callable[[str], Awaitable[Response]]
+        if isinstance(call.parameters, UpdateParameters):
+            run = partial(self._update, request, caller, call.parameters)
+        else:
+            run = partial(self._query, request, caller, call.parameters)
+        try:
+            return await run(call.sparql)
+        except RequestSyntaxError as error:
+            # The parser refuses relative IRIs without a BASE, so only a text that failed is tried again.
+            if not await _has_relative(call.sparql):
+                raise
+            failure = error
+        try:  # they are resolved against the IRI of the request (RFC 3986, 5.1.3)
+            return await run(f"BASE <{request_iri(request)}> {call.sparql}")
+        except RequestSyntaxError:
+            raise failure from None  # with its place in the text as it was sent
 
-    async def update(self, request: Request, caller: Caller) -> Response:
-        return await self._update(request, caller, await self._bodies.call(request, UPDATE))
-
-    async def either(self, request: Request, caller: Caller) -> Response:
-        if wanted(request):
-            return self._description.answer(request)
-        call = await self._bodies.call(request, EITHER)
-        return await (self._query if call.operation == "query" else self._update)(request, caller, call)
-
-    async def _query(self, request: Request, caller: Caller, call: Call) -> Response:
-        asked = call.parameters
-        graphs = dataset(asked.values("default-graph-uri"), asked.values("named-graph-uri"))
-        at, priority = asked.text("at"), caller.priority(asked.text("priority"))
-        names = [one for one in map(asked.text, FORMAT_PARAMETERS) if one is not None]
-        if at is not None:
+    async def _query(self, request: Request, caller: Caller, given: QueryParameters, sparql: str) -> Response:
+        priority = caller.priority(given.priority)
+        headers = {"Vary": "Accept"}
+        if given.at is not None:
             caller.require_operator("query the past")
-            check_named(at)
-            if asked.text("priority") is not None:
+            check_named(given.at)
+            if given.priority is not None:
                 raise MalformedRequestError("priority has no effect on a query of the past; leave it out")
+        query = self._runner.queries.outline(sparql)
+        form = for_query(request, query, given.formats)
+        if given.at is not None:
+            chunks = self._runner.past.query(PastQuery(query, given.at, form.format, *given.graphs), caller, headers)
+            return await stream_answer(request, chunks, form.media_type, headers)
+        answer = await self._runner.queries.query(query, form.format, *given.graphs, caller=caller, priority=priority)
+        if isinstance(answer, ReadyAnswer):
+            return Response(answer.content, 200, headers, form.media_type)
+        return await stream_answer(request, answer.chunks(), form.media_type, headers)
 
-        async def answer(sparql: str) -> Response:
-            query = self._runner.queries.outline(sparql)
-            accepted = for_query(request, query, names)
-            if at is not None:
-                headers = {"Vary": "Accept"}
-                asked = PastQuery(query, at, accepted.format, *graphs)
-                chunks = self._runner.past.query(asked, caller, headers)
-                return await streamed(request, chunks, accepted.media_type, headers)
-            found = await self._runner.queries.query(query, accepted.format, *graphs, caller=caller, priority=priority)
-            if isinstance(found, ReadyAnswer):
-                return Response(found.content, 200, {"Vary": "Accept"}, accepted.media_type)
-            return await streamed(request, found.chunks(), accepted.media_type, {"Vary": "Accept"})
-
-        return await _resolved(request, call.sparql, answer)
-
-    async def _update(self, request: Request, caller: Caller, call: Call) -> Response:
-        given, using = call.parameters.texts(), _using(call.parameters)
+    async def _update(self, request: Request, caller: Caller, given: UpdateParameters, sparql: str) -> Response:
         update = UpdateCall(
-            call.sparql,
+            sparql,
             cause(request, caller),
-            using,
-            given.get("request_id"),
-            given.get("delay"),
-            given.get("at"),
-            missed_policy(given.get("missed")),
+            given.using,
+            given.request_id,
+            given.delay,
+            given.at,
+            given.missed,
             caller=caller,
             tells_delta=_prefers_representation(request),
-            priority=caller.priority(given.get("priority")),
+            priority=caller.priority(given.priority),
         )
-
-        async def outcome(sparql: str) -> Accepted:
-            return await self._runner.updates.update(
-                update if sparql is call.sparql else msgspec.structs.replace(update, sparql=sparql)
-            )
-
-        accepted = await _resolved(request, call.sparql, outcome)
+        accepted = await self._runner.updates.update(update)
         body: dict[str, Any] = {"sequence": accepted.sequence} if caller.numbered else {}
         if accepted.delayed is not None:
-            return json_answer(body | {"delayed": accepted.delayed}, 202)
+            return JsonAnswer(body | {"delayed": accepted.delayed}, 202)
         # Its clients look at the status only; both historic spellings are there (protocol 1.3).
         body = {"response": {"body": "", "isJson": False, "isJsonBody": False}} | body
         if not update.tells_delta:
-            return json_answer(body)
+            return JsonAnswer(body)
         body["delta"] = delta_member(accepted.delta)
-        return json_answer(body, headers={"Preference-Applied": _REPRESENTATION})
-
-
-def _using(given: UrlParameters) -> UsingGraphs | None:
-    """The graphs that the protocol names for an update, None if it names none. Raises MalformedRequestError."""
-    if not given:
-        return None
-    graphs = UsingGraphs(
-        graph_names(given.values("using-graph-uri")) or (), graph_names(given.values("using-named-graph-uri")) or ()
-    )
-    return graphs or None
+        return JsonAnswer(body, headers={"Preference-Applied": _REPRESENTATION})
 
 
 def _prefers_representation(request: Request) -> bool:
     """Whether the client wants to be told what its update changed (RFC 7240, section 4.2)."""
     preferences = ",".join(request.headers.getlist("prefer")).split(",")
     return any(one.partition(";")[0].strip().lower() == _REPRESENTATION for one in preferences)
-
-
-async def _resolved(request: Request, sparql: str, run: Callable[[str], Awaitable[_T]]) -> _T:
-    """Runs a text; without a BASE, relative IRIs are resolved against the IRI of the request (RFC 3986, 5.1.3).
-
-    The parser refuses them without a BASE, so only a text that failed is tried again.
-    """
-    try:
-        return await run(sparql)
-    except RequestSyntaxError as error:
-        if not await _has_relative(sparql):
-            raise
-        failure = error
-    try:
-        return await run(f"BASE <{request_iri(request)}> {sparql}")
-    except RequestSyntaxError:
-        raise failure from None  # with its place in the text as it was sent
 
 
 async def _has_relative(sparql: str) -> bool:

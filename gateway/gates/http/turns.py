@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import QueueFullError
 from lamplighter.gateway.gates.http.calls import small_body
-from lamplighter.gateway.gates.http.places import Handler
+from lamplighter.gateway.gates.http.routes import Handler
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 

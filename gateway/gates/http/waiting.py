@@ -11,8 +11,8 @@ from time import perf_counter
 from starlette.requests import ClientDisconnect, Request
 
 from lamplighter.engine.errors import QueueFullError
-from lamplighter.gateway.gates.http.answers import gone
-from lamplighter.gateway.gates.http.places import WAITED
+from lamplighter.gateway.gates.http.answers import wait_for_disconnect
+from lamplighter.gateway.gates.http.routes import WAITED
 from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.security.callers import Caller
@@ -50,7 +50,7 @@ async def next_record(request: Request, tail: LogTail, after: Place, seconds: fl
     """Returns as `LogTail.wait`. Raises ClientDisconnect."""
     begun = perf_counter()
     waited = asyncio.ensure_future(tail.wait(after, seconds))
-    left = asyncio.ensure_future(gone(request.receive))
+    left = asyncio.ensure_future(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({waited, left}, return_when=asyncio.FIRST_COMPLETED)
         if left.done():

@@ -3,7 +3,7 @@
 ::
 
     POST /inbox/ ─▶ notifications: constraints, contexts ─▶ inbox: a graph each ─▶ GET /inbox/ID
-    POST /ldn ─▶ discovery: the inbox of a target ─▶ gates.deliveries ─▶ activities ─▶ the inbox
+    POST /ldn ─▶ door: the inbox of a target ─▶ gates.deliveries ─▶ activities ─▶ the inbox
 
 door: the paths. What inboxes of others say, and the JSON-LD contexts, are in `engine.client`.
 """

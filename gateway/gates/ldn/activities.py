@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from lamplighter.engine.client.contexts import ACTIVITY_STREAMS
-from lamplighter.gateway.gates.deliveries.dispatch import WaitingNotification
+from lamplighter.gateway.gates.deliveries.worker import WaitingNotification
 from lamplighter.ontology.vocabulary import GATEWAY
 
 RS = "http://www.w3.org/2001/sw/DataAccess/tests/result-set#"

@@ -6,30 +6,39 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urljoin
 
 import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.client.inboxes import INBOX, JSON_LD, LDP
-from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
-from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
+from lamplighter.engine.client.inboxes import (
+    ACCEPT,
+    INBOX,
+    JSON_LD,
+    LDP,
+    NoInboxError,
+    inbox_in_body,
+    inbox_in_links,
+)
+from lamplighter.engine.client.outward import OutwardHttp
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError, UpstreamError
 from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
-from lamplighter.gateway.gates.deliveries.targets import checked_url
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.gates.deliveries.registry import checked_url
+from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
+from lamplighter.gateway.gates.http.answers import MethodError, error_answer
 from lamplighter.gateway.gates.http.calls import content_type, small_body
-from lamplighter.gateway.gates.http.negotiation import accepted, request_iri
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.negotiation import negotiate, request_iri
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.ldn.activities import activity
-from lamplighter.gateway.gates.ldn.discovery import inbox_of
-from lamplighter.gateway.gates.ldn.inbox import LdnInbox, written
+from lamplighter.gateway.gates.ldn.inbox import LdnInbox, serialize
 from lamplighter.gateway.gates.ldn.notifications import (
     MEDIA_TYPES,
     TURTLE,
     check_media_type,
     constraints,
-    parsed,
+    parse_notification,
     too_large,
 )
 from lamplighter.gateway.loop.runner import Runner
@@ -75,16 +84,16 @@ class LinkedDataNotifications(DeliveryDoor):
         yield PATH, "inbox of Linked Data Notifications: POST JSON-LD or Turtle; GET lists them"
         yield "/ldn", "subscriptions that are delivered to inboxes: POST {query, inbox or target}; /ldn/<id>"
 
-    def places(self) -> Iterator[Place]:
-        yield from super().places()
-        yield Place(CONSTRAINTS, self._constraints, Need.NOTHING)
+    def routes(self) -> Iterator[Route]:
+        yield from super().routes()
+        yield Route(CONSTRAINTS, self._constraints, Permission.NOTHING)
         # Below it are the notifications; the rest of its own path is empty.
-        yield Place(PATH, self._below, Need.CALLER, frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS"}))
+        yield Route(PATH, self._below, Permission.CALLER, frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS"}))
 
     # --- the kind of its deliveries ---
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest:
-        arguments = message, self.topic(dispatch.id), f"{self.address}/", dispatch.receiver.alias
+    async def request(self, worker: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest:
+        arguments = message, self.topic(worker.id), f"{self.address}/", worker.receiver.alias
         if message.size > _LONG_BYTES:
             body = await asyncio.to_thread(activity, *arguments)
         else:
@@ -92,7 +101,7 @@ class LinkedDataNotifications(DeliveryDoor):
         headers = {"Content-Type": JSON_LD, "User-Agent": "lamplighter", "Idempotency-Key": message.name}
         return DeliveryRequest(headers, body)
 
-    async def agreed(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
+    async def receiver_url(self, wanted: WantedDelivery, topic: str, lease_s: int | None) -> str:
         """An inbox is there to be sent to, so it is not asked."""
         assert isinstance(wanted, _WantedInbox)
         if (wanted.inbox is None) == (wanted.target is None):
@@ -137,7 +146,7 @@ class LinkedDataNotifications(DeliveryDoor):
             except LimitExceededError as error:
                 raise too_large(bytes_max) from error
             iri = self._inbox.new()
-            quads = await parsed(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri, caller.client)
+            quads = await parse_notification(self.runner.rdf_bodies, body, media_type, f"<{iri}>", iri, caller.client)
             await self._inbox.add(iri, quads, caller, cause(request, caller))
         except RequestError as error:
             return error_answer(error)
@@ -145,7 +154,7 @@ class LinkedDataNotifications(DeliveryDoor):
 
     async def _list(self, request: Request, caller: Caller) -> Response:
         caller.access.read.check([self._inbox.graph], "read")
-        found = accepted(request, _FORMATS)
+        found = negotiate(request, _FORMATS)
         url = _inbox_url(request)
         notices = await self._inbox.notices()
         contained = [ox.NamedNode(url + one.iri.removeprefix(self._inbox.iri)) for one in notices]
@@ -155,30 +164,50 @@ class LinkedDataNotifications(DeliveryDoor):
             ox.Triple(inbox, ox.NamedNode(f"{LDP}constrainedBy"), ox.NamedNode(url[: -len(PATH)] + CONSTRAINTS)),
             *(ox.Triple(inbox, ox.NamedNode(f"{LDP}contains"), one) for one in contained),
         ]
-        return Response(written(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+        return Response(serialize(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
 
     async def _notification(self, request: Request, caller: Caller, name: str) -> Response:
-        iri = self._inbox.named(name)
+        iri = self._inbox.iri_of(name)
         if request.method == "DELETE":
             await self._inbox.remove(iri, caller, cause(request, caller))
             return Response(status_code=204)
         if request.method == "POST":
-            allowed = "DELETE, GET, HEAD, OPTIONS"
-            message = f"POST is not allowed at a notification; use {allowed}"
-            return Refusal("method_not_allowed", 405, message, {"Allow": allowed})
+            raise MethodError("POST", ("DELETE", "GET", "HEAD", "OPTIONS"), "at a notification")
         caller.access.read.check([self._inbox.graph], "read")
-        found = accepted(request, _FORMATS)
+        found = negotiate(request, _FORMATS)
         content = await self._inbox.content(iri, found.format, _inbox_url(request))
         return Response(content, 200, {"Vary": "Accept"}, found.media_type)
 
     async def _constraints(self, request: Request, caller: Caller) -> Response:
-        found = accepted(request, _FORMATS)
+        found = negotiate(request, _FORMATS)
         here = request_iri(request)
         triples = [
             ox.Triple(ox.NamedNode(f"{here}#{name}"), _COMMENT, ox.Literal(text, language="en"))
             for name, text in constraints(self.settings.ldn.notification_bytes_max).items()
         ]
-        return Response(written(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+        return Response(serialize(triples, found.format), 200, {"Vary": "Accept"}, found.media_type)
+
+
+async def inbox_of(http: OutwardHttp, target: str) -> str:
+    """The URL of the inbox of a target (LDN, section 3.1): of a Link header, or of the RDF of its body. Raises
+    NoInboxError."""
+    try:
+        answer = await http.send("GET", target, {"Accept": ACCEPT})
+    except UpstreamError as error:
+        raise NoInboxError(f"target: {error}") from error
+    linked = inbox_in_links(answer.headers.get("link", ""))
+    if linked is not None:
+        return urljoin(target, linked)
+    reason = failure(answer)
+    if reason:
+        raise NoInboxError(f"target: {reason}")
+    try:
+        inbox = inbox_in_body(answer.body, answer.headers.get("content-type", ""), target)
+    except RequestError as error:
+        raise NoInboxError(f"target: its body cannot be read: {error}") from error
+    if inbox is None:
+        raise NoInboxError("target: it advertises no inbox, neither by a Link header nor in its RDF; give inbox")
+    return inbox
 
 
 def _inbox_url(request: Request) -> str:

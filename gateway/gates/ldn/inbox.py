@@ -52,7 +52,7 @@ class LdnInbox:
     def graph(self) -> Term:
         return f"<{self.iri}>"
 
-    def named(self, name: str) -> str:
+    def iri_of(self, name: str) -> str:
         """The IRI of the notification of that name, which its client sees at the end of its URL. Raises
         UnknownResourceError for what is no name."""
         if not _is_name(name):
@@ -103,7 +103,7 @@ class LdnInbox:
         except UnknownGraphError as error:
             raise UnknownResourceError("there is no such notification in the inbox") from error
         triples = ox.parse(await _content(answer), format=ox.RdfFormat.N_TRIPLES)
-        return written((self._seen(one.triple, seen_at) for one in triples), media_type)
+        return serialize((self._at(one.triple, seen_at) for one in triples), media_type)
 
     async def remove(self, iri: str, caller: Caller, cause: Cause) -> None:
         """Raises AccessDeniedError, UnknownResourceError."""
@@ -127,13 +127,13 @@ class LdnInbox:
             f"DELETE DATA {{ GRAPH {self.graph} {{ {self.graph} <{LDP}contains> <{iri}> }} }}"
         )
 
-    def _seen(self, triple: ox.Triple, at: str) -> ox.Triple:
-        def seen(term: Any) -> Any:
+    def _at(self, triple: ox.Triple, at: str) -> ox.Triple:
+        def translate(term: Any) -> Any:
             if isinstance(term, ox.NamedNode) and term.value.startswith(self.iri):
                 return ox.NamedNode(at + term.value.removeprefix(self.iri))
             return term
 
-        return ox.Triple(seen(triple.subject), triple.predicate, seen(triple.object))
+        return ox.Triple(translate(triple.subject), triple.predicate, translate(triple.object))
 
 
 def _too_many(known: Sequence[Notice], creator: str, most: int) -> list[Notice]:
@@ -156,7 +156,7 @@ def _is_name(name: str) -> bool:
         return False
 
 
-def written(triples: Any, media_type: str) -> bytes:
+def serialize(triples: Any, media_type: str) -> bytes:
     """Triples in one of `GRAPH_FORMATS`."""
     text = ox.serialize(triples, format=GRAPH_FORMATS[media_type])
     assert text is not None, "without an output file the text is returned"

@@ -10,7 +10,7 @@ from lamplighter.engine.client.contexts import with_contexts
 from lamplighter.engine.client.inboxes import JSON_LD
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.terms import Quad, Term
-from lamplighter.gateway.gates.http.places import UnsupportedMediaTypeError
+from lamplighter.gateway.gates.http.routes import UnsupportedMediaTypeError
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 
 TURTLE: Final = "text/turtle"
@@ -44,7 +44,7 @@ def check_media_type(media_type: str) -> None:
         )
 
 
-async def parsed(
+async def parse_notification(
     bodies: RdfBodies, body: bytes, media_type: str, graph: Term, base: str, client: str
 ) -> tuple[Quad, ...]:
     """The triples of a notification, each once, in a graph. base: for relative IRIs; client: who sent it.

@@ -22,9 +22,9 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from lamplighter.engine.errors import AccessDeniedError, GatewayError
-from lamplighter.gateway.gates.http.answers import gone
+from lamplighter.gateway.gates.http.answers import wait_for_disconnect
 from lamplighter.gateway.gates.http.calls import small_body
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.mcp.calls import ToolCalls
 from lamplighter.gateway.gates.mcp.resources import TextResources
 from lamplighter.gateway.gates.mcp.tools import tools
@@ -73,9 +73,9 @@ class ModelContext:
         # It has lines for each request, and warnings that any client can cause.
         logging.getLogger("mcp").setLevel(logging.ERROR)
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         # GET would open a stream of messages from the server, of which there are none.
-        yield Place(PATH, self._answer, Need.CALLER, frozenset({"POST"}))
+        yield Route(PATH, self._answer, Permission.CALLER, frozenset({"POST"}))
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield PATH, "Model Context Protocol (POST): the queries of applications as tools for language models"
@@ -88,9 +88,9 @@ class ModelContext:
     async def _answer(self, request: Request, caller: Caller) -> Response:
         """One message. It ends early when its client disconnects."""
         body = await small_body(request, BODY_BYTES_MAX)
-        left = asyncio.ensure_future(gone(request.receive))
+        left = asyncio.ensure_future(wait_for_disconnect(request.receive))
         exchange = _AsgiExchange(body, left)
-        served = asyncio.ensure_future(self._served({**request.scope, _CALLER: caller}, exchange))
+        served = asyncio.ensure_future(self._serve({**request.scope, _CALLER: caller}, exchange))
         try:
             await asyncio.wait({served, left}, return_when=asyncio.FIRST_COMPLETED)
             if not served.done():
@@ -102,7 +102,7 @@ class ModelContext:
             served.cancel()
             await asyncio.wait({served})
 
-    async def _served(self, scope: MutableMapping[str, Any], exchange: _AsgiExchange) -> None:
+    async def _serve(self, scope: MutableMapping[str, Any], exchange: _AsgiExchange) -> None:
         manager = StreamableHTTPSessionManager(
             self._server, json_response=True, stateless=True, max_request_body_size=BODY_BYTES_MAX
         )
@@ -135,7 +135,7 @@ class ModelContext:
         )
 
     async def _list_resources(self, context: _Context, params: object) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=self._resources.listed())
+        return types.ListResourcesResult(resources=self._resources.list_all())
 
     async def _list_templates(self, context: _Context, params: object) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=self._resources.templates())

@@ -35,7 +35,7 @@ class TextResources:
         self._tools = tools
         self._files = {f"{VOCABULARY}{path.stem}": path for path in sorted(_FOLDER.glob("*.ttl"))}
 
-    def listed(self) -> list[types.Resource]:
+    def list_all(self) -> list[types.Resource]:
         return [
             types.Resource(
                 uri=APPLICATIONS,

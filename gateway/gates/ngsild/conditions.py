@@ -251,13 +251,13 @@ def _test(found: QueryTerm) -> str:
     if found.operator not in ("==", "!="):
         [value] = found.choices
         assert isinstance(value, QueryValue)
-        return f"COALESCE({_compared(value, found.operator)}, false)"
+        return f"COALESCE({_comparison(value, found.operator)}, false)"
     tests = []
     for choice in found.choices:
         if isinstance(choice, tuple):
-            tests.append(f"COALESCE({_compared(choice[0], '>=')} && {_compared(choice[1], '<=')}, false)")
+            tests.append(f"COALESCE({_comparison(choice[0], '>=')} && {_comparison(choice[1], '<=')}, false)")
         else:
-            tests.append(f"COALESCE({_compared(choice, '=')}, false)")
+            tests.append(f"COALESCE({_comparison(choice, '=')}, false)")
     joined = f"({' || '.join(tests)})"
     return joined if found.operator == "==" else f"!{joined}"
 
@@ -266,7 +266,7 @@ def _is_text() -> str:
     return f"IF(ISIRI(?v), true, DATATYPE(?v) = {iri(XSD + 'string')})"
 
 
-def _compared(value: QueryValue, sign: str) -> str:
+def _comparison(value: QueryValue, sign: str) -> str:
     match value.kind:
         case "number":
             return f"(ISNUMERIC(?v) && ?v {sign} {_number(value.text)})"

@@ -18,7 +18,7 @@ import pyoxigraph as ox
 from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.terms import iri
-from lamplighter.gateway.gates.ngsild.problems import UnknownContextError, shown
+from lamplighter.gateway.gates.ngsild.problems import UnknownContextError, excerpt
 from lamplighter.ontology.vocabulary import (
     HAS_FEATURE_OF_INTEREST,
     HAS_SIMPLE_RESULT,
@@ -168,7 +168,7 @@ class _ContextReading:
             self._count()
             self._take_terms(context)
         else:
-            raise MalformedRequestError(f"@context: write a URL, an object or an array, not {shown(context)}")
+            raise MalformedRequestError(f"@context: write a URL, an object or an array, not {excerpt(context)}")
 
     def _count(self) -> None:
         self._left -= 1
@@ -183,12 +183,12 @@ class _ContextReading:
             text = value.get("@id") if isinstance(value, dict) else value
             if name == "@vocab":
                 if not isinstance(text, str) or not is_absolute(text):
-                    raise MalformedRequestError(f"@context: @vocab is an absolute IRI, not {shown(text)}")
+                    raise MalformedRequestError(f"@context: @vocab is an absolute IRI, not {excerpt(text)}")
                 self.vocabulary = text
             elif name.startswith("@") or text is None or (isinstance(text, str) and text.startswith("@")):
                 continue
             elif not isinstance(text, str):
-                raise MalformedRequestError(f"@context: {name[:100]!r}: write an IRI, not {shown(text)}")
+                raise MalformedRequestError(f"@context: {name[:100]!r}: write an IRI, not {excerpt(text)}")
             else:
                 found[name] = text
         if len(self.terms) + len(found) > TERMS_MAX:

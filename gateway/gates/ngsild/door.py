@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote_to_bytes, urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -22,8 +22,9 @@ from lamplighter.engine.errors import (
     UnknownResourceError,
 )
 from lamplighter.engine.terms import Term, iri, lexical
-from lamplighter.gateway.gates.http.parameters import Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.answers import MethodError
+from lamplighter.gateway.gates.http.parameters import Parameters, parameters, path_segments
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, KnownContexts, is_absolute
@@ -45,7 +46,6 @@ from lamplighter.gateway.gates.ngsild.problems import (
     OperationNotSupportedError,
     TooManyResultsError,
     details,
-    not_allowed,
     problem,
 )
 from lamplighter.gateway.gates.ngsild.reading import NgsiReading, entity_json
@@ -84,8 +84,8 @@ class NgsiLd:
         # Of two requests that change one entity, the second sees what the first has done.
         self._locks = [asyncio.Lock() for _ in range(_LOCKS)]
 
-    def places(self) -> Iterator[Place]:
-        yield Place(f"{ROOT}/", self._bounded, Need.CALLER, None, _parameters, problem)
+    def routes(self) -> Iterator[Route]:
+        yield Route(f"{ROOT}/", self._bounded, Permission.CALLER, None, _parameters, problem)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield f"{ROOT}/entities", "NGSI-LD entities: ?type, ?q, ?attrs; /ngsi-ld/v1/entities/<id>, /ngsi-ld/v1/types"
@@ -127,7 +127,7 @@ class _NgsiRequest:
         self._reading = NgsiReading(runner, graphs, caller)
 
     @cached_property
-    def _asked(self) -> dict[str, str]:
+    def _texts(self) -> dict[str, str]:
         """The parameters. Raises MalformedRequestError."""
         found = parameters(self._request).texts()
         for name in ("local", "deleteAll"):
@@ -157,17 +157,19 @@ class _NgsiRequest:
             case "GET", ["types"]:
                 return await self._types()
             case _, ["entities"]:
-                return not_allowed(method, "GET, HEAD, POST")
+                raise MethodError(method, ("GET", "HEAD", "POST"))
             case _, ["entities", _]:
-                return not_allowed(method, "DELETE, GET, HEAD", "; change attributes with PATCH or POST at /attrs")
+                raise MethodError(
+                    method, ("DELETE", "GET", "HEAD"), hint="; change attributes with PATCH or POST at /attrs"
+                )
             case _, ["entities", _, "attrs"]:
-                return not_allowed(method, "PATCH, POST")
+                raise MethodError(method, ("PATCH", "POST"))
             case _, ["entities", _, "attrs", _]:
-                return not_allowed(method, "DELETE, PATCH")
+                raise MethodError(method, ("DELETE", "PATCH"))
             case _, ["entityOperations", "upsert"]:
-                return not_allowed(method, "POST")
+                raise MethodError(method, ("POST",))
             case _, ["types"]:
-                return not_allowed(method, "GET, HEAD")
+                raise MethodError(method, ("GET", "HEAD"))
         raise UnknownResourceError(
             f"there is nothing at {self._request.scope['path'][:200]}; there are {ROOT}/entities, entities/<id>, "
             "entities/<id>/attrs, entities/<id>/attrs/<name>, types, entityOperations/upsert, subscriptions "
@@ -178,7 +180,7 @@ class _NgsiRequest:
 
     async def _query(self) -> Response:
         names = self._message.names()
-        asked = entity_query(self._asked, names)
+        asked = entity_query(self._texts, names)
         found: list[Term] = []
         if asked.limit:
             found = [row["e"] for row in await self._reading.rows(asked.page(self._graphs))]
@@ -187,25 +189,25 @@ class _NgsiRequest:
         listed = [entity_json(one, read[one], asked.attributes, asked.form, names) for one in ids if one in read]
         headers: dict[str, str] = {}
         if asked.count:
-            [row] = await self._reading.rows(asked.counted(self._graphs))
+            [row] = await self._reading.rows(asked.count_query(self._graphs))
             headers["NGSILD-Results-Count"] = lexical(row["count"])
         links = []
         if more:
-            target = [(name, value) for name, value in self._asked.items() if name not in ("offset", "limit")]
+            target = [(name, value) for name, value in self._texts.items() if name not in ("offset", "limit")]
             target += [("limit", str(asked.limit)), ("offset", str(asked.offset + asked.limit))]
             links.append(f'<{ROOT}/entities?{urlencode(target, quote_via=quote)}>; rel="next"')
-        return self._message.told(listed, names, headers, links)
+        return self._message.answer(listed, names, headers, links)
 
     async def _retrieve(self, entity: Term) -> Response:
         names = self._message.names()
-        wanted, shape = attribute_terms(self._asked, names), form(self._asked)
+        wanted, shape = attribute_terms(self._texts, names), form(self._texts)
         await self._check_type(entity, names)
         read = (await self._reading.entities([entity])).get(entity)
         if read is None:
             raise _no_entity(entity)
         if wanted and not any(one in read.attributes for one in wanted):
             raise UnknownResourceError(f"the entity {lexical(entity)[:200]!r} has none of the attributes of attrs")
-        return self._message.told(entity_json(entity, read, wanted, shape, names), names)
+        return self._message.answer(entity_json(entity, read, wanted, shape, names), names)
 
     async def _types(self) -> Response:
         names = self._message.names()
@@ -214,7 +216,7 @@ class _NgsiRequest:
             raise TooManyResultsError(f"entities have more than {TYPES_MAX} types")
         listed = [names.compact(lexical(row["type"])) for row in found]
         answer = {"id": "urn:ngsi-ld:EntityTypeList:all", "type": "EntityTypeList", "typeList": sorted(listed)}
-        return self._message.told(answer, names)
+        return self._message.answer(answer, names)
 
     # --- changes ---
 
@@ -222,7 +224,7 @@ class _NgsiRequest:
         entity, kinds, kept = _whole(*await self._message.body())
         identifier = lexical(entity)
         async with self._changing(entity):
-            _, stream = await self._reading.known(entity)
+            _, stream = await self._reading.attribute_kinds(entity)
             if stream or not await self._update(EntityUpdates(self._graphs, entity).create(kinds, kept)):
                 raise AlreadyExistsError(
                     f"there is an entity {identifier[:200]!r}; change it with PATCH or POST at /attrs, or delete it"
@@ -231,7 +233,7 @@ class _NgsiRequest:
 
     async def _upsert(self) -> Response:
         """Batch Entity Create or Update (5.6.8): each entity in a commit of its own."""
-        asked = self._asked
+        asked = self._texts
         if asked.get("options", "replace") not in ("replace", "update"):
             raise MalformedRequestError("options: write replace or update")
         created: list[str] = []
@@ -242,7 +244,7 @@ class _NgsiRequest:
                 if isinstance(names, RequestError):
                     raise names
                 entity, kinds, kept = _whole(members, names)
-                new = await self._put(entity, kinds, kept, replaces=asked.get("options") != "update")
+                new = await self._replace(entity, kinds, kept, replaces=asked.get("options") != "update")
                 (created if new else updated).append(lexical(entity))
             except AccessDeniedError:
                 raise
@@ -255,11 +257,11 @@ class _NgsiRequest:
             return Response(msgspec.json.encode(created), 201, media_type=JSON)
         return Response(status_code=204)
 
-    async def _put(self, entity: Term, kinds: list[str], kept: Mapping[str, Attribute], *, replaces: bool) -> bool:
+    async def _replace(self, entity: Term, kinds: list[str], kept: Mapping[str, Attribute], *, replaces: bool) -> bool:
         """Whether the entity is new."""
         updates = EntityUpdates(self._graphs, entity)
         async with self._changing(entity):
-            known, stream = await self._reading.known(entity)
+            known, stream = await self._reading.attribute_kinds(entity)
             if known and not stream:
                 text = f"{updates.delete()} ;\n{updates.create(kinds, kept)}" if replaces else updates.put(kept, kinds)
                 await self._update(text)
@@ -271,13 +273,13 @@ class _NgsiRequest:
 
     async def _delete(self, entity: Term) -> Response:
         async with self._changing(entity):
-            await self._known(entity, self._message.names())
+            await self._kept_attributes(entity, self._message.names())
             await self._update(EntityUpdates(self._graphs, entity).delete())
         return Response(status_code=204)
 
     async def _change(self, entity: Term, *, append: bool) -> Response:
         """Update Attributes (5.6.2) and Append Attributes (5.6.3)."""
-        asked = self._asked
+        asked = self._texts
         if asked.get("options", "") not in ("", "noOverwrite"):
             raise MalformedRequestError("options: noOverwrite is the only one")
         members, names = await self._message.body()
@@ -286,7 +288,7 @@ class _NgsiRequest:
         if append and None in found.values():
             raise MalformedRequestError(f"{NULL} deletes an attribute; write it in a PATCH")
         async with self._changing(entity):
-            known = await self._known(entity, names)
+            known = await self._kept_attributes(entity, names)
             refused = {}
             for name in list(found):
                 if (not append and iri(name) not in known) or (asked.get("options") and iri(name) in known):
@@ -308,7 +310,7 @@ class _NgsiRequest:
             raise MalformedRequestError(f"{name[:100]}: to delete an attribute send DELETE")
         wanted = fragment(members, name[:100])
         async with self._changing(entity):
-            known = await self._known(entity, names)
+            known = await self._kept_attributes(entity, names)
             kind = self._attribute(known, term, name)
             if wanted.kind not in (None, kind):
                 raise MalformedRequestError(
@@ -325,7 +327,7 @@ class _NgsiRequest:
         names = self._message.names()
         term = iri(names.expand(name, "the path"))
         async with self._changing(entity):
-            self._attribute(await self._known(entity, names), term, name)
+            self._attribute(await self._kept_attributes(entity, names), term, name)
             await self._update(EntityUpdates(self._graphs, entity).put({lexical(term): None}))
         return Response(status_code=204)
 
@@ -334,9 +336,9 @@ class _NgsiRequest:
             raise UnknownResourceError(f"the entity has no attribute {name[:200]!r}; POST at /attrs adds one")
         return known[term]
 
-    async def _known(self, entity: Term, names: ContextNames) -> Mapping[Term, object]:
+    async def _kept_attributes(self, entity: Term, names: ContextNames) -> Mapping[Term, object]:
         """The attributes of a kept entity. Raises UnknownResourceError, OperationNotSupportedError."""
-        known, stream = await self._reading.known(entity)
+        known, stream = await self._reading.attribute_kinds(entity)
         if stream:
             raise _read_only(entity)
         if not known:
@@ -346,13 +348,13 @@ class _NgsiRequest:
 
     async def _check_type(self, entity: Term, names: ContextNames) -> None:
         """Raises UnknownResourceError for an entity that has none of the types of the parameter."""
-        kinds = type_terms(self._asked, names)
+        kinds = type_terms(self._texts, names)
         if not kinds:
             return
         pattern = self._graphs.entities(kinds)
         if not await self._reading.rows(f"SELECT ?e {{ {pattern} FILTER(?e = {entity}) }} LIMIT 1"):
             raise UnknownResourceError(
-                f"there is no entity {lexical(entity)[:200]!r} of the type {self._asked['type'][:200]}"
+                f"there is no entity {lexical(entity)[:200]!r} of the type {self._texts['type'][:200]}"
             )
 
     @asynccontextmanager
@@ -381,13 +383,9 @@ def _check_tenant(request: Request) -> None:
 
 
 def _segments(request: Request) -> list[str]:
-    """The segments of the path below the root; a slash in one is percent-encoded. Raises UnknownResourceError."""
-    try:
-        parts = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
-        found = parts[parts.index("ngsi-ld") + 2 :]
-    except ValueError as error:
-        raise UnknownResourceError("the path is not one of NGSI-LD; percent-encode ids and names as UTF-8") from error
-    return found[:-1] if found and not found[-1] else found
+    """The segments of the path below the root. Raises UnknownResourceError."""
+    segments = path_segments(request, "ngsi-ld", "NGSI-LD")[1:]
+    return segments[:-1] if segments and not segments[-1] else segments
 
 
 def _entity(identifier: str) -> Term:

@@ -107,7 +107,7 @@ class EntityGraphs:
             found += [f"?e a {STREAM_TYPE} ; {path} ?v" for path in about]
         return found
 
-    def followed(self, attribute: Term, suffix: str, kind: Term | None = None) -> str:
+    def value_pattern(self, attribute: Term, suffix: str, kind: Term | None = None) -> str:
         """The values of an attribute: ?k ?v ?t ?code with a suffix. attribute: its IRI or a variable; kind: the type of
         the entities, which stands beside the other patterns, since a plan finds changes only there at once."""
         node, one = f"?n{suffix}", f"?e a {kind} ." if kind else ""
@@ -127,8 +127,8 @@ class EntityGraphs:
             f"OPTIONAL {{ ?e {iri(UNKNOWN_UNIT)} ?code{suffix} }} FILTER(ISIRI(?e))"
         )
 
-    def typed(self, variable: str, types: Collection[Term] = (), kind: Term | None = None) -> str:
-        """The kept entities with the types that they have, or with those of these. kind: as in `followed`."""
+    def type_pattern(self, variable: str, types: Collection[Term] = (), kind: Term | None = None) -> str:
+        """The kept entities with the types that they have, or with those of these. kind: as in `value_pattern`."""
         test = f"{variable} IN ({', '.join(types)})" if types else f"{variable} NOT IN ({_KINDS})"
         one = f"?e a {kind} ." if kind else ""
         return f"GRAPH {self.graph} {{ {one} ?e a {variable} }} FILTER({test}) FILTER(ISIRI(?e))"
@@ -162,7 +162,7 @@ class EntityGraphs:
             f"UNION {streams} }} ORDER BY ?type LIMIT 1001"
         )
 
-    def known(self, entity: Term) -> str:
+    def attributes_query(self, entity: Term) -> str:
         """A query for the attributes of a kept entity, with their kinds: rows of ?p ?kind; and whether it is a stream:
         a row in which ?kind is its type."""
         return (

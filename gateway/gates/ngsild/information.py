@@ -18,7 +18,7 @@ import msgspec
 from lamplighter.engine.errors import MalformedRequestError, NotJsonError
 from lamplighter.engine.terms import XSD, Term, iri, is_iri, is_literal, lexical, literal, term_to_json
 from lamplighter.gateway.gates.ngsild.contexts import NGSI, ContextNames, is_absolute
-from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, shown
+from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, excerpt
 
 Kind = Literal["Property", "Relationship", "GeoProperty"]
 KINDS: Final[tuple[Kind, ...]] = ("Property", "Relationship", "GeoProperty")
@@ -88,7 +88,7 @@ def decoded_json(body: bytes) -> Any:
         raise NotJsonError(f"the body: {error}") from error
 
 
-def decoded(body: bytes) -> dict[str, Any]:
+def decode_members(body: bytes) -> dict[str, Any]:
     """Raises NotJsonError, MalformedRequestError."""
     found = decoded_json(body)
     if not isinstance(found, dict):
@@ -149,11 +149,11 @@ def fragment(value: Mapping[str, Any], name: str) -> Fragment:
             observed_at = "" if inner == NULL else _datetime(inner, f"{name}.observedAt")
         elif member == "unitCode":
             if not isinstance(inner, str) or not 0 < len(inner) <= UNIT_CHARS_MAX or kind not in (None, "Property"):
-                raise MalformedRequestError(f"{name}.unitCode: a code such as CEL, of a Property, not {shown(inner)}")
+                raise MalformedRequestError(f"{name}.unitCode: a code such as CEL, of a Property, not {excerpt(inner)}")
             unit_code = "" if inner == NULL else inner
         elif member == "object" and kind == "Relationship":
             if not isinstance(inner, str):
-                raise OperationNotSupportedError(f"{name}.object: the URI of one entity, not {shown(inner)}")
+                raise OperationNotSupportedError(f"{name}.object: the URI of one entity, not {excerpt(inner)}")
             if not is_absolute(inner):
                 raise MalformedRequestError(f"{name}.object: {inner[:100]!r} is no URI")
             found = iri(inner)
@@ -177,7 +177,7 @@ def _kind(value: Mapping[str, Any], name: str) -> Kind | None:
     if isinstance(named, str) and named in _GEOMETRIES and "coordinates" in value:
         return None
     if named is not None:
-        raise MalformedRequestError(f"{name}: type {shown(named)} is none of {', '.join(KINDS)}")
+        raise MalformedRequestError(f"{name}: type {excerpt(named)} is none of {', '.join(KINDS)}")
     if "object" in value:
         return "Relationship"
     if "value" in value:
@@ -213,7 +213,7 @@ def value_term(value: Any, name: str) -> Term:
                 f"{name}: @type may be {', '.join(_TEMPORAL)}, with @value and nothing else"
             )
         if not isinstance(text, str) or not is_temporal(datatype, text):
-            raise MalformedRequestError(f"{name}: {shown(text)} is no {value['@type']} (ISO 8601)")
+            raise MalformedRequestError(f"{name}: {excerpt(text)} is no {value['@type']} (ISO 8601)")
         return literal(text, datatype=XSD + datatype)
     return literal(msgspec.json.encode(_plain(value, name)).decode(), datatype=JSON_TYPE)
 

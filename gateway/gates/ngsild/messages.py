@@ -15,7 +15,7 @@ from lamplighter.engine.errors import LimitExceededError, MalformedRequestError,
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.turns import BODY
 from lamplighter.gateway.gates.ngsild.contexts import CORE, PLAIN, ContextNames, KnownContexts
-from lamplighter.gateway.gates.ngsild.information import decoded, decoded_json
+from lamplighter.gateway.gates.ngsild.information import decode_members, decoded_json
 
 JSON, JSON_LD = "application/json", "application/ld+json"
 _BODIES = (JSON, JSON_LD, "application/merge-patch+json")
@@ -30,7 +30,7 @@ class NgsiMessage:
         self._request = request
         self._contexts = contexts
 
-    def _linked(self) -> str | None:
+    def _link_target(self) -> str | None:
         """The context that the header Link names. Raises MalformedRequestError."""
         found = []
         for text in self._request.headers.getlist("link"):
@@ -48,13 +48,13 @@ class NgsiMessage:
 
     def names(self) -> ContextNames:
         """The names of a request without a body."""
-        linked = self._linked()
+        linked = self._link_target()
         return PLAIN if linked is None else self._contexts.names(linked)
 
     async def body(self) -> tuple[dict[str, Any], ContextNames]:
         """The members of a body and its names (6.3.5). Raises RequestError."""
         media_type = self._media_type()
-        members = decoded(self._request.scope[BODY])
+        members = decode_members(self._request.scope[BODY])
         return members, self._names_of(members, media_type)
 
     async def entities(self, most: int) -> list[tuple[dict[str, Any], ContextNames | RequestError]]:
@@ -80,7 +80,7 @@ class NgsiMessage:
         return media_type
 
     def _names_of(self, members: dict[str, Any], media_type: str) -> ContextNames:
-        linked = self._linked()
+        linked = self._link_target()
         if media_type == JSON_LD:
             if linked is not None:
                 raise MalformedRequestError(f"Link: a body of {JSON_LD} has its @context; leave the header out")
@@ -91,7 +91,7 @@ class NgsiMessage:
             raise MalformedRequestError(f"@context: send it with Content-Type {JSON_LD}, or in a Link header")
         return PLAIN if linked is None else self._contexts.names(linked)
 
-    def told(
+    def answer(
         self, value: Any, names: ContextNames, headers: Mapping[str, str] | None = None, links: list[str] | None = None
     ) -> Response:
         """An answer with its context, in the body or in a Link header (6.3.6)."""

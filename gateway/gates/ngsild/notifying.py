@@ -25,8 +25,8 @@ from lamplighter.engine.change_log import Receiver
 from lamplighter.engine.errors import AccessDeniedError, LimitExceededError, QueueFullError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Term, iri, lexical, literal
-from lamplighter.gateway.gates.deliveries.deliveries import Deliveries
-from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries.registry import DeliveryRegistry
+from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification
 from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, KnownContexts
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL, Attribute, attribute_json
@@ -89,8 +89,8 @@ class EntityNotifications:
         self._parted: dict[str, tuple[WaitingNotification, list[tuple[Term, EntityChange]]]] = {}
 
     @cached_property
-    def deliveries(self) -> Deliveries:
-        return Deliveries(self._runner, self._settings, self._data, self)
+    def deliveries(self) -> DeliveryRegistry:
+        return DeliveryRegistry(self._runner, self._settings, self._data, self)
 
     # --- what is kept of a subscription ---
 
@@ -99,7 +99,7 @@ class EntityNotifications:
         sealed = ""
         if wanted.headers:
             pairs = [{"key": key, "value": value} for key, value in wanted.headers.items()]
-            sealed = self.deliveries.keys.sealed(identifier, msgspec.json.encode(pairs).decode())
+            sealed = self.deliveries.keys.seal(identifier, msgspec.json.encode(pairs).decode())
         kept = SubscriptionDocument(dict(wanted.kept), list(context), list(q), sealed)
         return msgspec.json.encode(kept).decode()
 
@@ -107,17 +107,17 @@ class EntityNotifications:
         """The JSON of a subscription, with IRIs as names and the values of the headers. Raises ConfigurationError."""
         members = document.subscription
         if document.sealed:
-            headers = msgspec.json.decode(self.deliveries.keys.opened(receiver.id, document.sealed))
+            headers = msgspec.json.decode(self.deliveries.keys.unseal(receiver.id, document.sealed))
             notification = members["notification"]
             endpoint = notification["endpoint"] | {"receiverInfo": headers}
             members = members | {"notification": notification | {"endpoint": endpoint}}
         return members
 
-    def known(self, receiver: Receiver) -> KnownSubscription:
+    def resolve(self, receiver: Receiver) -> KnownSubscription:
         """Raises GatewayError where a context is not known any more, or the headers cannot be read."""
         text, found = self._known.get(receiver.id, ("", None))
         if found is None or text != receiver.document:
-            document = written(receiver)
+            document = document_of(receiver)
             members = self.members(receiver, document)
             q_names = self._contexts.names(document.q_context) if document.q_context else PLAIN
             wanted = subscription(members, q_names)
@@ -129,44 +129,44 @@ class EntityNotifications:
 
     # --- deliveries ---
 
-    async def ended(self, dispatch: Dispatch) -> None:
-        self._known.pop(dispatch.id, None)
-        self._parted.pop(dispatch.id, None)
+    async def tell_end(self, worker: DeliveryWorker) -> None:
+        self._known.pop(worker.id, None)
+        self._parted.pop(worker.id, None)
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest | None:
+    async def request(self, worker: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest | None:
         if message.sequence == 0 and message.reset is None:
             return None  # what there is when a subscription begins is not told
-        known = self.known(dispatch.receiver)
+        known = self.resolve(worker.receiver)
         again = part > 0 or message.reset is not None
-        if not known.wanted.active or (not again and self._is_throttled(known.wanted, dispatch)):
+        if not known.wanted.active or (not again and self._is_throttled(known.wanted, worker)):
             return None
-        parted = self._parted.pop(dispatch.id, None)
+        parted = self._parted.pop(worker.id, None)
         if parted is not None and parted[0] is message:
             changes = parted[1]
         elif len(message.members) > _LONG_BYTES:
-            changes = await asyncio.to_thread(_told, known, message)
+            changes = await asyncio.to_thread(_changes_to_notify, known, message)
         else:
-            changes = _told(known, message)
+            changes = _changes_to_notify(known, message)
         if len(changes) > ENTITIES_MAX:
-            self._parted[dispatch.id] = message, changes
+            self._parted[worker.id] = message, changes
         while part * ENTITIES_MAX < len(changes):
             some = changes[part * ENTITIES_MAX : (part + 1) * ENTITIES_MAX]
             part += 1
-            data = await self._data_of(known, dispatch, some)
+            data = await self._data_of(known, worker, some)
             if data:
                 following = part if part * ENTITIES_MAX < len(changes) else None
-                return self._request(known, dispatch, message, part - 1, data, following)
+                return self._request(known, worker, message, part - 1, data, following)
         return None
 
-    def _is_throttled(self, wanted: EntitySubscription, dispatch: Dispatch) -> bool:
-        if not wanted.throttling or dispatch.succeeded_s is None:
+    def _is_throttled(self, wanted: EntitySubscription, worker: DeliveryWorker) -> bool:
+        if not wanted.throttling or worker.succeeded_s is None:
             return False
-        return 0 <= self.deliveries.wall() - dispatch.succeeded_s < wanted.throttling
+        return 0 <= self.deliveries.context.wall() - worker.succeeded_s < wanted.throttling
 
     def _request(
         self,
         known: KnownSubscription,
-        dispatch: Dispatch,
+        worker: DeliveryWorker,
         message: WaitingNotification,
         part: int,
         data: list[dict[str, Any]],
@@ -176,7 +176,7 @@ class EntityNotifications:
         body: dict[str, Any] = {
             "id": _NAMESPACE + name.replace("/", ":"),
             "type": "Notification",
-            "subscriptionId": dispatch.id,
+            "subscriptionId": worker.id,
             "notifiedAt": _now(),
             "data": data,
         }
@@ -193,12 +193,12 @@ class EntityNotifications:
     # --- data ---
 
     async def _data_of(
-        self, known: KnownSubscription, dispatch: Dispatch, changes: Sequence[tuple[Term, EntityChange]]
+        self, known: KnownSubscription, worker: DeliveryWorker, changes: Sequence[tuple[Term, EntityChange]]
     ) -> list[dict[str, Any]]:
         """The entities. Those that are gone meanwhile are left out. Raises GatewayError."""
         wanted = known.wanted
         there = [entity for entity, change in changes if not change.deleted]
-        read = await self._read(NgsiReading(self._runner, self._graphs, self._caller(dispatch)), there, dispatch)
+        read = await self._entities(NgsiReading(self._runner, self._graphs, self._caller(worker)), there, worker)
         found = []
         for entity, change in changes:
             if change.deleted:
@@ -218,33 +218,35 @@ class EntityNotifications:
                 members["deletedAt"] = _now()
             for name, (before, after) in change.attributes.items():
                 if after is None and before is not None and self._is_shown_deleted(wanted, name):
-                    members[known.names.compact(lexical(name))] = attribute_json(_deleted(before), wanted.form)
+                    members[known.names.compact(lexical(name))] = attribute_json(_deletion(before), wanted.form)
             found.append(members)
         return found
 
     def _is_shown_deleted(self, wanted: EntitySubscription, name: Term) -> bool:
         return "attributeDeleted" in wanted.triggers and (not wanted.attributes or name in wanted.attributes)
 
-    async def _read(self, reading: NgsiReading, entities: Sequence[Term], dispatch: Dispatch) -> dict[Term, NgsiEntity]:
+    async def _entities(
+        self, reading: NgsiReading, entities: Sequence[Term], worker: DeliveryWorker
+    ) -> dict[Term, NgsiEntity]:
         """Waits while the gateway has too many queries to answer. An entity that is too large is left out."""
-        while not dispatch.ended:
+        while not worker.ended:
             try:
                 return await reading.entities(entities)
             except QueueFullError:
                 await asyncio.sleep(BUSY_S)
             except LimitExceededError as error:
                 if len(entities) == 1:
-                    logger.warning("entity not notified", delivery=dispatch.id, entity=entities[0], reason=error)
+                    logger.warning("entity not notified", delivery=worker.id, entity=entities[0], reason=error)
                     return {}
                 half = len(entities) // 2
-                found = await self._read(reading, entities[:half], dispatch)
-                return found | await self._read(reading, entities[half:], dispatch)
+                found = await self._entities(reading, entities[:half], worker)
+                return found | await self._entities(reading, entities[half:], worker)
         return {}
 
-    def _caller(self, dispatch: Dispatch) -> Caller:
+    def _caller(self, worker: DeliveryWorker) -> Caller:
         """Who reads: the gateway, the graphs that the client that subscribed may subscribe to now. A delivery ends when
         its client's permissions change. Raises AccessDeniedError."""
-        client = dispatch.followed.identity
+        client = worker.followed.identity
         if client is None:
             return ANYBODY
         access = self._runner.access_of(client)
@@ -253,12 +255,12 @@ class EntityNotifications:
         return Caller(client, FULL if access.full else Access(read=access.subscribe), operator=False, registered=False)
 
 
-def written(receiver: Receiver) -> SubscriptionDocument:
+def document_of(receiver: Receiver) -> SubscriptionDocument:
     """What is kept of a subscription."""
     return msgspec.json.decode(receiver.document, type=SubscriptionDocument)
 
 
-def _told(known: KnownSubscription, message: WaitingNotification) -> list[tuple[Term, EntityChange]]:
+def _changes_to_notify(known: KnownSubscription, message: WaitingNotification) -> list[tuple[Term, EntityChange]]:
     """The changes that are notified."""
     added, removed = changed_rows(message.members)
     changes = known.watching.changes(added, removed)
@@ -272,7 +274,7 @@ def _told(known: KnownSubscription, message: WaitingNotification) -> list[tuple[
     ]
 
 
-def _deleted(before: Attribute) -> Attribute:
+def _deletion(before: Attribute) -> Attribute:
     """What stands for an attribute that was deleted (4.5.0)."""
     return Attribute(before.kind, iri(NULL) if before.kind == "Relationship" else literal(NULL))
 

@@ -40,15 +40,15 @@ _REFUSED: Final = {
 }
 
 
-def _taken(*names: str) -> Parameters:
+def _table(*names: str) -> Parameters:
     """local is true of all answers, as there are no other sources; so it changes nothing, whatever it is."""
     unsupported = {name: reason for name, reason in _REFUSED.items() if name not in names}
     return Parameters((*names, "local"), unsupported=unsupported, error=OperationNotSupportedError)
 
 
-_QUERY: Final = _taken("type", "id", "idPattern", "attrs", "q", "limit", "offset", "count", "options", "format")
-_LOCAL: Final = _taken()
-_TYPED: Final = _taken("type")
+_QUERY: Final = _table("type", "id", "idPattern", "attrs", "q", "limit", "offset", "count", "options", "format")
+_LOCAL: Final = _table()
+_TYPED: Final = _table("type")
 
 
 def parameters_of(method: str, segments: Sequence[str]) -> Parameters | None:
@@ -57,19 +57,19 @@ def parameters_of(method: str, segments: Sequence[str]) -> Parameters | None:
         case "GET", ["entities"]:
             return _QUERY
         case "GET", ["entities", _]:
-            return _taken("type", "attrs", "options", "format")
+            return _table("type", "attrs", "options", "format")
         case "POST", ["entities", _, "attrs"]:
-            return _taken("type", "options")
+            return _table("type", "options")
         case ("DELETE", ["entities", _]) | ("PATCH", ["entities", _, "attrs"]) | ("PATCH", ["entities", _, "attrs", _]):
             return _TYPED
         case "DELETE", ["entities", _, "attrs", _]:
-            return _taken("type", "deleteAll")
+            return _table("type", "deleteAll")
         case "POST", ["entityOperations", "upsert"]:
-            return _taken("options")
+            return _table("options")
         case "GET", ["types"]:
             return _LOCAL
         case "GET", ["subscriptions"]:
-            return _taken("limit", "offset", "count")
+            return _table("limit", "offset", "count")
         case ("POST", ["entities" | "subscriptions"]) | ("GET" | "PATCH" | "DELETE", ["subscriptions", _]):
             return _LOCAL
     return None
@@ -99,19 +99,19 @@ class EntityQuery:
         if self.attributes:
             parts.append(f"FILTER({graphs.having(self.attributes)})")
         if self.condition is not None:
-            parts.append(f"FILTER{_parenthesized(expression(self.condition, graphs))}")
+            parts.append(f"FILTER{_in_parentheses(expression(self.condition, graphs))}")
         return " ".join(parts)
 
     def page(self, graphs: EntityGraphs) -> str:
         """A query for the page and one more: rows of ?e."""
         return f"SELECT DISTINCT ?e {{ {self.where(graphs)} }} ORDER BY ?e LIMIT {self.limit + 1} OFFSET {self.offset}"
 
-    def counted(self, graphs: EntityGraphs) -> str:
+    def count_query(self, graphs: EntityGraphs) -> str:
         """A query for their number: one row of ?count."""
         return f"SELECT (COUNT(DISTINCT ?e) AS ?count) {{ {self.where(graphs)} }}"
 
 
-def _parenthesized(text: str) -> str:
+def _in_parentheses(text: str) -> str:
     return text if text.startswith("(") else f"({text})"
 
 
@@ -120,7 +120,7 @@ def entity_query(found: Mapping[str, str], names: ContextNames) -> EntityQuery:
     if not any(found.get(name) for name in ("type", "attrs", "q")) and found.get("local") != "true":
         raise MalformedRequestError("write type, attrs or q, or local=true for all entities")
     limit, offset, count = page(found)
-    ids = _listed(found, "id")
+    ids = _list(found, "id")
     if not all(map(is_absolute, ids)):
         raise MalformedRequestError("id: write URIs, with commas between them")
     return EntityQuery(
@@ -158,12 +158,12 @@ def type_terms(found: Mapping[str, str], names: ContextNames) -> tuple[Term, ...
 
 def attribute_terms(found: Mapping[str, str], names: ContextNames) -> tuple[Term, ...]:
     """Those of the parameter attrs. Raises MalformedRequestError."""
-    return tuple(dict.fromkeys(iri(names.expand(one, "attrs")) for one in _listed(found, "attrs")))
+    return tuple(dict.fromkeys(iri(names.expand(one, "attrs")) for one in _list(found, "attrs")))
 
 
 def form(found: Mapping[str, str]) -> Form:
     """The representation. Raises MalformedRequestError, OperationNotSupportedError."""
-    named = [one for name in ("options", "format") for one in _listed(found, name)]
+    named = [one for name in ("options", "format") for one in _list(found, name)]
     chosen: Form = "normalized"
     for one in named:
         if one == "sysAttrs":
@@ -180,10 +180,10 @@ def _types(found: Mapping[str, str]) -> list[str]:
         raise OperationNotSupportedError(
             "type: ; and () are not supported; write names with commas, any of which an entity has"
         )
-    return _listed({"type": text.replace("|", ",")}, "type")
+    return _list({"type": text.replace("|", ",")}, "type")
 
 
-def _listed(found: Mapping[str, str], name: str) -> list[str]:
+def _list(found: Mapping[str, str], name: str) -> list[str]:
     if name not in found:
         return []
     values = found[name].split(",") if found[name] else []

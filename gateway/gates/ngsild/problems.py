@@ -15,7 +15,7 @@ from lamplighter.engine.errors import (
     RequestError,
     UnknownResourceError,
 )
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer
+from lamplighter.gateway.gates.http.answers import MethodError, Refusal, error_answer
 
 _TYPES: Final = "https://uri.etsi.org/ngsi-ld/errors/"
 _TITLES: Final = {
@@ -73,6 +73,7 @@ _NAMES: Final = (
     (TooManyResultsError, "TooManyResults"),
     (UnknownContextError, "LdContextNotAvailable"),
     (NoTenantsError, "NoMultiTenantSupport"),
+    (MethodError, "OperationNotSupported"),
     (UnknownResourceError, "ResourceNotFound"),
     (NotJsonError, "InvalidRequest"),
     (MalformedRequestError, "BadRequestData"),
@@ -90,24 +91,10 @@ def details(error: GatewayError) -> dict[str, object]:
 
 def problem(error: GatewayError) -> Refusal:
     """The answer of an error."""
-    made = error_answer(error)
-    again = made.headers.get("retry-after")
-    answer = Refusal(
-        error.code, error.status, str(error), None if again is None else {"Retry-After": again}, details(error)
-    )
-    answer.headers["content-type"] = "application/problem+json"
-    return answer
+    return error_answer(error, details(error), "application/problem+json")
 
 
-def not_allowed(method: str, allowed: str, cure: str = "") -> Refusal:
-    reason = f"{method} is not allowed here; use {allowed}{cure}"
-    more = {"type": _TYPES + "OperationNotSupported", "title": _TITLES["OperationNotSupported"]}
-    answer = Refusal("method_not_allowed", 405, reason, {"Allow": allowed}, {**more, "detail": reason, "status": 405})
-    answer.headers["content-type"] = "application/problem+json"
-    return answer
-
-
-def shown(members: object) -> str:
+def excerpt(members: object) -> str:
     """A wrong part of a request in an error."""
     try:
         return msgspec.json.encode(members).decode()[:100]

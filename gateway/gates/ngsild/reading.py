@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from lamplighter.adapters.mapping.units import ucum
 from lamplighter.engine.errors import LimitExceededError
-from lamplighter.engine.terms import Bag, Term, is_iri, is_literal, lexical
+from lamplighter.engine.terms import Term, is_iri, is_literal, lexical
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames
 from lamplighter.gateway.gates.ngsild.graphs import KIND_TERMS, RDF_TYPE, STREAM_TYPE, EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import Attribute, Form, Kind, attribute_json
@@ -24,7 +22,6 @@ ANSWER_ATTRIBUTES_MAX: Final = 50_000
 """Of one answer."""
 AT_ONCE: Final = 100
 """Entities that one query reads, at most."""
-_RESULTS = "application/sparql-results+json"
 
 
 @dataclass
@@ -45,10 +42,7 @@ class NgsiReading:
 
     async def rows(self, text: str) -> list[dict[str, Term]]:
         """The solutions of a SELECT query. Raises GatewayError."""
-        answer = await self._runner.queries.query(
-            self._runner.queries.outline(text), _RESULTS, None, None, caller=self._caller
-        )
-        return await asyncio.to_thread(_rows, await answer.whole(BYTES_MAX))
+        return list((await select(self._runner, self._caller, text, BYTES_MAX)).bindings())
 
     async def entities(self, ids: Sequence[Term]) -> dict[Term, NgsiEntity]:
         """The entities by their ids; those that do not exist are left out. Raises LimitExceededError."""
@@ -81,15 +75,11 @@ class NgsiReading:
         if batch:
             yield batch
 
-    async def known(self, entity: Term) -> tuple[dict[Term, Kind | None], bool]:
+    async def attribute_kinds(self, entity: Term) -> tuple[dict[Term, Kind | None], bool]:
         """The attributes of a kept entity with their kinds, its type among them; and whether it is a stream."""
-        read = await self.rows(self._graphs.known(entity))
+        read = await self.rows(self._graphs.attributes_query(entity))
         stream = any(row.get("kind") == STREAM_TYPE for row in read)
         return {row["p"]: KIND_TERMS.get(row.get("kind", "")) for row in read if row.get("kind") != STREAM_TYPE}, stream
-
-
-def _rows(data: bytes) -> list[dict[str, Term]]:
-    return list(Bag.from_json(msgspec.json.decode(data)).bindings())
 
 
 def _take(entity: NgsiEntity, row: Mapping[str, Term]) -> None:

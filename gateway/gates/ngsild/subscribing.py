@@ -14,19 +14,19 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import Receiver
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, UnknownResourceError
-from lamplighter.gateway.gates.deliveries.deliveries import DeliveryExistsError, UnknownDeliveryError
-from lamplighter.gateway.gates.deliveries.dispatch import Dispatch
 from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED
-from lamplighter.gateway.gates.deliveries.targets import checked_url
+from lamplighter.gateway.gates.deliveries.registry import DeliveryExistsError, checked_url
+from lamplighter.gateway.gates.deliveries.worker import DeliveryWorker, UnknownDeliveryError
+from lamplighter.gateway.gates.http.answers import MethodError
 from lamplighter.gateway.gates.http.parameters import parameters
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.ngsild.contexts import PLAIN, ContextNames, KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL
 from lamplighter.gateway.gates.ngsild.messages import NgsiMessage
-from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications, written
+from lamplighter.gateway.gates.ngsild.notifying import EntityNotifications, document_of
 from lamplighter.gateway.gates.ngsild.parameters import page
-from lamplighter.gateway.gates.ngsild.problems import AlreadyExistsError, OperationNotSupportedError, not_allowed
+from lamplighter.gateway.gates.ngsild.problems import AlreadyExistsError, OperationNotSupportedError
 from lamplighter.gateway.gates.ngsild.subscriptions import (
     EntitySubscription,
     is_past,
@@ -68,7 +68,7 @@ class NgsiSubscriptions:
                 f"there are no subscriptions here; the operator can set enabled = true in [{_TABLE}]"
             )
         deliveries = self._notifications.deliveries
-        await deliveries.ready()
+        await deliveries.recovered.wait()
         message = NgsiMessage(request, self._contexts)
         if not below:
             match method:
@@ -76,20 +76,20 @@ class NgsiSubscriptions:
                     return await self._create(message, request, caller)
                 case "GET":
                     return self._list(message, request, caller)
-            return not_allowed(method, "GET, HEAD, POST")
+            raise MethodError(method, ("GET", "HEAD", "POST"))
         if len(below) > 1 or method not in ("GET", "PATCH", "DELETE"):
-            return not_allowed(method, "DELETE, GET, HEAD, PATCH")
-        dispatch = self._one(below[0], caller)
+            raise MethodError(method, ("DELETE", "GET", "HEAD", "PATCH"))
+        worker = self._one(below[0], caller)
         if method == "PATCH":
-            return await self._update(dispatch, message, request, caller)
+            return await self._update(worker, message, request, caller)
         if method == "DELETE":
             async with self._changing:
-                await deliveries.end(dispatch, UNSUBSCRIBED)
+                await worker.stop(UNSUBSCRIBED)
             return Response(status_code=204)
         names = message.names()
-        return message.told(self._shown(dispatch, names), names)
+        return message.answer(self._subscription_members(worker, names), names)
 
-    def _one(self, identifier: str, caller: Caller) -> Dispatch:
+    def _one(self, identifier: str, caller: Caller) -> DeliveryWorker:
         """Raises UnknownResourceError, also for those of others."""
         try:
             return self._notifications.deliveries.one(identifier, caller)
@@ -116,31 +116,31 @@ class NgsiSubscriptions:
         location = f"{self._root}/subscriptions/{quote(identifier, safe=':')}"
         return Response(status_code=201, headers={"Location": location})
 
-    async def _update(self, dispatch: Dispatch, message: NgsiMessage, request: Request, caller: Caller) -> Response:
+    async def _update(self, worker: DeliveryWorker, message: NgsiMessage, request: Request, caller: Caller) -> Response:
         """Members of the body replace those of the subscription; NULL removes one (5.8.2)."""
         changed, names = await message.body()
         _check_type(changed, needed=False)
-        if changed.get("id", dispatch.id) != dispatch.id:
+        if changed.get("id", worker.id) != worker.id:
             raise MalformedRequestError("id: the id of a subscription cannot be changed; leave it out")
         removed = [name for name, value in changed.items() if value in (NULL, None)]
         fragment = kept_members({name: one for name, one in changed.items() if name not in removed}, names)
         async with self._changing:
-            self._one(dispatch.id, caller)  # it may have ended meanwhile
-            document = written(dispatch.receiver)
+            self._one(worker.id, caller)  # it may have ended meanwhile
+            document = document_of(worker.receiver)
             members = document.subscription
             if "notification" not in fragment:  # else its headers are replaced, and need not be read
-                members = self._notifications.members(dispatch.receiver, document)
+                members = self._notifications.members(worker.receiver, document)
             members = {name: one for name, one in members.items() if name not in removed} | fragment
             q_context = names.given if "q" in fragment else document.q_context
             wanted = subscription(members, self._contexts.names(list(q_context)) if q_context else PLAIN)
-            receiver = self._receiver(dispatch.id, wanted, names.given or document.context, q_context)
+            receiver = self._receiver(worker.id, wanted, names.given or document.context, q_context)
             sparql = Watching(wanted, self._graphs).query()
-            if sparql == dispatch.followed.sparql:
-                await self._notifications.deliveries.renew(dispatch, receiver, cause(request, caller))
+            if sparql == worker.followed.sparql:
+                await worker.renew(receiver, cause(request, caller))
             else:
-                await dispatch.follow(sparql, receiver)
-            if dispatch.failures:  # what waits is tried with what has changed
-                dispatch.decide("resend")
+                await worker.follow(sparql, receiver)
+            if worker.failures:  # what waits is tried with what has changed
+                worker.decide("resend")
         return Response(status_code=204)
 
     def _receiver(
@@ -169,26 +169,26 @@ class NgsiSubscriptions:
         if offset + limit < len(found) and limit:
             target = urlencode([("limit", limit), ("offset", offset + limit), *([("count", "true")] if count else [])])
             links.append(f'<{self._root}/subscriptions?{target}>; rel="next"')
-        shown = [self._shown(one, names) for one in found[offset : offset + limit]]
-        return message.told(shown, names, headers, links)
+        shown = [self._subscription_members(one, names) for one in found[offset : offset + limit]]
+        return message.answer(shown, names, headers, links)
 
-    def _shown(self, dispatch: Dispatch, names: ContextNames) -> dict[str, Any]:
+    def _subscription_members(self, worker: DeliveryWorker, names: ContextNames) -> dict[str, Any]:
         """5.2.12, with what is only read."""
-        found = subscription_json(dispatch.id, written(dispatch.receiver).subscription, names)
+        found = subscription_json(worker.id, document_of(worker.receiver).subscription, names)
         found["status"] = "active" if found["isActive"] else "paused"
         told: dict[str, Any] = found["notification"]
-        told["timesSent"] = dispatch.sent
-        last = max((at for at in (dispatch.succeeded_s, dispatch.failed_s) if at is not None), default=None)
+        told["timesSent"] = worker.sent
+        last = max((at for at in (worker.succeeded_s, worker.failed_s) if at is not None), default=None)
         times: Mapping[str, float | None] = {
             "lastNotification": last,
-            "lastSuccess": dispatch.succeeded_s,
-            "lastFailure": dispatch.failed_s,
+            "lastSuccess": worker.succeeded_s,
+            "lastFailure": worker.failed_s,
         }
         for name, at in times.items():
             if at is not None:
                 told[name] = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        if dispatch.failures:
-            told |= {"status": "failed", "lastFailureReason": dispatch.error}
+        if worker.failures:
+            told |= {"status": "failed", "lastFailureReason": worker.error}
         elif last is not None:
             told["status"] = "ok"
         return found

@@ -20,7 +20,7 @@ from lamplighter.gateway.gates.ngsild.contexts import ContextNames, is_absolute
 from lamplighter.gateway.gates.ngsild.information import NULL, Form, is_temporal
 from lamplighter.gateway.gates.ngsild.parameters import FORMS, NAMES_MAX
 from lamplighter.gateway.gates.ngsild.patterns import checked_pattern
-from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, shown
+from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, excerpt
 
 TRIGGERS: Final = (
     *("attributeCreated", "attributeUpdated", "attributeDeleted"),
@@ -95,7 +95,7 @@ def kept_members(members: Mapping[str, Any], names: ContextNames) -> dict[str, A
         if name in _REFUSED:
             raise OperationNotSupportedError(f"{name} is not supported: {_REFUSED[name]}")
         if value is None or value == NULL:
-            raise MalformedRequestError(f"{name}: {shown(value)} is no value; leave the member out")
+            raise MalformedRequestError(f"{name}: {excerpt(value)} is no value; leave the member out")
         match name:
             case "subscriptionName" | "description":
                 kept[name] = _text(value, name)
@@ -107,7 +107,7 @@ def kept_members(members: Mapping[str, Any], names: ContextNames) -> dict[str, A
                 kept[name] = _triggers(value)
             case "q":
                 if not isinstance(value, str) or not value:
-                    raise MalformedRequestError(f"q: a text such as temperature>20, not {shown(value)}")
+                    raise MalformedRequestError(f"q: a text such as temperature>20, not {excerpt(value)}")
                 kept[name] = value
             case "isActive" | "localOnly":
                 if not isinstance(value, bool):
@@ -121,7 +121,7 @@ def kept_members(members: Mapping[str, Any], names: ContextNames) -> dict[str, A
                 kept[name] = value
             case "jsonldContext":
                 if not isinstance(value, str) or not is_absolute(value):
-                    raise MalformedRequestError(f"jsonldContext: the URL of a context, not {shown(value)}")
+                    raise MalformedRequestError(f"jsonldContext: the URL of a context, not {excerpt(value)}")
                 kept[name] = value
             case "notification":
                 kept[name] = _notification(value, names)
@@ -185,13 +185,13 @@ def subscription_json(identifier: str, kept: Mapping[str, Any], names: ContextNa
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= TEXT_CHARS_MAX:
-        raise MalformedRequestError(f"{name}: a text of at most {TEXT_CHARS_MAX} characters, not {shown(value)}")
+        raise MalformedRequestError(f"{name}: a text of at most {TEXT_CHARS_MAX} characters, not {excerpt(value)}")
     return value
 
 
 def _list(value: Any, name: str, most: int) -> list[Any]:
     if not isinstance(value, list) or not value:
-        raise MalformedRequestError(f"{name}: write an array with something in it, not {shown(value)}")
+        raise MalformedRequestError(f"{name}: write an array with something in it, not {excerpt(value)}")
     if len(value) > most:
         raise LimitExceededError(f"{name}: it may have {most} members")
     return value
@@ -199,7 +199,7 @@ def _list(value: Any, name: str, most: int) -> list[Any]:
 
 def _object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise MalformedRequestError(f"{name}: write an object, not {shown(value)}")
+        raise MalformedRequestError(f"{name}: write an object, not {excerpt(value)}")
     return value
 
 
@@ -208,7 +208,7 @@ def _names(value: Any, name: str, names: ContextNames) -> list[str]:
     found = []
     for one in _list(value, name, NAMES_MAX):
         if not isinstance(one, str):
-            raise MalformedRequestError(f"{name}: names of attributes, not {shown(one)}")
+            raise MalformedRequestError(f"{name}: names of attributes, not {excerpt(one)}")
         found.append(names.expand(one, name))
     return list(dict.fromkeys(found))
 
@@ -221,11 +221,11 @@ def _selector(value: Any, names: ContextNames) -> dict[str, Any]:
             found["type"] = _types(one, names)
         elif name == "id":
             if not isinstance(one, str) or not is_absolute(one):
-                raise MalformedRequestError(f"entities.id: the URI of one entity, not {shown(one)}")
+                raise MalformedRequestError(f"entities.id: the URI of one entity, not {excerpt(one)}")
             found["id"] = one
         elif name == "idPattern":
             if not isinstance(one, str) or not one:
-                raise MalformedRequestError(f"entities.idPattern: a regular expression, not {shown(one)}")
+                raise MalformedRequestError(f"entities.idPattern: a regular expression, not {excerpt(one)}")
             found["idPattern"] = checked_pattern(one, "entities.idPattern")
         else:
             raise MalformedRequestError(f"entities: {name[:100]!r} is unknown; there are type, id and idPattern")
@@ -241,7 +241,7 @@ def _types(value: Any, names: ContextNames) -> list[str]:
     if listed == ["*"]:
         return listed
     if not listed or len(listed) > NAMES_MAX or not all(isinstance(one, str) and one for one in listed):
-        raise MalformedRequestError(f'entities.type: a name, or "*" for all, not {shown(value)}')
+        raise MalformedRequestError(f'entities.type: a name, or "*" for all, not {excerpt(value)}')
     if any(sign in one for one in listed for sign in ";()"):
         raise OperationNotSupportedError(
             "entities.type: ; and () are not supported; write names with commas, any of which an entity has"
@@ -253,14 +253,14 @@ def _triggers(value: Any) -> list[str]:
     found = _list(value, "notificationTrigger", len(TRIGGERS))
     for one in found:
         if one not in TRIGGERS:
-            raise MalformedRequestError(f"notificationTrigger: {shown(one)} is none of {', '.join(TRIGGERS)}")
+            raise MalformedRequestError(f"notificationTrigger: {excerpt(one)} is none of {', '.join(TRIGGERS)}")
     return list(dict.fromkeys(found))
 
 
 def _expiry(value: Any) -> str:
     """As in a lease."""
     if not isinstance(value, str) or not is_temporal("dateTime", value):
-        raise MalformedRequestError(f"expiresAt: a time with a zone such as 2027-01-01T00:00:00Z, not {shown(value)}")
+        raise MalformedRequestError(f"expiresAt: a time with a zone such as 2027-01-01T00:00:00Z, not {excerpt(value)}")
     try:
         return iso(datetime.fromisoformat(value).astimezone(UTC))
     except OverflowError as error:
@@ -276,7 +276,7 @@ def _notification(value: Any, names: ContextNames) -> dict[str, Any]:
                 found[name] = _names(one, "notification.attributes", names)
             case "format":
                 if not isinstance(one, str) or one not in FORMS:
-                    raise MalformedRequestError(f"notification.format: {shown(one)} is none of {', '.join(FORMS)}")
+                    raise MalformedRequestError(f"notification.format: {excerpt(one)} is none of {', '.join(FORMS)}")
                 found[name] = one
             case "endpoint":
                 found[name] = _endpoint(one)
@@ -300,7 +300,8 @@ def _endpoint(value: Any) -> dict[str, Any]:
         elif name == "accept":
             if one not in ("application/json", JSON_LD):
                 raise OperationNotSupportedError(
-                    f"notification.endpoint.accept: {shown(one)} is not supported; write application/json or {JSON_LD}"
+                    f"notification.endpoint.accept: {excerpt(one)} is not supported; "
+                    f"write application/json or {JSON_LD}"
                 )
             found[name] = one
         elif name == "receiverInfo":

@@ -63,9 +63,9 @@ class Watching:
         self._graphs = graphs
         self._existence = bool(subscription.triggers & _EXISTENCE)
         watched = subscription.watched
-        self._named: tuple[Term, ...] = watched if 0 < len(watched) <= _NAMED_MAX else ()
+        self._id_tests: tuple[Term, ...] = watched if 0 < len(watched) <= _NAMED_MAX else ()
         if self._cost() > PATTERNS_MAX:
-            self._named = ()
+            self._id_tests = ()
 
     @property
     def _streams(self) -> list[EntitySelector] | None:
@@ -92,29 +92,29 @@ class Watching:
     def _branches(self) -> Iterator[str]:
         graphs, watched, selectors = self._graphs, self._wanted.watched, self._wanted.selectors
         kind = _kind(selectors)
-        for number, attribute in enumerate(self._named):
-            found, condition = _selected(graphs, selectors, f"n{number}")
-            yield f"{found} {graphs.followed(attribute, str(number), kind)} {condition}"
-        if not self._named:
-            found, condition = _selected(graphs, selectors, "n0")
+        for number, attribute in enumerate(self._id_tests):
+            found, condition = _selection(graphs, selectors, f"n{number}")
+            yield f"{found} {graphs.value_pattern(attribute, str(number), kind)} {condition}"
+        if not self._id_tests:
+            found, condition = _selection(graphs, selectors, "n0")
             listed = f"FILTER(?a IN ({', '.join(watched)}))" if watched else ""
-            yield f"{found} {graphs.followed('?a', '0', kind)} {listed} {condition}"
+            yield f"{found} {graphs.value_pattern('?a', '0', kind)} {listed} {condition}"
         if self._existence:
-            found, condition = _selected(graphs, selectors, "z")
-            yield f"SELECT DISTINCT ?e {{ {found} {graphs.typed('?z', kind=kind)} {condition} }}"
-            found, condition = _selected(graphs, selectors, "y")
-            yield f"{found} {graphs.typed('?y', kind=kind)} {condition}"
+            found, condition = _selection(graphs, selectors, "z")
+            yield f"SELECT DISTINCT ?e {{ {found} {graphs.type_pattern('?z', kind=kind)} {condition} }}"
+            found, condition = _selection(graphs, selectors, "y")
+            yield f"{found} {graphs.type_pattern('?y', kind=kind)} {condition}"
         streams = self._streams
         if streams is not None:
             if not watched or RESULT in watched:
-                yield f"{graphs.followed_stream(_STREAM)} {_identified(streams)}"
+                yield f"{graphs.followed_stream(_STREAM)} {_id_condition(streams)}"
             if self._existence:
-                yield f"?e a {STREAM_TYPE} {_identified(streams)} BIND({STREAM_TYPE} AS ?y)"
+                yield f"?e a {STREAM_TYPE} {_id_condition(streams)} BIND({STREAM_TYPE} AS ?y)"
 
     def _cost(self) -> int:
         """The triple patterns of the query."""
         typed = sum(1 for one in self._wanted.selectors if one.types)
-        cost = max(1, len(self._named)) * (7 + typed)
+        cost = max(1, len(self._id_tests)) * (7 + typed)
         if self._existence:
             cost += 2 * (1 + typed)
         if self._streams is not None:
@@ -158,14 +158,14 @@ class Watching:
 
     def _attribute(self, row: dict[str, Term]) -> tuple[Term, Attribute] | None:
         """The attribute that a row tells of, if it does."""
-        for suffix in (*map(str, range(max(1, len(self._named)))), _STREAM):
+        for suffix in (*map(str, range(max(1, len(self._id_tests)))), _STREAM):
             if f"v{suffix}" not in row:
                 continue
             plain = {name: row[name + suffix] for name in ("v", "t", "unit", "code") if name + suffix in row}
             if suffix == _STREAM:
                 return RESULT, attribute_of("Property", plain)
             kind = KIND_TERMS[row[f"k{suffix}"]]
-            return self._named[int(suffix)] if self._named else row["a"], attribute_of(kind, plain)
+            return self._id_tests[int(suffix)] if self._id_tests else row["a"], attribute_of(kind, plain)
         return None
 
 
@@ -191,16 +191,16 @@ def _first(values: set[Attribute]) -> Attribute | None:
     return min(values, key=lambda one: one.value, default=None)
 
 
-def _selected(graphs: EntityGraphs, selectors: Sequence[EntitySelector], suffix: str) -> tuple[str, str]:
+def _selection(graphs: EntityGraphs, selectors: Sequence[EntitySelector], suffix: str) -> tuple[str, str]:
     """What selects kept entities: values that stand in front, and a condition. suffix: of its variables."""
     found = ""
     if selectors and all(one.id for one in selectors):
         found = f"VALUES ?e {{ {' '.join(dict.fromkeys(iri(one.id) for one in selectors))} }}"
     tests = []
     for number, one in enumerate(selectors):
-        parts = _named(one)
+        parts = _id_tests(one)
         if one.types and _kind(selectors) is None:
-            parts.append(f"EXISTS {{ {graphs.typed(f'?{suffix}x{number}', one.types)} }}")
+            parts.append(f"EXISTS {{ {graphs.type_pattern(f'?{suffix}x{number}', one.types)} }}")
         tests.append(parts)
     return found, _any(tests)
 
@@ -211,12 +211,12 @@ def _kind(selectors: Sequence[EntitySelector]) -> Term | None:
     return one.types[0] if len(one.types) == 1 else None
 
 
-def _identified(selectors: Sequence[EntitySelector]) -> str:
+def _id_condition(selectors: Sequence[EntitySelector]) -> str:
     """A condition on a stream, whose type is known."""
-    return _any([_named(one) for one in selectors])
+    return _any([_id_tests(one) for one in selectors])
 
 
-def _named(selector: EntitySelector) -> list[str]:
+def _id_tests(selector: EntitySelector) -> list[str]:
     if selector.id:
         return [f"?e = {iri(selector.id)}"]
     return [f"REGEX(STR(?e), {literal(selector.pattern)})"] if selector.pattern else []

@@ -3,7 +3,7 @@
 - tokens, expressions: text of ``$filter`` and ``$orderby`` -> syntax tree; options: all query options; addresses:
   resource paths; ids: IRIs <-> ids.
 - entities: the entity types as graph patterns, and the JSON of each; geometry: positions as GeoJSON.
-- patterns, compilation, queries: syntax trees -> SPARQL; reading: runs it with the caller's permissions (asking).
+- patterns, compilation, queries: syntax trees -> SPARQL; reading: runs it with the caller's permissions.
 - creation: new Observations as updates; notices: Observations published over MQTT; retained: which of them the broker
   keeps.
 - door: paths and errors.

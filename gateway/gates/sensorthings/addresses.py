@@ -47,7 +47,7 @@ def address(path: str, base_iri: str) -> Address:
     while place < len(path):
         rest = path[place:]
         if rest in ("$ref", "$value"):
-            return _formed(path, tuple(steps), many, named, rest)
+            return _with_form(path, tuple(steps), many, named, rest)
         found = _SEGMENT.match(path, place)
         if found is None or named:
             raise UnknownResourceError(_nothing(path, place))
@@ -89,7 +89,7 @@ def _kind(path: str, place: int, steps: list[AddressStep], many: bool, name: str
     raise UnknownResourceError(f"{_nothing(path, place)}; {above.name} has {known}")
 
 
-def _formed(path: str, steps: tuple[AddressStep, ...], many: bool, named: str, form: str) -> Address:
+def _with_form(path: str, steps: tuple[AddressStep, ...], many: bool, named: str, form: str) -> Address:
     if form == "$value" and named:
         return Address(steps, many, named, "$value")
     if form == "$ref" and steps and not named:

@@ -65,7 +65,7 @@ def _round(value: str) -> str:
     return f"IF({value} < 0, -ROUND(-{value}), ROUND({value}))"
 
 
-def _truncated(value: str) -> str:
+def _truncation(value: str) -> str:
     return f"IF({value} < 0, CEIL({value}), FLOOR({value}))"
 
 
@@ -159,7 +159,7 @@ class CompiledOptions:
         return _Compiled(variable, found.type, atomic=True)
 
     def _truth(self, expression: Expression) -> str:
-        found = self._compiled(expression)
+        found = self._compile(expression)
         if found.type == "null":
             return "(1/0)"
         if found.type != "boolean":
@@ -167,7 +167,7 @@ class CompiledOptions:
             raise self._error(expression, f"a condition is expected, and this is a {found.type}{cure}")
         return found.text
 
-    def _compiled(self, expression: Expression) -> _Compiled:
+    def _compile(self, expression: Expression) -> _Compiled:
         if isinstance(expression, ODataLiteral):
             return self._literal(expression)
         if isinstance(expression, Path):
@@ -184,7 +184,7 @@ class CompiledOptions:
             same = self._equal(expression)
             return _Compiled(same if name == "eq" else f"(!{same})", "boolean")
         if name in _COMPARED:
-            left, right = map(self._compiled, expression.operands)
+            left, right = map(self._compile, expression.operands)
             self._check_comparable(expression, left, right)
             if "null" in (left.type, right.type):
                 return _Compiled("false", "boolean", atomic=True)
@@ -278,18 +278,18 @@ class CompiledOptions:
             first, second = second, first
         if self._is_id(first):
             return self._same_id(expression, first, second)
-        left, right = self._compiled(first), self._compiled(second)
+        left, right = self._compile(first), self._compile(second)
         self._check_comparable(expression, left, right)
         if left.type == right.type == "null":
             return "true"
         if "null" in (left.type, right.type):
-            return f"(!{self._known(left if right.type == 'null' else right)})"
+            return f"(!{self._is_known(left if right.type == 'null' else right)})"
         if isinstance(first, ODataLiteral) or isinstance(second, ODataLiteral):
             return f"COALESCE({left.text} = {right.text}, false)"
         left, right = self._once(left), self._once(right)
-        return f"COALESCE({left.text} = {right.text}, !{self._known(left)} && !{self._known(right)})"
+        return f"COALESCE({left.text} = {right.text}, !{self._is_known(left)} && !{self._is_known(right)})"
 
-    def _known(self, found: _Compiled) -> str:
+    def _is_known(self, found: _Compiled) -> str:
         return f"COALESCE(ISLITERAL({found.text}), false)"
 
     def _same_id(self, place: ODataOperation, path: Expression, other: Expression) -> str:
@@ -313,7 +313,7 @@ class CompiledOptions:
 
     def _arithmetic(self, expression: ODataOperation) -> _Compiled:
         name = expression.operator
-        operands = [self._compiled(one) for one in expression.operands]
+        operands = [self._compile(one) for one in expression.operands]
         if name == "negate":
             return _Compiled(f"(-{self._number(expression.operands[0], operands[0]).text})", "number")
         left, right = operands
@@ -342,7 +342,7 @@ class CompiledOptions:
         whole = f"{_INTEGER}({quotient.text})"
         if name == "div":
             return _Compiled(f"IF({integers}, {whole}, {quotient.text})", "number")
-        truncated = f"IF({integers}, {whole}, {_truncated(quotient.text)})"
+        truncated = f"IF({integers}, {whole}, {_truncation(quotient.text)})"
         return _Compiled(f"({left.text} - {right.text} * {truncated})", "number")
 
     def _call(self, expression: ODataOperation) -> _Compiled:
@@ -366,7 +366,7 @@ class CompiledOptions:
         return _Compiled(function.text(*texts), function.returns)
 
     def _argument(self, name: str, expression: Expression, wanted: Type) -> str:
-        found = self._compiled(expression)
+        found = self._compile(expression)
         fits: Sequence[Type] = (wanted, "any", "null") if wanted in ("string", "number") else (wanted, "null")
         if found.type not in fits:
             raise self._error(expression, f"{name} expects a {wanted}, and this is a {found.type}")

@@ -23,8 +23,9 @@ from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import GatewayError, MalformedRequestError, RequestError, UnknownResourceError
 from lamplighter.engine.terms import XSD, Term, iri, is_iri, lexical, literal
-from lamplighter.gateway.gates.sensorthings.asking import rows
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.sensorthings.ids import id_of, term_of
+from lamplighter.gateway.gates.sensorthings.reading import ANSWER_BYTES_MAX
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
@@ -90,7 +91,7 @@ class Creation:
 
     async def one(self, body: bytes, datastream: Term | None) -> str:
         """The IRI of the new Observation. datastream: that of the path, if it names one. Raises RequestError."""
-        return await self._created(_decoded(body), datastream)
+        return await self._create(_decode_members(body), datastream)
 
     async def many(self, body: bytes) -> list[str]:
         """As CreateObservations: the IRI of each, or ``error: `` and the reason. Raises RequestError for the whole."""
@@ -110,17 +111,17 @@ class Creation:
                 for name, value in zip(names, row, strict=True):
                     members[name] = {"@iot.id": value} if name == "FeatureOfInterest" else value
                 try:
-                    found.append(await self._created(members, None))
+                    found.append(await self._create(members, None))
                 except GatewayError as error:
                     found.append(f"error: {error}")
         return found
 
-    async def _created(self, members: Mapping[str, Any], datastream: Term | None) -> str:
+    async def _create(self, members: Mapping[str, Any], datastream: Term | None) -> str:
         for name, value in members.items():
             if name not in _SUPPORTED and value not in (None, {}):
                 known = ", ".join(_SUPPORTED)
                 raise NotSupportedError(f"{name[:50]!r} is not kept of an Observation; leave it out. Members: {known}")
-        named = self._named(members, "Datastream")
+        named = self._entity_of(members, "Datastream")
         if named is not None and datastream not in (None, named):
             raise MalformedRequestError("Datastream: the path names another one; leave the member out")
         stream = datastream or named
@@ -133,7 +134,7 @@ class Creation:
         target = self._targets.get(stream)
         if target is None:
             target = self._targets[stream] = await self._target(stream)
-        feature = self._named(members, "FeatureOfInterest")
+        feature = self._entity_of(members, "FeatureOfInterest")
         if feature not in (None, target.stream.feature):
             have = id_of(lexical(target.stream.feature), self._base_iri)
             raise NotSupportedError(f"FeatureOfInterest: all Observations of this Datastream are of {have!r}")
@@ -152,7 +153,7 @@ class Creation:
         await self._update(f"{trimming(target.stream, self._events_kept - 1)} ;\n{inserted}")
         return f"{lexical(target.stream.observation)}/{tail}"
 
-    def _named(self, members: Mapping[str, Any], name: str) -> Term | None:
+    def _entity_of(self, members: Mapping[str, Any], name: str) -> Term | None:
         """The entity that a member names by its id."""
         found = members.get(name)
         if found is None:
@@ -179,7 +180,7 @@ SELECT ?sensor ?property ?feature ?platform ?live ?result ?unit ?time {{
   ?about {iri(MADE_BY_SENSOR)} ?sensor ; {iri(OBSERVED_PROPERTY)} ?property ; {iri(HAS_FEATURE_OF_INTEREST)} ?feature .
   OPTIONAL {{ ?platform {iri(HOSTS)} ?sensor }}
 }} ORDER BY ?platform LIMIT 1"""
-        found = await rows(self._runner, self._caller, query)
+        found = list((await select(self._runner, self._caller, query, ANSWER_BYTES_MAX)).bindings())
         name = id_of(lexical(stream), self._base_iri)
         if not found:
             raise UnknownResourceError(f"there is no Datastream {name!r} that has a Sensor; take ids from /Datastreams")
@@ -208,7 +209,7 @@ SELECT ?sensor ?property ?feature ?platform ?live ?result ?unit ?time {{
         return _Target(about, live is not None, moment(lexical(row["time"]), UTC) if "time" in row else None)
 
 
-def _decoded(body: bytes) -> dict[str, Any]:
+def _decode_members(body: bytes) -> dict[str, Any]:
     """Raises MalformedRequestError."""
     found = _json(body)
     if not isinstance(found, dict):

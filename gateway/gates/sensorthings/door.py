@@ -12,14 +12,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.errors import (
-    GatewayError,
-    bare,
-)
-from lamplighter.gateway.gates.http.answers import Refusal, error_answer, json_answer
+from lamplighter.engine.errors import GatewayError
+from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, error_answer
 from lamplighter.gateway.gates.http.negotiation import request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
+from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.gates.sensorthings.addresses import Address, address
@@ -63,9 +60,9 @@ class SensorThings:
 
             self._notices = Notices(runner, settings, data, address.rstrip("/") + self._root)
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         for path in (self._root, f"{self._root}/"):
-            yield Place(path, self._bounded, Need.CALLER, None, self._parameters, _refusal)
+            yield Route(path, self._bounded, Permission.CALLER, None, self._parameters, _refusal)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield self._root, "OGC SensorThings API 1.1"
@@ -85,38 +82,38 @@ class SensorThings:
         below = request.scope.get("below", "")
         root = _root_url(request, below)
         if request.method == "POST":
-            return await self._created(request, caller, below, root)
+            return await self._create(request, caller, below, root)
         if request.method not in ("GET", "HEAD"):
-            return _not_allowed(request.method, below)
+            raise _method_error(request.method, below)
         if not below:
-            return json_answer(_service(root))
+            return JsonAnswer(_service(root))
         where = address(below, self._base_iri)
         reading = EntityReading(self._runner, self._base_iri, root, caller)
         if where.member:
             return _property(where, await reading.member(where))
         found = options(parameters(request).texts(), where.kind, many=where.many)
-        return json_answer(await (reading.collection if where.many else reading.entity)(where, found))
+        return JsonAnswer(await (reading.collection if where.many else reading.entity)(where, found))
 
-    async def _created(self, request: Request, caller: Caller, below: str, root: str) -> Response:
+    async def _create(self, request: Request, caller: Caller, below: str, root: str) -> Response:
         """Answers POST: the creation of Observations (10.2, 12.3)."""
         creation = Creation(self._runner, self._settings, caller, cause(request, caller))
         reading = EntityReading(self._runner, self._base_iri, root, caller)
         if below == "CreateObservations":
             told = await creation.many(request.scope[BODY])
             links = [one if one.startswith("error: ") else reading.link(OBSERVATIONS, one) for one in told]
-            return json_answer(links, 201)
+            return JsonAnswer(links, 201)
         where = address(below, self._base_iri)
         if where.kind is not OBSERVATIONS or not where.many or where.form or len(where.steps) > 2:
-            return _not_allowed("POST", below)
+            raise _method_error("POST", below)
         stream = None
         if len(where.steps) == 2:
             if where.steps[0].kind is not DATASTREAMS:
-                return _not_allowed("POST", below)
+                raise _method_error("POST", below)
             stream = where.steps[0].key
         made = await creation.one(request.scope[BODY], stream)
         link = reading.link(OBSERVATIONS, made)
         identity = {"@iot.id": id_of(made, self._base_iri), "@iot.selfLink": link}
-        return json_answer(identity, 201, {"Location": link})
+        return JsonAnswer(identity, 201, {"Location": link})
 
 
 def _service(root: str) -> Mapping[str, Any]:
@@ -131,7 +128,7 @@ def _property(where: Address, value: Any) -> Response:
     if value is None:
         return Response(status_code=204)
     if where.form != "$value":
-        return json_answer({where.member: value})
+        return JsonAnswer({where.member: value})
     text = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
     return Response(text, 200, media_type="text/plain" if not isinstance(value, dict) else "application/json")
 
@@ -143,21 +140,13 @@ def _root_url(request: Request, below: str) -> str:
     return f"{sent.scheme}://{sent.netloc}{path.removesuffix(below) if below else path}".rstrip("/")
 
 
-def _not_allowed(method: str, below: str) -> Refusal:
-    reason = (
-        f"{method} is not allowed at {below[:200]!r}; use GET. Observations are created with POST at Observations, "
-        "Datastreams('...')/Observations and CreateObservations; all else is made by adapters and SPARQL updates"
+def _method_error(method: str, below: str) -> MethodError:
+    hint = (
+        ". Observations are created with POST at Observations, Datastreams('...')/Observations and CreateObservations; "
+        "all else is made by adapters and SPARQL updates"
     )
-    return Refusal("method_not_allowed", 405, reason, {"Allow": "GET, HEAD"}, _members(405, reason))
+    return MethodError(method, ("GET", "HEAD"), f"at {below[:200]!r}", hint)
 
 
 def _refusal(error: GatewayError) -> Refusal:
-    made = error_answer(bare(error))
-    again = made.headers.get("retry-after")
-    headers = None if again is None else {"Retry-After": again}
-    return Refusal(error.code, error.status, str(error), headers, _members(error.status, str(error)))
-
-
-def _members(status: int, message: str) -> dict[str, Any]:
-    """The members of an error by which clients of SensorThings find it."""
-    return {"code": status, "type": "error", "message": message}
+    return error_answer(error, {"code": error.status, "type": "error", "message": str(error)})

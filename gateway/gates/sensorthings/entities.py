@@ -192,7 +192,7 @@ def _text(row: Row, name: str) -> str | None:
     return lexical(row[name]) if name in row else None
 
 
-def _named(value: str, row: Row) -> dict[str, Any]:
+def _name_and_description(value: str, row: Row) -> dict[str, Any]:
     name = _text(row, "label")
     name = local_name(value) if name is None else name
     description = _text(row, "comment")
@@ -209,14 +209,14 @@ def _geometry(row: Row) -> dict[str, Any] | None:
 def _thing(value: str, row: Row) -> dict[str, Any]:
     more = {"manufacturer": _text(row, "manufacturer"), "model": _text(row, "model")}
     return {
-        **_named(value, row),
+        **_name_and_description(value, row),
         "properties": {"iri": value, **{name: text for name, text in more.items() if text is not None}},
     }
 
 
 def _location(value: str, row: Row) -> dict[str, Any]:
     return {
-        **_named(value, row),
+        **_name_and_description(value, row),
         "encodingType": GEOJSON,
         "location": _geometry(row),
         "properties": {"iri": value},
@@ -231,7 +231,7 @@ def _datastream(value: str, row: Row) -> dict[str, Any]:
     unit, code = _text(row, "unit"), _text(row, "code")
     name = code if unit is None else local_name(unit)
     return {
-        **_named(value, row),
+        **_name_and_description(value, row),
         "observationType": GENERAL if unit is None and code is None else MEASUREMENT,
         "unitOfMeasurement": {
             "name": name,
@@ -244,7 +244,7 @@ def _datastream(value: str, row: Row) -> dict[str, Any]:
 
 def _sensor(value: str, row: Row) -> dict[str, Any]:
     return {
-        **_named(value, row),
+        **_name_and_description(value, row),
         "encodingType": "text/html",
         "metadata": value,
         "properties": {"iri": value},
@@ -252,7 +252,7 @@ def _sensor(value: str, row: Row) -> dict[str, Any]:
 
 
 def _observed_property(value: str, row: Row) -> dict[str, Any]:
-    return {**_named(value, row), "definition": value, "properties": {"iri": value}}
+    return {**_name_and_description(value, row), "definition": value, "properties": {"iri": value}}
 
 
 def _observation(value: str, row: Row) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _observation(value: str, row: Row) -> dict[str, Any]:
 def _feature(value: str, row: Row) -> dict[str, Any]:
     found = _geometry(row)
     return {
-        **_named(value, row),
+        **_name_and_description(value, row),
         "encodingType": GEOJSON,
         "feature": {"type": "Feature", "geometry": None, "properties": {}} if found is None else found,
         "properties": {"iri": value},

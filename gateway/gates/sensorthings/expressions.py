@@ -121,7 +121,9 @@ class _ODataParser:
             raise self.error(f"unexpected {self._next.text[:50]!r}; write asc or desc, and a comma between keys")
         return SortKey(path, descending)
 
-    def _made(self, operator: str, token: ODataToken, *operands: Expression, is_call: bool = False) -> ODataOperation:
+    def _operation(
+        self, operator: str, token: ODataToken, *operands: Expression, is_call: bool = False
+    ) -> ODataOperation:
         self._count(token)
         return ODataOperation(operator, operands, token.position, is_call)
 
@@ -136,35 +138,35 @@ class _ODataParser:
             raise self.error(f"the expression is nested more than {DEPTH_MAX} deep; remove parentheses")
         left = self._conjunction()
         while (token := self._next).text == "or" and self.skip("or"):
-            left = self._made("or", token, left, self._conjunction())
+            left = self._operation("or", token, left, self._conjunction())
         self._depth -= 1
         return left
 
     def _conjunction(self) -> Expression:
         left = self._comparison()
         while (token := self._next).text == "and" and self.skip("and"):
-            left = self._made("and", token, left, self._comparison())
+            left = self._operation("and", token, left, self._comparison())
         return left
 
     def _comparison(self) -> Expression:
         left = self._sum()
         while self._next.kind == "name" and self._next.text in _COMPARISONS:
             token = self._take()
-            left = self._made(token.text, token, left, self._sum())
+            left = self._operation(token.text, token, left, self._sum())
         return left
 
     def _sum(self) -> Expression:
         left = self._product()
         while self._next.kind == "name" and self._next.text in ("add", "sub"):
             token = self._take()
-            left = self._made(token.text, token, left, self._product())
+            left = self._operation(token.text, token, left, self._product())
         return left
 
     def _product(self) -> Expression:
         left = self._unary()
         while self._next.kind == "name" and self._next.text in ("mul", "div", "mod"):
             token = self._take()
-            left = self._made(token.text, token, left, self._unary())
+            left = self._operation(token.text, token, left, self._unary())
         return left
 
     def _unary(self) -> Expression:
@@ -175,7 +177,7 @@ class _ODataParser:
                 raise self.error("too many not and - in a row")
         found = self._primary()
         for token in reversed(prefixes):
-            found = self._made("not" if token.text == "not" else "negate", token, found)
+            found = self._operation("not" if token.text == "not" else "negate", token, found)
         return found
 
     def _primary(self) -> Expression:
@@ -204,7 +206,7 @@ class _ODataParser:
             while self.skip(","):
                 arguments.append(self.disjunction())
             self._close(token)
-        return self._made(token.text, token, *arguments, is_call=True)
+        return self._operation(token.text, token, *arguments, is_call=True)
 
     def _close(self, opened: ODataToken) -> None:
         if not self.skip(")"):

@@ -23,7 +23,7 @@ def id_of(value: str, base_iri: str) -> str:
     """The id of an IRI. base_iri: of the gateway."""
     below = value.removeprefix(base_iri)
     relative = below != value and below != ""
-    return ("" if relative else _ABSOLUTE) + _OTHER.sub(_escaped, below if relative else value)
+    return ("" if relative else _ABSOLUTE) + _OTHER.sub(_escape, below if relative else value)
 
 
 def term_of(text: str, base_iri: str) -> Term:
@@ -34,7 +34,7 @@ def term_of(text: str, base_iri: str) -> Term:
     if not written or len(text) > ID_CHARS_MAX:
         raise MalformedRequestError(fault)
     try:
-        value = ("" if absolute else base_iri) + _ESCAPED.sub(_unescaped, written)
+        value = ("" if absolute else base_iri) + _ESCAPED.sub(_unescape, written)
         if id_of(value, base_iri) != text:
             raise ValueError(text)
         return iri(value)
@@ -42,12 +42,12 @@ def term_of(text: str, base_iri: str) -> Term:
         raise MalformedRequestError(fault) from error
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     sign = found.group()
     return "~" if sign == "/" else "".join(f"!{byte:02X}" for byte in sign.encode(errors="surrogatepass"))
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     """Raises ValueError."""
     text = found.group()
     return "/" if text == "~" else bytes.fromhex(text.replace("!", "")).decode()

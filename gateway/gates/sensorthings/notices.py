@@ -36,11 +36,11 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Results, Resume
 from lamplighter.engine.terms import Bag, Term, iri, is_iri, lexical, term_from_json
-from lamplighter.gateway.gates.sensorthings import asking
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, OBSERVATIONS, PHENOMENON_TIME
 from lamplighter.gateway.gates.sensorthings.ids import id_of
 from lamplighter.gateway.gates.sensorthings.options import QueryOptions, options
-from lamplighter.gateway.gates.sensorthings.reading import EntityReading, FoundEntity
+from lamplighter.gateway.gates.sensorthings.reading import ANSWER_BYTES_MAX, EntityReading, FoundEntity
 from lamplighter.gateway.gates.sensorthings.retained import RetainedTopics, Topics
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
@@ -90,7 +90,7 @@ class _Notice(NamedTuple):
     left: frozenset[Term] = frozenset()
 
 
-class _NoticeSink:
+class NoticeSink:
     """The sink of the subscription. ended_by: why nothing follows; behind: more notifications wait in the gateway."""
 
     kind = "mqtt"
@@ -109,7 +109,7 @@ class _NoticeSink:
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         if reset is not None:
             logger.warning("observations may be published again", reason=reset)
-        self._put(0, _solutions(subscription.first))
+        self._add(0, _solutions(subscription.first))
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         for missed in attached.missed:
@@ -118,10 +118,10 @@ class _NoticeSink:
                 [{name: term_from_json(term) for name, term in row.items()} for row in bag["results"]["bindings"]]
                 for bag in (found.added, found.removed)
             )
-            self._put(missed.sequence, added, removed)
+            self._add(missed.sequence, added, removed)
 
     def notify(self, notification: Notification, results: Results) -> None:
-        self._put(notification.sequence, _solutions(notification.added), _solutions(notification.removed))
+        self._add(notification.sequence, _solutions(notification.added), _solutions(notification.removed))
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.ended_by = str(error)
@@ -134,12 +134,12 @@ class _NoticeSink:
     def name_no_commits(self) -> None:
         """Nothing names them."""
 
-    def taken(self) -> _Notice:
+    def take(self) -> _Notice:
         notice = self.notices.popleft()
         self._waiting -= len(notice.rows)
         return notice
 
-    def _put(self, sequence: int, rows: Sequence[_Row], removed: Sequence[_Row] = ()) -> None:
+    def _add(self, sequence: int, rows: Sequence[_Row], removed: Sequence[_Row] = ()) -> None:
         if self.behind or (self.notices and self._waiting + len(rows) > ROWS_MAX):
             self.behind = True
         else:
@@ -202,14 +202,14 @@ class Notices:
         while True:
             begun = self._connections
             try:
-                await self._connected()
+                await self._publish_over_connection()
             except (UpstreamError, OSError, ValueError) as error:
                 failures = 1 if self._connections > begun else failures + 1
                 if failures == 1:
                     logger.warning("observations not published", broker=self._broker.host, reason=error)
                 await asyncio.sleep(back_off_s(failures, _RETRY_MIN_S, _RETRY_MAX_S))
 
-    async def _connected(self) -> None:
+    async def _publish_over_connection(self) -> None:
         """One connection. Raises UpstreamError, OSError or ValueError when it is over."""
         await asyncio.to_thread(self._retained.load, self._data / RETAINED_FILE)
         listener = _Listener()
@@ -250,7 +250,7 @@ class Notices:
     async def _publish_query(self, connection: BrokerConnection, number: int) -> None:
         """Publishes the Observations of one query, until the connection ends. Raises UpstreamError."""
         while True:
-            sink = _NoticeSink()
+            sink = NoticeSink()
             place = self._places[number]
             resume = Resume(KEEP) if place is None else Resume(KEEP, place.spuid, place.sequence)
             try:
@@ -265,13 +265,13 @@ class Notices:
                     self._runner.disconnect(sink, [spuid])
             await self._runner.probe()  # the sink is detached
 
-    async def _follow(self, connection: BrokerConnection, sink: _NoticeSink, spuid: str, number: int) -> None:
+    async def _follow(self, connection: BrokerConnection, sink: NoticeSink, spuid: str, number: int) -> None:
         """Publishes what a sink receives; returns when nothing follows there."""
         while True:
             await sink.work.wait()
             sink.work.clear()
             while sink.notices:
-                notice = sink.taken()
+                notice = sink.take()
                 await self._publish(connection, notice.rows)
                 if notice.left:
                     await self._clear(connection, notice.left)
@@ -315,10 +315,11 @@ class Notices:
         values = f"VALUES ?stream {{ {' '.join(streams)} }}"
         patterns = f"{{ {values} {_LIVE} }} UNION {{ {values} GRAPH ?g {{ {_LIVE} }} }}"
         try:
-            found = await asking.rows(self._runner, ANYBODY, f"SELECT DISTINCT ?stream {{ {patterns} }}")
+            query = f"SELECT DISTINCT ?stream {{ {patterns} }}"
+            streams_left = await select(self._runner, ANYBODY, query, ANSWER_BYTES_MAX)
         except GatewayError as error:
             raise UpstreamError(f"the gateway does not tell which Datastreams are left: {error}") from error
-        return {row["stream"] for row in found}
+        return {row["stream"] for row in streams_left.bindings()}
 
     async def _note(self, topics: Topics) -> None:
         """Returns when the file has the retained topics of streams. Raises OSError."""

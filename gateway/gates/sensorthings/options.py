@@ -100,7 +100,7 @@ class _OptionsParser:
                         raise ExpressionError(name, offset, "write true or false")
                     found = replace(found, count=text == "true")
                 case "$select":
-                    found = replace(found, select=_selected(text, offset, kind))
+                    found = replace(found, select=_selection(text, offset, kind))
                 case "$expand":
                     found = replace(found, expand=self._expansion(text, offset, kind, depth))
                 case "$resultFormat":
@@ -132,11 +132,11 @@ class _OptionsParser:
             else:
                 texts = _inner(body, place) if opened else {}
             one = self.read(texts, target, not single(kind, first), depth + 1)
-            found[first] = _merged(found[first], one) if first in found else one
+            found[first] = _merge(found[first], one) if first in found else one
         return found
 
 
-def _merged(one: QueryOptions, other: QueryOptions) -> QueryOptions:
+def _merge(one: QueryOptions, other: QueryOptions) -> QueryOptions:
     """The options of a navigation that is expanded twice: those of the last that has any; expansions of both."""
     own = other if other.texts.keys() - {"$expand"} else one
     expansions = [found.texts["$expand"] for found in (one, other) if "$expand" in found.texts]
@@ -197,7 +197,7 @@ def _result_format(text: str, kind: EntityType, depth: int) -> bool:
     return True
 
 
-def _selected(text: str, offset: int, kind: EntityType) -> tuple[str, ...]:
+def _selection(text: str, offset: int, kind: EntityType) -> tuple[str, ...]:
     found = []
     for part in text.split(","):
         name = part.strip()

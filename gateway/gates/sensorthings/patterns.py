@@ -67,7 +67,7 @@ class Node:
                 found.needed[way.of_target] = None
         return found
 
-    def joined(self, step: str, other: Node) -> str:
+    def join(self, step: str, other: Node) -> str:
         """The pattern of a navigation to a node that `to` returned, and of that node."""
         return f"{self.way(step, other)} {other.pattern()}"
 
@@ -89,7 +89,7 @@ class Node:
         """The pattern of the entity with the needed parts, and of what `child` was asked for."""
         parts = " ".join(self._part(name) for name in self.needed)
         own = f"{self.text(self.kind.core)} {parts}"
-        rest = " ".join(f"OPTIONAL {{ {self.joined(step, child)} }}" for step, child in self._children.items())
+        rest = " ".join(f"OPTIONAL {{ {self.join(step, child)} }}" for step, child in self._children.items())
         if not is_iri(self.entity):
             rest = f"FILTER(ISIRI({self.entity})) {rest}"
         if not self.kind.in_graphs:

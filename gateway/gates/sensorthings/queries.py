@@ -36,17 +36,22 @@ class PathQueries:
 def path_queries(steps: Sequence[AddressStep], options: QueryOptions, base_iri: str, *, many: bool) -> PathQueries:
     """Raises ExpressionError."""
     above, node, names = _source(steps)
-    exists = f"ASK {{ {above} {node.pattern()} }}"
+    exists = _existence(above, node)
     pattern, count, keys, columns = _patterns(above, node, names, options, base_iri)
     limit = f"LIMIT {options.top + 1} OFFSET {options.skip}" if many else "LIMIT 1"
     page = f"SELECT DISTINCT {columns} {{ {pattern} }} ORDER BY {keys} {limit}"
     return PathQueries(page, f"SELECT (COUNT(DISTINCT {node.entity}) AS ?{COUNT}) {{ {count} }}", exists)
 
 
+def _existence(above: str, node: Node) -> str:
+    """A query with a row if there is any."""
+    return f"SELECT (1 AS ?exists) {{ {above} {node.pattern()} }} LIMIT 1"
+
+
 def parents_exist(steps: Sequence[AddressStep]) -> str:
     """The query whether the entity before the last step exists."""
     above, node, _ = _source(steps[:-1])
-    return f"ASK {{ {above} {node.pattern()} }}"
+    return _existence(above, node)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 
 from lamplighter.engine.errors import LimitExceededError, UnknownResourceError
 from lamplighter.engine.terms import Term, iri, is_iri, lexical
+from lamplighter.gateway.gates.http.sparql import select
 from lamplighter.gateway.gates.sensorthings.addresses import Address, AddressStep
-from lamplighter.gateway.gates.sensorthings.asking import SLICE, ask, rows
 from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, ENTITY_SETS, OBSERVATIONS, EntityType, Row
 from lamplighter.gateway.gates.sensorthings.ids import id_of
 from lamplighter.gateway.gates.sensorthings.options import QueryOptions
@@ -28,6 +28,10 @@ from lamplighter.gateway.gates.sensorthings.queries import (
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of the answer to one query."""
+SLICE: Final = 200
+"""Entities that are written before other tasks have a turn."""
 ENTITIES_MAX: Final = 5_000
 """Of one answer, the expanded ones included."""
 _IN_URL = "$',()/:;=@!~*"
@@ -65,7 +69,7 @@ class EntityReading:
         elif options.data_array:
             answer["value"] = self._data_array(shown, options)
         else:
-            answer["value"] = await self._written(kind, shown, options)
+            answer["value"] = await self._entities_json(kind, shown, options)
         if len(found) > options.top > 0:
             answer["@iot.nextLink"] = self._next(self._path(address), options)
         return answer
@@ -75,7 +79,7 @@ class EntityReading:
         found = await self._one(address, options)
         if address.form == "$ref":
             return {"@iot.selfLink": self.link(address.kind, found.value)}
-        return (await self._written(address.kind, [found], options))[0]
+        return (await self._entities_json(address.kind, [found], options))[0]
 
     async def member(self, address: Address) -> Any:
         """The value of a property. Raises UnknownResourceError."""
@@ -94,14 +98,14 @@ class EntityReading:
 
     async def _one(self, address: Address, options: QueryOptions) -> FoundEntity:
         query = path_queries(address.steps, options, self._base_iri, many=False).page
-        found = _found(await self._rows(query))
+        found = _entities_of(await self._rows(query))
         if not found:
             raise UnknownResourceError(f"there is no {address.kind.name} at {self._path(address)}")
         return found[0]
 
     async def _page(self, address: Address, options: QueryOptions) -> tuple[list[FoundEntity], int | None]:
         queries = path_queries(address.steps, options, self._base_iri, many=True)
-        found = _found(await self._rows(queries.page)) if options.top or not options.count else []
+        found = _entities_of(await self._rows(queries.page)) if options.top or not options.count else []
         self._count(len(found))
         if not found and len(address.steps) > 1 and not await self._ask(parents_exist(address.steps)):
             above = Address(address.steps[:-1], many=False)
@@ -112,7 +116,7 @@ class EntityReading:
             count = int(lexical(row[COUNT]))
         return found, count
 
-    async def _related(
+    async def _related_entities(
         self, kind: EntityType, navigation: str, parents: Sequence[str], options: QueryOptions
     ) -> tuple[list[list[FoundEntity]], list[int]]:
         """The related entities of each parent behind those to be skipped, one more than asked for, and how many there
@@ -129,7 +133,7 @@ class EntityReading:
         bytes_max = self._runner.settings.limits.query_bytes_max
         found: list[list[FoundEntity]] = [[] for _ in parents]
         for text in queries.pages(terms, bytes_max):
-            read = _found(await self._rows(text))
+            read = _entities_of(await self._rows(text))
             if len(read) > ROWS_MAX:
                 raise LimitExceededError(
                     f"$expand: the {len(parents)} entities of the page have more than {ROWS_MAX} {navigation}; "
@@ -155,14 +159,14 @@ class EntityReading:
             )
 
     async def _rows(self, text: str) -> list[dict[str, Term]]:
-        return await rows(self._runner, self._caller, text)
+        return list((await select(self._runner, self._caller, text, ANSWER_BYTES_MAX)).bindings())
 
     async def _ask(self, text: str) -> bool:
-        return await ask(self._runner, self._caller, text)
+        return bool(await self._rows(text))
 
     # --- JSON ---
 
-    async def _written(
+    async def _entities_json(
         self, kind: EntityType, found: Sequence[FoundEntity], options: QueryOptions
     ) -> list[dict[str, Any]]:
         """The JSON of entities, with what is to be expanded."""
@@ -200,11 +204,11 @@ class EntityReading:
         parents: Sequence[FoundEntity],
         written: Sequence[dict[str, Any]],
     ) -> None:
-        related, counts = await self._related(kind, name, [one.value for one in parents], options)
+        related, counts = await self._related_entities(kind, name, [one.value for one in parents], options)
         target = _target(kind, name)
         most = 1 if single(kind, name) else options.top
         shown = [found[:most] for found in related]
-        children = iter(await self._written(target, [one for found in shown for one in found], options))
+        children = iter(await self._entities_json(target, [one for found in shown for one in found], options))
         for parent, found, more, count, members in zip(parents, shown, related, counts, written, strict=True):
             own = [next(children) for _ in found]
             if single(kind, name):
@@ -251,7 +255,7 @@ def _target(kind: EntityType, navigation: str) -> EntityType:
     return ENTITY_SETS[kind.navigation[navigation].target]
 
 
-def _found(solutions: Sequence[dict[str, Term]]) -> list[FoundEntity]:
+def _entities_of(solutions: Sequence[dict[str, Term]]) -> list[FoundEntity]:
     """The entities of an answer, each once for its parent, whatever several values the dataset has of one part."""
     seen: dict[tuple[int, str], FoundEntity] = {}
     for row in solutions:

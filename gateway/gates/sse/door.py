@@ -14,8 +14,8 @@ from lamplighter.engine.protocol import dataset
 from lamplighter.gateway.gates.event_streams import EventStream, EventStreams, asked_resume
 from lamplighter.gateway.gates.http.answers import Refusal
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
-from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.http.routes import Permission, Route
+from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.sse.sink import EventSink
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -33,14 +33,16 @@ _BY_NAME = Parameters(_NAMES, prefix="$")
 class ServerSentEvents:
     """The door. `GET /subscribe?query=...`, and `GET /subscribe/APPLICATION/QUERY` for a query of a JSAP file."""
 
-    def __init__(self, runner: Runner, settings: Settings, applications: Sequence[Application], unsent: Unsent) -> None:
-        """unsent: what waits for all network clients."""
+    def __init__(
+        self, runner: Runner, settings: Settings, applications: Sequence[Application], send_budget: SendBudget
+    ) -> None:
+        """send_budget: what waits for all network clients."""
         self._applications = {application.name: application for application in applications}
-        self._streams = EventStreams(runner, settings, unsent)
+        self._streams = EventStreams(runner, settings, send_budget)
 
-    def places(self) -> Iterator[Place]:
-        yield Place(PATH, self._by_text, Need.CALLER, frozenset({"GET"}), _BY_TEXT)
-        yield Place(f"{PATH}/", self._by_name, Need.CALLER, frozenset({"GET"}), _BY_NAME)
+    def routes(self) -> Iterator[Route]:
+        yield Route(PATH, self._by_text, Permission.CALLER, frozenset({"GET"}), _BY_TEXT)
+        yield Route(f"{PATH}/", self._by_name, Permission.CALLER, frozenset({"GET"}), _BY_NAME)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield PATH, "subscription by Server-Sent Events: ?query=<SPARQL>, or /subscribe/<application>/<query>"
@@ -64,7 +66,7 @@ class ServerSentEvents:
         if found is None or name not in found.profile.queries:
             return Refusal("not_found", 404, f"no application has the query {request.scope['below'][:200]!r}")
         asked = parameters(request)
-        return await self._stream(request, caller, asked, found.query_text(name, {}, asked.prefixed()), None, None)
+        return await self._stream(request, caller, asked, found.query_text(name, {}, asked.with_prefix()), None, None)
 
     async def _stream(
         self,

@@ -13,5 +13,5 @@ class EventSink(ClientSink):
     __slots__ = ()
     kind = "http"
 
-    def numbered(self, message: bytes, spuid: str, sequence: int) -> bytes:
+    def with_id(self, message: bytes, spuid: str, sequence: int) -> bytes:
         return StreamEvent(b"id: %b\ndata: %b\n\n" % (event_id(spuid, sequence), message))

@@ -1,6 +1,6 @@
 """Webhooks: subscriptions whose notifications are POSTed to a URL, as W3C WebSub describes hubs.
 
-door: the paths and their bodies; intent: what the receiver is asked and told beside its notifications.
+door: the paths and their bodies, and what the receiver is asked and told beside its notifications.
 """
 
 from lamplighter.gateway.gates.webhooks.door import Webhooks

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -14,23 +14,20 @@ from starlette.responses import Response
 
 from lamplighter.adapters.devices.desired import desired_update, status_update
 from lamplighter.engine.errors import (
-    GatewayError,
     LimitExceededError,
     MalformedRequestError,
     RequestError,
-    UnknownResourceError,
 )
 from lamplighter.engine.sparql.requests import QueryOutline
-from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
-from lamplighter.gateway.gates.http.answers import is_known, json_answer, streamed
+from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, is_known, stream_answer
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
-from lamplighter.gateway.gates.http.parameters import NONE, Parameters, UrlParameters, parameters
-from lamplighter.gateway.gates.http.places import Need, Place
-from lamplighter.gateway.gates.http.sparql import cause
+from lamplighter.gateway.gates.http.parameters import NONE, NUMBER_MAX, Parameters, parameters, path_segments
+from lamplighter.gateway.gates.http.routes import Permission, Route
+from lamplighter.gateway.gates.http.sparql import RESULTS_JSON, cause, select
 from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
-from lamplighter.gateway.gates.outbox import Unsent
+from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.wot.description import (
     DISCOVERY,
     JSON,
@@ -45,10 +42,10 @@ from lamplighter.gateway.gates.wot.description import (
     thing_description,
 )
 from lamplighter.gateway.gates.wot.observing import ValueSink
-from lamplighter.gateway.gates.wot.problems import ProblemDetails, no_thing, problem
+from lamplighter.gateway.gates.wot.problems import no_thing, problem, problem_details
 from lamplighter.gateway.gates.wot.registrations import SubmittedThings
 from lamplighter.gateway.gates.wot.search import Search
-from lamplighter.gateway.gates.wot.submitted import BYTES_MAX, InvalidDescriptionError
+from lamplighter.gateway.gates.wot.submitted import BYTES_MAX
 from lamplighter.gateway.gates.wot.things import (
     Row,
     Thing,
@@ -89,7 +86,6 @@ _UNSORTED = dict.fromkeys(("sort_by", "sort_order"), "the list is sorted by id")
 _LIST = Parameters(("offset", "limit", "format"), unsupported=_UNSORTED, error=_UnsupportedOrderError)
 _SEARCH = Parameters(("query",))
 _OBSERVE = Parameters(("keep", "last-event-id"))
-_RESULTS = "application/sparql-results+json"
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -101,35 +97,28 @@ class _CallersDataset:
         self._caller = caller
 
     async def rows(self, query: str) -> list[Row]:
-        answer = await self._runner.queries.query(
-            self._runner.queries.outline(query), _RESULTS, None, None, caller=self._caller
-        )
-        return await asyncio.to_thread(_rows, await answer.whole(ROWS_BYTES_MAX))
-
-
-def _rows(data: bytes) -> list[Row]:
-    return list(Bag.from_json(msgspec.json.decode(data)))
+        return list(await select(self._runner, self._caller, query, ROWS_BYTES_MAX))
 
 
 class WebOfThings:
-    """The door. gatekeeper: is told what was denied; unsent: what waits for all network clients."""
+    """The door. gatekeeper: is told what was denied; send_budget: what waits for all network clients."""
 
-    def __init__(self, runner: Runner, settings: Settings, gatekeeper: Gatekeeper, unsent: Unsent) -> None:
+    def __init__(self, runner: Runner, settings: Settings, gatekeeper: Gatekeeper, send_budget: SendBudget) -> None:
         self._runner = runner
         self._gatekeeper = gatekeeper
         self._settings = settings
         self._registrations = SubmittedThings(runner)
-        self._streams = EventStreams(runner, settings, unsent)
+        self._streams = EventStreams(runner, settings, send_budget)
         self._turns = RequestTurns(AT_ONCE_MAX, WAITING_MAX)
 
-    def places(self) -> Iterator[Place]:
+    def routes(self) -> Iterator[Route]:
         read = frozenset({"GET", "HEAD"})
         changes = frozenset({"PUT", "POST", "DELETE"})
         things, below, search = (self._turns.of(one, BYTES_MAX) for one in (self._things, self._below, self._search))
-        yield Place(WELL_KNOWN, self._directory, Need.NOTHING, read, problem=_problem)
-        yield Place(THINGS, things, Need.CALLER, read | {"POST"}, _list_parameters, _problem)
-        yield Place(f"{THINGS}/", below, Need.CALLER, read | changes, _thing_parameters, _problem)
-        yield Place(SEARCH, search, Need.CALLER, read, _SEARCH, _problem)
+        yield Route(WELL_KNOWN, self._directory, Permission.NOTHING, read, problem=problem)
+        yield Route(THINGS, things, Permission.CALLER, read | {"POST"}, _list_parameters, problem)
+        yield Route(f"{THINGS}/", below, Permission.CALLER, read | changes, _thing_parameters, problem)
+        yield Route(SEARCH, search, Permission.CALLER, read, _SEARCH, problem)
 
     def about(self) -> Iterator[tuple[str, str]]:
         yield WELL_KNOWN, "Thing Description of the gateway (W3C Web of Things)"
@@ -165,7 +154,8 @@ class WebOfThings:
         if request.method == "POST":
             return await self._registrations.create(request, caller)
         asked = parameters(request)
-        offset, limit = _count(asked, "offset", 0, 0), min(_count(asked, "limit", PAGE, 1), PAGE_MAX)
+        offset = asked.number("offset", NUMBER_MAX, 0) or 0
+        limit = min(asked.number("limit", NUMBER_MAX) or PAGE, PAGE_MAX)
         form = asked.text("format") or "array"
         if form not in ("array", "collection"):
             raise MalformedRequestError("format: write array or collection")
@@ -207,7 +197,7 @@ class WebOfThings:
         found = await read_things(dataset, nodes, self._settings.gateway.base_iri)
         described = await asyncio.to_thread(lambda: [thing_description(one, access) for one in found])
         answer = await self._runner.beside(Search(described, query, form.format, self._runner.settings.query), caller)
-        return await streamed(request, answer.chunks(), form.media_type, {"Vary": "Accept"})
+        return await stream_answer(request, answer.chunks(), form.media_type, {"Vary": "Accept"})
 
     # --- a thing ---
 
@@ -232,37 +222,34 @@ class WebOfThings:
             case ["properties", name, "observe"] if name in thing.properties:
                 return await self._observe(request, caller, thing.properties[name])
             case ["actions", name] if name in thing.properties and thing.properties[name].actuator is not None:
-                return self._only(request, "POST") or await self._set(request, caller, thing.properties[name])
-        return ProblemDetails(
+                return self._only(request, "POST") or await self._set_state(request, caller, thing.properties[name])
+        return problem_details(
             "not_found", 404, f"the thing has nothing at {'/'.join(rest)[:200]!r}; its description lists all"
         )
 
     @staticmethod
-    def _only(request: Request, *methods: str) -> ProblemDetails | None:
+    def _only(request: Request, *methods: str) -> Refusal | None:
         """The refusal of another method."""
         allowed = {*methods, *(["HEAD"] if "GET" in methods else [])}
         if request.method in allowed:
             return None
-        names = ", ".join(sorted(allowed))
-        return ProblemDetails(
-            "method_not_allowed", 405, f"{request.method} is not allowed here; use {names}", {"Allow": names}
-        )
+        return problem(MethodError(request.method, allowed))
 
     async def _property(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         if request.method == "PUT" and one.actuator is not None:
-            return await self._set(request, caller, one)
+            return await self._set_state(request, caller, one)
         refused = self._only(request, *(("GET", "PUT") if one.actuator is not None else ("GET",)))
         if refused is not None:
             return refused
         value = await self._value(one, caller)
         if value is None:
-            return ProblemDetails("no_value", 404, "the property has no value yet, or none that JSON has")
-        return json_answer(value, headers=_NO_STORE)
+            return problem_details("no_value", 404, "the property has no value yet, or none that JSON has")
+        return JsonAnswer(value, headers=_NO_STORE)
 
     async def _all_values(self, thing: Thing, caller: Caller) -> Response:
         """The values that there are, by name."""
         found = {name: await self._value(one, caller) for name, one in thing.properties.items()}
-        return json_answer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
+        return JsonAnswer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
 
     async def _value(self, one: ThingProperty, caller: Caller) -> Any:
         newest = f"{one.query} ORDER BY DESC(?time) DESC(?value) LIMIT 1"
@@ -271,15 +258,13 @@ class WebOfThings:
 
     async def _observe(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         if request.method != "GET":  # a HEAD would begin a stream that nobody reads
-            return ProblemDetails(
-                "method_not_allowed", 405, f"{request.method} is not allowed here; use GET", {"Allow": "GET"}
-            )
+            return problem(MethodError(request.method, ["GET"]))
         asked = parameters(request)
         resume = asked_resume(request, asked.text("keep"), asked.text("last-event-id"))
         caller.access.subscribe.check([None], "subscribe to")  # it would be told nothing, and not why
         return await self._streams.subscribe(request, caller, one.observed_query, ValueSink, resume=resume)
 
-    async def _set(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
+    async def _set_state(self, request: Request, caller: Caller, one: ThingProperty) -> Response:
         """Sets the desired state of an actuator. 204: it is durable; the adapter sends it to the device."""
         assert one.actuator is not None
         media_type = content_type(request)
@@ -298,12 +283,6 @@ class WebOfThings:
         return Response(status_code=204)
 
 
-def _problem(error: GatewayError) -> ProblemDetails:
-    if isinstance(error, InvalidDescriptionError):
-        return ProblemDetails(error.code, error.status, str(error), faults=error.faults)
-    return problem(error)
-
-
 def _list_parameters(request: Request) -> Parameters:
     return NONE if request.method == "POST" else _LIST
 
@@ -316,34 +295,15 @@ def _thing_parameters(request: Request) -> Parameters:
 
 
 def _segments(request: Request) -> list[str]:
-    """The segments of the path below ``/things``; a slash in one is percent-encoded.
-
-    Raises UnknownResourceError.
-    """
-    try:
-        segments = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
-        return segments[segments.index(THINGS.removeprefix("/")) + 1 :]
-    except ValueError as error:
-        raise UnknownResourceError("the path is not one of a thing; percent-encode its id") from error
+    """The segments of the path below ``/things``. Raises UnknownResourceError."""
+    return path_segments(request, THINGS.removeprefix("/"), "a thing")
 
 
 def _usual(query: QueryOutline) -> AnswerFormat:
     """The format for clients that name none (WoT Discovery, 7.3.2.3.3)."""
     if query.form in ("SELECT", "ASK"):
-        return AnswerFormat(_RESULTS, JSON)
+        return AnswerFormat(RESULTS_JSON, JSON)
     return AnswerFormat(TD_LIST, TD_LIST)
-
-
-def _count(asked: UrlParameters, name: str, default: int, least: int) -> int:
-    """Raises MalformedRequestError."""
-    text = asked.text(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise MalformedRequestError(f"{name}: write a number")
-    if int(text) < least:
-        raise MalformedRequestError(f"{name}: write at least {least}")
-    return int(text)
 
 
 def _list_body(things: Sequence[Thing], access: Reach, collection: Description | None) -> bytes:

@@ -41,15 +41,15 @@ class ValueSink:
         self._resumable = keep is not None
         if reset is not None:
             self._outbox.put(StreamEvent(b"event: reset\ndata: %b\n\n" % msgspec.json.encode({"reason": reset})))
-        self._put(in_order(subscription.first)[-1:], subscription.spuid, 0)
+        self._add(in_order(subscription.first)[-1:], subscription.spuid, 0)
         if not _has_property(subscription.first):
             self._end(subscription.spuid)
 
     def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
         self._resumable = True
-        self._outbox.replay(self._missed(spuid, attached), attached.bytes)
+        self._outbox.replay(self._replay(spuid, attached), attached.bytes)
 
-    def _missed(self, spuid: str, attached: Attached[Sink]) -> Iterator[StreamEvent]:
+    def _replay(self, spuid: str, attached: Attached[Sink]) -> Iterator[StreamEvent]:
         for one in attached.missed:
             found = msgspec.json.decode(b"{" + one.members + b"}")
             added, removed = Bag.from_json(found["addedResults"]), Bag.from_json(found["removedResults"])
@@ -59,7 +59,7 @@ class ValueSink:
                 return
 
     def notify(self, notification: Notification, results: Results) -> None:
-        self._put(in_order(results.added), notification.spuid, notification.sequence)
+        self._add(in_order(results.added), notification.spuid, notification.sequence)
         if _has_property(results.removed):
             self._end(notification.spuid)
 
@@ -68,19 +68,19 @@ class ValueSink:
 
     def ended(self, spuid: str, error: GatewayError) -> None:
         self.over = True
-        self.connection.ended(spuid, self)
+        self.connection.forget(spuid, self)
         self._outbox.put(StreamEvent(b"event: ended\ndata: %b\n\n" % msgspec.json.encode({"reason": str(error)})))
 
     def taken_over(self, spuid: str, by: Sink) -> None:
         self.over = True
-        self.connection.ended(spuid, self)
+        self.connection.forget(spuid, self)
 
     def _end(self, spuid: str) -> None:
         """Tells the client that nothing follows; the stream then leaves its subscription."""
-        self.connection.ended(spuid, self)
+        self.connection.forget(spuid, self)
         self._outbox.put(StreamEvent(b'event: ended\ndata: {"reason":"the thing has this property no more"}\n\n'))
 
-    def _put(self, values: Sequence[Term], spuid: str, sequence: int) -> None:
+    def _add(self, values: Sequence[Term], spuid: str, sequence: int) -> None:
         for event in self._events(values, spuid, sequence):
             self._outbox.put(StreamEvent(event))
 

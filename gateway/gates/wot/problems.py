@@ -3,13 +3,11 @@ too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import msgspec
-
-from lamplighter.engine.errors import GatewayError
+from lamplighter.engine.errors import GatewayError, RequestError
 from lamplighter.gateway.gates.http.answers import Refusal, error_answer
 from lamplighter.gateway.gates.wot.description import PROBLEM
 
@@ -21,39 +19,32 @@ class Fault(NamedTuple):
     description: str
 
 
-class ProblemDetails(Refusal):
-    """code: the member `error`; faults: of a Thing Description."""
+class InvalidDescriptionError(RequestError):
+    """faults: with their places."""
 
-    def __init__(
-        self,
-        code: str,
-        status: int,
-        detail: str,
-        headers: Mapping[str, str] | None = None,
-        faults: Sequence[Fault] = (),
-    ) -> None:
-        super().__init__(code, status, detail, headers)
-        members: dict[str, Any] = {
-            "title": HTTPStatus(status).phrase,
-            "status": status,
-            "detail": detail,
-            "error": code,
-            "status_code": status,
-            "error_description": detail,
-        }
-        if faults:
-            members["validationErrors"] = [one._asdict() for one in faults]
-        self.body = msgspec.json.encode(members)
-        self.headers["content-length"] = str(len(self.body))
-        self.headers["content-type"] = PROBLEM
+    code = "invalid_description"
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("the Thing Description cannot be used; validationErrors says why")
+        self.faults = tuple(faults)
 
 
-def problem(error: GatewayError) -> ProblemDetails:
+def problem(error: GatewayError) -> Refusal:
     """The answer of an error."""
-    answer = error_answer(error)
-    headers = {name: value for name, value in answer.headers.items() if name in ("retry-after", "www-authenticate")}
-    return ProblemDetails(error.code, error.status, str(error), headers)
+    members = _members(error.status, str(error))
+    if isinstance(error, InvalidDescriptionError):
+        members["validationErrors"] = [fault._asdict() for fault in error.faults]
+    return error_answer(error, members, PROBLEM)
 
 
-def no_thing(identifier: str) -> ProblemDetails:
-    return ProblemDetails("not_found", 404, f"no thing has the id {identifier[:200]!r}; GET /things lists them")
+def problem_details(code: str, status: int, detail: str) -> Refusal:
+    """code: the member `error`."""
+    return Refusal(code, status, detail, None, _members(status, detail), PROBLEM)
+
+
+def no_thing(identifier: str) -> Refusal:
+    return problem_details("not_found", 404, f"no thing has the id {identifier[:200]!r}; GET /things lists them")
+
+
+def _members(status: int, detail: str) -> dict[str, Any]:
+    return {"title": HTTPStatus(status).phrase, "status": status, "detail": detail}

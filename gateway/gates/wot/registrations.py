@@ -15,19 +15,18 @@ from lamplighter.adapters.devices.draft import THING, segment
 from lamplighter.adapters.devices.registry import Entry
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.devices.decisions import Devices
-from lamplighter.gateway.gates.http.answers import json_answer
+from lamplighter.gateway.gates.http.answers import JsonAnswer
 from lamplighter.gateway.gates.http.calls import content_type
 from lamplighter.gateway.gates.http.devices import OwnDataset
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.http.turns import BODY
 from lamplighter.gateway.gates.wot.description import JSON, TD, TD_LIST, thing_path
-from lamplighter.gateway.gates.wot.problems import Fault, ProblemDetails, no_thing
+from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError, no_thing, problem_details
 from lamplighter.gateway.gates.wot.submitted import (
     Adopted,
-    InvalidDescriptionError,
     Submitted,
     device_of,
-    submitted,
+    parse_description,
 )
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
@@ -44,17 +43,17 @@ class SubmittedThings:
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """201: the device is adopted. One without an id is given one."""
-        found = self._submitted(request, caller)
+        found = self._parse(request, caller)
         identifier = found.id or f"urn:uuid:{uuid.uuid4()}"
         devices = self._devices(request, caller)
         adopted = device_of(found, identifier, self._runner.settings, devices.registry)
         if await devices.entry(adopted.device.identity) is not None:
-            return ProblemDetails("conflict", 409, f"there is a thing with the id {identifier!r}; PUT replaces it")
+            return problem_details("conflict", 409, f"there is a thing with the id {identifier!r}; PUT replaces it")
         return await self._adopt(devices, None, adopted)
 
     async def put(self, request: Request, caller: Caller, identifier: str) -> Response:
         """201: the device is adopted; 204: its description is replaced."""
-        found = self._submitted(request, caller)
+        found = self._parse(request, caller)
         if not identifier or found.id != identifier:  # the path /things/ has none
             raise InvalidDescriptionError([Fault("id", "write the same id here and in the path")])
         devices = self._devices(request, caller)
@@ -71,12 +70,12 @@ class SubmittedThings:
         await devices.remove(entry)
         return Response(status_code=204)
 
-    def _submitted(self, request: Request, caller: Caller) -> Submitted:
+    def _parse(self, request: Request, caller: Caller) -> Submitted:
         caller.require_operator("submit a Thing Description")
         media_type = content_type(request)
         if media_type not in (TD, TD_LIST, JSON, ""):
             raise MalformedRequestError(f"Content-Type is {media_type}; send {TD}")
-        return submitted(request.scope[BODY])
+        return parse_description(request.scope[BODY])
 
     def _devices(self, request: Request, caller: Caller) -> Devices:
         dataset = OwnDataset(self._runner, caller, cause(request, caller))
@@ -94,13 +93,13 @@ class SubmittedThings:
         if before is None:
             entries, _ = await devices.entries()
             if sum(entry.device.source == THING for entry in entries) >= DEVICES_MAX:
-                return ProblemDetails(
+                return problem_details(
                     "limit_exceeded", 403, f"there are {DEVICES_MAX} submitted things already; remove some"
                 )
         found = await devices.take(device, before)
         if found is None:
-            return ProblemDetails("conflict", 409, f"{device.thing} changed meanwhile; try again")
+            return problem_details("conflict", 409, f"{device.thing} changed meanwhile; try again")
         if before is not None:
             return Response(status_code=204)
         told: dict[str, Any] = {"id": device.thing, "warnings": [*adopted.warnings, *devices.refused_topics(device)]}
-        return json_answer(told, 201, {"Location": f"/{thing_path(device.thing)}"})
+        return JsonAnswer(told, 201, {"Location": f"/{thing_path(device.thing)}"})

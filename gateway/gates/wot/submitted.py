@@ -21,7 +21,6 @@ from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.tables import KINDS as ADAPTER_KINDS
-from lamplighter.engine.errors import RequestError
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.gates.wot.description import CONTEXT
 from lamplighter.gateway.gates.wot.forms import DescribedThing, FormPlace, FormReader, UnusableError
@@ -29,7 +28,7 @@ from lamplighter.gateway.gates.wot.forms_coap import coap_place
 from lamplighter.gateway.gates.wot.forms_http import http_place
 from lamplighter.gateway.gates.wot.forms_modbus import MODBUS_SCHEME, modbus_place
 from lamplighter.gateway.gates.wot.forms_mqtt import broker_of, mqtt_place
-from lamplighter.gateway.gates.wot.problems import Fault
+from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import UNIT
 
@@ -57,16 +56,6 @@ _JSON_TEXT = '^"(.*)"$'
 """A JSON string that needs no escapes: its text."""
 
 
-class InvalidDescriptionError(RequestError):
-    """faults: with their places."""
-
-    code = "invalid_description"
-
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("the Thing Description cannot be used; validationErrors says why")
-        self.faults = tuple(faults)
-
-
 class Submitted(NamedTuple):
     """A description that can be used. id: "" for an anonymous one. document: as it was sent."""
 
@@ -82,7 +71,7 @@ class Adopted:
     warnings: tuple[str, ...]
 
 
-def submitted(body: bytes) -> Submitted:
+def parse_description(body: bytes) -> Submitted:
     """Checks the structure (TD 1.1, section 5.3). Raises InvalidDescriptionError."""
     try:
         document = msgspec.json.decode(body)
@@ -126,7 +115,7 @@ def _structure(document: dict[str, Any]) -> Iterator[Fault]:
         definitions = {}
     for name, one in definitions.items():
         if not isinstance(one, dict) or not isinstance(one.get("scheme"), str):
-            yield Fault(f"securityDefinitions.{_said(name)}", 'write an object with a scheme, such as "nosec"')
+            yield Fault(f"securityDefinitions.{_plain_name(name)}", 'write an object with a scheme, such as "nosec"')
     yield from _security(document.get("security"), definitions, "security")
     for part in ("properties", "actions", "events"):
         found = document.get(part, {})
@@ -136,7 +125,7 @@ def _structure(document: dict[str, Any]) -> Iterator[Fault]:
             yield Fault(part, f"has more than {AFFORDANCES_MAX} affordances; divide the thing")
         else:
             for name, one in found.items():
-                yield from _affordance(one, definitions, f"{part}.{_said(name)}")
+                yield from _affordance(one, definitions, f"{part}.{_plain_name(name)}")
 
 
 def _security(value: object, definitions: Mapping[str, Any], field: str) -> Iterator[Fault]:
@@ -162,7 +151,7 @@ def _affordance(one: object, definitions: Mapping[str, Any], field: str) -> Iter
             yield from _security(form["security"], definitions, f"{field}.forms.{number_}.security")
 
 
-def _said(name: str) -> str:
+def _plain_name(name: str) -> str:
     return plain(name, 60) or "?"
 
 
@@ -195,19 +184,19 @@ class _Reading:
     def device(self) -> Adopted:
         actions = self._document.get("actions", {})
         for name, one in self._document.get("properties", {}).items():
-            field = f"properties.{_said(name)}"
+            field = f"properties.{_plain_name(name)}"
             try:
                 self._property(name, one, field)
             except ValueError as error:
-                self._unused(field, error)
+                self._add_fault(field, error)
         for name, one in actions.items():
-            field = f"actions.{_said(name)}"
+            field = f"actions.{_plain_name(name)}"
             try:
                 self._action(name, one, field)
             except ValueError as error:
-                self._unused(field, error)
+                self._add_fault(field, error)
         for name in self._document.get("events", {}):
-            self._faults.append(Fault(f"events.{_said(name)}", "events are not read; describe a property"))
+            self._faults.append(Fault(f"events.{_plain_name(name)}", "events are not read; describe a property"))
         device = self._draft.device()
         self._faults += [Fault("(root)", one.reason) for one in self._draft.problems]
         if not device.sensors and not device.actuators:
@@ -216,7 +205,7 @@ class _Reading:
         warnings = tuple(f"{one.field}: {one.description}" for one in self._faults[:FAULTS_MAX])
         return Adopted(device, warnings)
 
-    def _unused(self, field: str, error: ValueError) -> None:
+    def _add_fault(self, field: str, error: ValueError) -> None:
         self._faults.append(Fault(error.field if isinstance(error, UnusableError) else field, plain(str(error), 400)))
 
     # --- affordances ---
@@ -388,7 +377,7 @@ def _leaves(
     if isinstance(members, dict):
         for name, one in list(members.items())[:AFFORDANCES_MAX]:
             if isinstance(one, dict):
-                yield from _leaves(one, (*path, name), f"{field}.properties.{_said(name)}")
+                yield from _leaves(one, (*path, name), f"{field}.properties.{_plain_name(name)}")
 
 
 def _kind(name: str, schema: Mapping[str, Any], payload: Payload) -> str:

@@ -272,11 +272,11 @@ def _actuators(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProper
             continue
         kind = _iri_among(found, CONTROLS)
         name = ("status" if status else "state") if part == node else names.of(part)
-        written: Schema = {"type": "string", "enum": list(STATUSES)} if status else _written(found, kind)
+        written: Schema = {"type": "string", "enum": list(STATUSES)} if status else _state_schema(found, kind)
         schema = {"type": "string"} if status else written
         title = _text(found, RDFS_LABEL) or name
         condition = (
-            _hosted(node, part) if part != node else f"{node} <{HAS_STATUS if status else DESIRED_STATE}> ?any . "
+            _host_pattern(node, part) if part != node else f"{node} <{HAS_STATUS if status else DESIRED_STATE}> ?any . "
         )
         yield ThingProperty(
             name, title, kind, schema, _states(part), condition, actuator=part, status=status, written=written
@@ -298,7 +298,7 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
             observed = _iri_among(facts[sensor], OBSERVES)
             values = f"?made <{MADE_BY_SENSOR}> {sensor} ; <{HAS_SIMPLE_RESULT}> ?value"
             title = _text(facts[sensor], RDFS_LABEL) or name
-            yield ThingProperty(name, title, observed, _usual(observed), values, _hosted(node, sensor))
+            yield ThingProperty(name, title, observed, _usual(observed), values, _host_pattern(node, sensor))
         for part in parts:
             found = facts[part]
             kind = _iri_among(found, OBSERVED_PROPERTY)
@@ -314,7 +314,7 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
                 schema["unit"] = lexical(min(units))
             title = _text(found, RDFS_LABEL) or _text(facts.get(sensor, {}), RDFS_LABEL) or own
             values = _live_value(part) if live else _event_values(part)
-            yield ThingProperty(own, title, kind, schema, values, _hosted(node, sensor), timed=not live)
+            yield ThingProperty(own, title, kind, schema, values, _host_pattern(node, sensor), timed=not live)
 
 
 class _Names:
@@ -352,13 +352,13 @@ def _iri_among(found: dict[str, set[Term]], key: str) -> Term | None:
     return min(filter(is_iri, found.get(key, ())), default=None)
 
 
-def _known(kind: Term | None) -> Kind | None:
+def _kind_of(kind: Term | None) -> Kind | None:
     return None if kind is None else KINDS.get(lexical(kind).removeprefix(GATEWAY))
 
 
 def _usual(kind: Term | None) -> Schema:
     """The schema of what a property usually has."""
-    known = _known(kind)
+    known = _kind_of(kind)
     names = {"number": "number", "boolean": "boolean", "text": "string"}
     return {"type": names[known.value]} if known is not None and known.value in names else {}
 
@@ -393,7 +393,7 @@ def _finite(value: object) -> float | None:
     )
 
 
-def _written(found: dict[str, set[Term]], kind: Term | None) -> Schema:
+def _state_schema(found: dict[str, set[Term]], kind: Term | None) -> Schema:
     """The schema of the states that an actuator takes."""
     takes = _takes(found.get(RULE, ()))
     if takes.words:
@@ -401,7 +401,7 @@ def _written(found: dict[str, set[Term]], kind: Term | None) -> Schema:
             return {"type": "boolean"}
         return {"type": "string", "enum": sorted(takes.words)}
     bounds = {
-        name: _bound(found.get(key, ())) if own is None else own
+        name: _limit(found.get(key, ())) if own is None else own
         for name, key, own in (("minimum", MINIMUM, takes.minimum), ("maximum", MAXIMUM, takes.maximum))
     }
     bounds = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -410,7 +410,7 @@ def _written(found: dict[str, set[Term]], kind: Term | None) -> Schema:
     return common_type(found.get(DESIRED_STATE, ())) or _usual(kind)
 
 
-def _bound(terms: Iterable[Term]) -> float | None:
+def _limit(terms: Iterable[Term]) -> float | None:
     for term in sorted(terms):
         if json_type(term) == "number":
             try:
@@ -420,7 +420,7 @@ def _bound(terms: Iterable[Term]) -> float | None:
     return None
 
 
-def _hosted(node: Term, part: Term) -> str:
+def _host_pattern(node: Term, part: Term) -> str:
     return f"{node} <{HOSTS}> {part} . "
 
 

@@ -78,15 +78,15 @@ def state_term(value: object, schema: Schema) -> Term:
             )
         found, sent = literal(value), "string"
     else:
-        raise MalformedRequestError(f"the value is {_shown(value)}; send {_expected(schema)}")
+        raise MalformedRequestError(f"the value is {_type_name(value)}; send {_expectation(schema)}")
     if kind is not None and kind != sent:
-        raise MalformedRequestError(f"the value is a {sent}; send {_expected(schema)}")
+        raise MalformedRequestError(f"the value is a {sent}; send {_expectation(schema)}")
     if "enum" in schema and value not in schema["enum"]:
-        raise MalformedRequestError(f"the value is {str(value)[:100]!r}; send {_expected(schema)}")
+        raise MalformedRequestError(f"the value is {str(value)[:100]!r}; send {_expectation(schema)}")
     if sent == "number":
         assert isinstance(value, int | float)
         if value < schema.get("minimum", -math.inf) or value > schema.get("maximum", math.inf):
-            raise MalformedRequestError(f"the value is {value:g}; send {_expected(schema)}")
+            raise MalformedRequestError(f"the value is {value:g}; send {_expectation(schema)}")
     return found
 
 
@@ -99,11 +99,11 @@ def _number(value: float) -> Term:
     return literal(text, datatype=XSD + "decimal")
 
 
-def _shown(value: object) -> str:
+def _type_name(value: object) -> str:
     return {dict: "an object", list: "an array", type(None): "null"}.get(type(value), "no JSON value")
 
 
-def _expected(schema: Mapping[str, Any]) -> str:
+def _expectation(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return f"one of {', '.join(map(str, _some(schema['enum'])))}"
     text = f"a {schema.get('type', 'boolean, number or string')}"

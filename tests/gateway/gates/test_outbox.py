@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.gates import outbox as outbox_module
-from lamplighter.gateway.gates.outbox import Numbering, Outbox, Unsent
+from lamplighter.gateway.gates.outbox import Outbox, SendBudget, SequenceCounter
 from lamplighter.gateway.state.shares import Shares
 
 
@@ -122,7 +122,7 @@ async def test_a_message_goes_out_at_once_only_if_no_other_waits() -> None:
 
 
 async def test_notifications_that_go_out_at_once_are_numbered_with_those_that_wait() -> None:
-    socket, numbering = Socket(), Numbering("one")
+    socket, numbering = Socket(), SequenceCounter("one")
     outbox = Outbox(10_000, at_once=socket.take)
     reader = asyncio.create_task(socket.read(outbox))
     await asyncio.sleep(0)
@@ -181,7 +181,7 @@ async def told(outbox: Outbox) -> list[tuple[int, list[Binding], list[Binding]] 
 
 
 async def test_notifications_are_numbered_as_they_are_taken_out() -> None:
-    outbox, one, other = Outbox(100_000), Numbering("spuid-1"), Numbering("spuid-2")
+    outbox, one, other = Outbox(100_000), SequenceCounter("spuid-1"), SequenceCounter("spuid-2")
     outbox.notify(one, added(ROWS[0]))
     outbox.notify(other, added(ROWS[0]))
     outbox.notify(one, removed(ROWS[0]))
@@ -194,7 +194,7 @@ async def test_notifications_are_numbered_as_they_are_taken_out() -> None:
 async def test_what_a_slow_client_is_not_told_yet_becomes_one_net_notification_in_the_place_of_the_first() -> None:
     composings: list[None] = []
     outbox = Outbox(12 * SIZE, composed=lambda: composings.append(None))
-    one, other, gone = (Numbering(name) for name in ("one", "other", "gone"))
+    one, other, gone = (SequenceCounter(name) for name in ("one", "other", "gone"))
     outbox.put(b"before")
     outbox.notify(one, added(ROWS[0], ROWS[1], ROWS[1]))
     outbox.notify(gone, added(ROWS[0]))
@@ -220,7 +220,7 @@ async def test_what_a_slow_client_is_not_told_yet_becomes_one_net_notification_i
 
 async def test_composed_notifications_name_the_newest_commit_if_the_client_asked_for_it() -> None:
     outbox = Outbox(6 * SIZE)
-    asked, other = Numbering("asked", names_commits=True), Numbering("other")
+    asked, other = SequenceCounter("asked", names_commits=True), SequenceCounter("other")
     for number in range(1, 4):
         for numbering in (asked, other):
             outbox.notify(numbering, Results(bag([ROWS[number]]), bag(), (2, number)))
@@ -230,7 +230,7 @@ async def test_composed_notifications_name_the_newest_commit_if_the_client_asked
 
 
 async def test_what_was_sent_before_stays_sent_and_the_rest_is_composed() -> None:
-    outbox, one = Outbox(8 * SIZE), Numbering("one")
+    outbox, one = Outbox(8 * SIZE), SequenceCounter("one")
     outbox.notify(one, added(ROWS[0]))
     outbox.notify(one, added(ROWS[1]))
     await outbox.get()
@@ -245,7 +245,7 @@ async def test_what_was_sent_before_stays_sent_and_the_rest_is_composed() -> Non
 
 
 def test_a_client_that_lets_more_wait_than_can_be_composed_overflows() -> None:
-    outbox, one = Outbox(10 * SIZE), Numbering("one")
+    outbox, one = Outbox(10 * SIZE), SequenceCounter("one")
     for number in range(1000):
         outbox.notify(one, added((f"<http://{number}>", None)))
         assert outbox.waiting_bytes <= 10 * SIZE
@@ -257,7 +257,7 @@ def test_a_client_that_lets_more_wait_than_can_be_composed_overflows() -> None:
 
 async def test_notifications_of_too_many_rows_are_not_composed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "COMPOSED_ROWS_MAX", 3)
-    outbox, small, large = Outbox(8 * SIZE), Numbering("small"), Numbering("large")
+    outbox, small, large = Outbox(8 * SIZE), SequenceCounter("small"), SequenceCounter("large")
     outbox.notify(small, added(ROWS[0]))
     outbox.notify(large, added(*ROWS[:2]))
     outbox.notify(small, removed(ROWS[0]))
@@ -275,7 +275,7 @@ async def test_notifications_of_too_many_rows_are_not_composed(monkeypatch: pyte
 
 def test_a_client_that_lets_notifications_of_too_many_rows_wait_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_module, "COMPOSED_ROWS_MAX", 7)
-    outbox, one = Outbox(8 * SIZE), Numbering("one")
+    outbox, one = Outbox(8 * SIZE), SequenceCounter("one")
     for _ in range(4):
         outbox.notify(one, added(*ROWS[:4]))
         outbox.notify(one, removed(*ROWS[:4]))
@@ -285,7 +285,7 @@ def test_a_client_that_lets_notifications_of_too_many_rows_wait_overflows(monkey
 def test_composing_is_paid_for_by_what_came_since_the_last_one() -> None:
     """The work of all composings together is linear in what was put."""
     looked_at = 0
-    outbox, numberings = Outbox(400 * SIZE), [Numbering(str(number)) for number in range(300)]
+    outbox, numberings = Outbox(400 * SIZE), [SequenceCounter(str(number)) for number in range(300)]
 
     def composed() -> None:
         nonlocal looked_at
@@ -331,7 +331,7 @@ async def test_whatever_comes_out_when_is_the_same_change_without_gaps_and_withi
     steps: list[tuple[Any, ...]], places: int
 ) -> None:
     limit = places * SIZE
-    outbox, numberings = Outbox(limit), [Numbering(str(number)) for number in range(3)]
+    outbox, numberings = Outbox(limit), [SequenceCounter(str(number)) for number in range(3)]
     truth: list[Counter[Binding]] = [Counter() for _ in numberings]
     known: list[Counter[Binding]] = [Counter() for _ in numberings]
     last = [0, 0, 0]
@@ -382,13 +382,13 @@ async def test_whatever_comes_out_when_is_the_same_change_without_gaps_and_withi
     assert outbox.waiting_bytes == 0
 
 
-def box(unsent: Unsent) -> Outbox:
-    return Outbox(1000, unsent=unsent)
+def box(send_budget: SendBudget) -> Outbox:
+    return Outbox(1000, send_budget=send_budget)
 
 
 async def test_what_waits_for_all_clients_is_bounded_and_the_slowest_is_closed() -> None:
-    unsent = Unsent(3000)
-    slow, fast, small, large = (box(unsent) for _ in range(4))
+    send_budget = SendBudget(3000)
+    slow, fast, small, large = (box(send_budget) for _ in range(4))
     slow.put(b"x" * 1000)
     fast.put(b"x" * 1000)
     small.put(b"x")
@@ -400,7 +400,7 @@ async def test_what_waits_for_all_clients_is_bounded_and_the_slowest_is_closed()
     assert not any(one.overflowed.is_set() for one in (slow, fast, small, large))
     large.put(b"x" * 1000)
     assert [one.overflowed.is_set() for one in (slow, fast, small, large)] == [False, False, False, True], "its own"
-    box(unsent).put(b"x" * 2000)
+    box(send_budget).put(b"x" * 2000)
     assert [one.overflowed.is_set() for one in (slow, fast, small)] == [True, False, False]
     assert slow.exceeded == "websocket.unsent_bytes_max"
 
@@ -416,25 +416,25 @@ async def test_a_message_alone_may_exceed_the_share_of_its_client() -> None:
 
 
 async def test_a_message_alone_may_exceed_what_waits_for_all() -> None:
-    unsent = Unsent(3000)
-    one = box(unsent)
+    send_budget = SendBudget(3000)
+    one = box(send_budget)
     one.put(b"x" * 10_000)
     assert len(await one.get()) == 10_000
-    other = box(unsent)
+    other = box(send_budget)
     other.put(b"x" * 10)
     assert one.overflowed.is_set()
     assert not other.overflowed.is_set()
 
 
 async def test_a_closed_outbox_counts_nothing() -> None:
-    unsent = Unsent(3000)
-    ended = [box(unsent) for _ in range(5)]
+    send_budget = SendBudget(3000)
+    ended = [box(send_budget) for _ in range(5)]
     for one in ended:
         one.put(b"x" * 1000)
         one.close()
         one.put(b"x" * 1000)
-        one.notify(Numbering("s"), Results(Bag(("o",), [('"x"',)]), Bag(("o",))))
-    here = box(unsent)
+        one.notify(SequenceCounter("s"), Results(Bag(("o",), [('"x"',)]), Bag(("o",))))
+    here = box(send_budget)
     for _ in range(3):
         here.put(b"x" * 300)
     assert await here.get()

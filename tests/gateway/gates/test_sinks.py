@@ -19,7 +19,7 @@ NONE, ONE = Bag(("s",)), Bag(("s",), [("<http://s>",)])
 class NamedPeer:
     name = "test"
 
-    def ended(self, spuid: str, sink: Any) -> None: ...
+    def forget(self, spuid: str, sink: Any) -> None: ...
 
 
 @pytest.mark.parametrize("keep", [None, "PT1M"])

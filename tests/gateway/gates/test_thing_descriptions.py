@@ -21,14 +21,14 @@ from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.devices.trial import InDataset, MessageTrial, TriedMessage
+from lamplighter.gateway.gates.wot.problems import InvalidDescriptionError
 from lamplighter.gateway.gates.wot.submitted import (
     BYTES_MAX,
     DEPTH_MAX,
     FAULTS_MAX,
     Adopted,
-    InvalidDescriptionError,
     device_of,
-    submitted,
+    parse_description,
 )
 from lamplighter.gateway.settings import Settings
 from tests.support.tables import each_row
@@ -65,7 +65,7 @@ def one(kind: str, href: str, media: str = "application/json", **more: Any) -> d
 
 
 def adopted(document: dict[str, Any]) -> Adopted:
-    found = submitted(json.dumps(document).encode())
+    found = parse_description(json.dumps(document).encode())
     made = device_of(found, found.id or "urn:uuid:1", SETTINGS, Registry(BASE))
     check_record(Device.from_json(made.device.to_json()))
     return made
@@ -74,7 +74,7 @@ def adopted(document: dict[str, Any]) -> Adopted:
 def faults(document: Any) -> dict[str, str]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     with pytest.raises(InvalidDescriptionError) as caught:
-        found = submitted(body)
+        found = parse_description(body)
         device_of(found, found.id or "urn:uuid:1", SETTINGS, Registry(BASE))
     assert len(caught.value.faults) <= FAULTS_MAX
     return {fault.field: fault.description for fault in caught.value.faults}
@@ -378,7 +378,7 @@ def test_http_forms_that_cannot_be_used_are_told() -> None:
 
 
 def test_http_forms_are_not_used_without_the_adapter() -> None:
-    found = submitted(json.dumps(td({"a": one("number", HTTP + "a")})).encode())
+    found = parse_description(json.dumps(td({"a": one("number", HTTP + "a")})).encode())
     with pytest.raises(InvalidDescriptionError) as caught:
         device_of(found, found.id, Settings(), Registry(BASE))
     assert "http_devices.enabled is false" in caught.value.faults[0].description

@@ -12,7 +12,7 @@ import pytest
 
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.http import gate
-from lamplighter.gateway.gates.http.places import HttpApplication, Place
+from lamplighter.gateway.gates.http.routes import Route, Routes
 from tests.support.running_gateway import Answer, http, running_gateway
 
 DOORS: dict[str, dict[str, object]] = {
@@ -41,19 +41,19 @@ async def test_a_precondition_of_a_change_is_refused_at_each_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
 ) -> None:
     """No change is made, whatever the condition: none is evaluated."""
-    places: list[Place] = []
+    routes: list[Route] = []
 
-    def recorded(served: list[Place], *arguments: Any) -> HttpApplication:
-        places.extend(served)
-        return HttpApplication(served, *arguments)
+    def recorded(served: list[Route], *arguments: Any) -> Routes:
+        routes[:] = served  # a check of the paths makes routes too, before the gate opens
+        return Routes(served, *arguments)
 
-    monkeypatch.setattr(gate, "HttpApplication", recorded)
+    monkeypatch.setattr(gate, "Routes", recorded)
     async with running_gateway(tmp_path, **DOORS) as at:
         root = at.query.removesuffix("/query")
         count = 0
-        for place in places:
-            path = f"{place.path}x" if place.path.endswith("/") and len(place.path) > 1 else place.path
-            for method in (place.methods or METHODS) - {"GET", "HEAD", "OPTIONS"}:
+        for route in routes:
+            path = f"{route.path}x" if route.path.endswith("/") and len(route.path) > 1 else route.path
+            for method in (route.methods or METHODS) - {"GET", "HEAD", "OPTIONS"}:
                 for value in ("*", '"tag"'):
                     answer = await http(root + path, method, "{}", {header: value, "Content-Type": "application/json"})
                     assert (answer.status, header in answer.body.decode()) == (501, True), (method, path, answer)
@@ -74,23 +74,23 @@ async def test_a_graph_is_not_replaced_under_a_condition(at: Addresses) -> None:
 
 
 async def test_an_unknown_parameter_is_refused_at_each_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places: list[Place] = []
+    routes: list[Route] = []
 
-    def recorded(served: list[Place], *arguments: Any) -> HttpApplication:
-        places.extend(served)
-        return HttpApplication(served, *arguments)
+    def recorded(served: list[Route], *arguments: Any) -> Routes:
+        routes[:] = served  # a check of the paths makes routes too, before the gate opens
+        return Routes(served, *arguments)
 
-    monkeypatch.setattr(gate, "HttpApplication", recorded)
+    monkeypatch.setattr(gate, "Routes", recorded)
     async with running_gateway(tmp_path, **DOORS) as at:
-        assert len(places) > 50
-        free = [place.path for place in places if place.parameters is None]
+        assert len(routes) > 50
+        free = [route.path for route in routes if route.parameters is None]
         assert free == ["/page/", "/query", "/update"], "read by the page's script, and by the table of an operation"
-        for place in places:
-            if place.parameters is None or place.path == "/ngsi-ld/v1/":
+        for route in routes:
+            if route.parameters is None or route.path == "/ngsi-ld/v1/":
                 continue
-            path = f"{place.path}x" if place.path.endswith("/") and len(place.path) > 1 else place.path
-            path = f"{path.removesuffix('x')}Things" if place.path == "/v1.1/" else path
-            for method in place.methods or METHODS:
+            path = f"{route.path}x" if route.path.endswith("/") and len(route.path) > 1 else route.path
+            path = f"{path.removesuffix('x')}Things" if route.path == "/v1.1/" else path
+            for method in route.methods or METHODS:
                 if method not in ("HEAD", "OPTIONS"):
                     answer = await ask(at, method, f"{path}?colour=red", {})
                     assert (answer.status, "'colour'" in answer.body.decode()) == (400, True), (method, path, answer)

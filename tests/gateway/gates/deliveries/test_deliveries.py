@@ -18,12 +18,10 @@ import pytest
 from lamplighter.engine.change_log import Followed, Receiver
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.deliveries.attempts import Slots
-from lamplighter.gateway.gates.deliveries.dispatch import ENDED, Dispatch
-from lamplighter.gateway.gates.deliveries.keys import SecretKeys
-from lamplighter.gateway.gates.deliveries.positions import Positions
-from lamplighter.gateway.gates.deliveries.targets import address_refusal, checked_url
-from lamplighter.gateway.gates.doors import door_headers, door_places
+from lamplighter.gateway.gates.deliveries.files import Positions, SecretKeys
+from lamplighter.gateway.gates.deliveries.registry import address_refusal, checked_url
+from lamplighter.gateway.gates.deliveries.worker import ENDED, ConcurrencyLimit, DeliveryWorker
+from lamplighter.gateway.gates.doors import door_headers, door_routes
 from lamplighter.gateway.settings import Settings
 from tests.support.tables import each_row
 
@@ -123,7 +121,7 @@ async def begins(slot: AbstractAsyncContextManager[None]) -> bool:
 
 
 async def test_those_that_fail_take_no_slots_of_the_others() -> None:
-    slots = Slots(3)
+    slots = ConcurrencyLimit(3)
     async with slots.of("", slow=True):
         assert not await begins(slots.of("", slow=True))
         async with slots.of("", slow=False), slots.of("", slow=False):
@@ -208,9 +206,9 @@ async def test_positions_of_what_has_ended_are_forgotten(tmp_path: Path) -> None
 def test_doors_with_deliveries_have_their_paths_without_a_gateway(tmp_path: Path) -> None:
     """As `lamplighter check` asks for them."""
     on = msgspec.convert({"webhooks": {"enabled": True}, "ldn": {"enabled": True}}, Settings)
-    paths = {place.path for place in door_places(on, tmp_path)}
+    paths = {place.path for place in door_routes(on, tmp_path)}
     assert {"/webhooks", "/webhooks/", "/ldn", "/ldn/", "/ldn/constraints", "/inbox/"} <= paths
-    assert not paths & {place.path for place in door_places(Settings(), tmp_path)} - {"/subscribe", "/subscribe/"}
+    assert not paths & {place.path for place in door_routes(Settings(), tmp_path)} - {"/subscribe", "/subscribe/"}
     assert "/inbox/" in door_headers(on)["link"]
     assert door_headers(Settings()) == {}
 
@@ -288,39 +286,41 @@ def test_secrets_follow_from_a_key_that_only_the_gateway_can_read(tmp_path: Path
     again = SecretKeys(Disk(), path)
     assert again.secret("one") == secret
     assert again.signature("one", b"body") == hmac.new(secret.encode(), b"body", hashlib.sha256).hexdigest()
-    sealed = keys.sealed("one", "Bearer é")
-    assert "Bearer" not in sealed and sealed != keys.sealed("one", "Bearer é")
-    assert again.opened("one", sealed) == "Bearer é"
+    sealed = keys.seal("one", "Bearer é")
+    assert "Bearer" not in sealed and sealed != keys.seal("one", "Bearer é")
+    assert again.unseal("one", sealed) == "Bearer é"
     with pytest.raises(ConfigurationError, match="another key"):
-        again.opened("two", sealed)
+        again.unseal("two", sealed)
     path.write_bytes(bytes(32))
     with pytest.raises(ConfigurationError, match="another key"):
-        SecretKeys(Disk(), path).opened("one", sealed)
+        SecretKeys(Disk(), path).unseal("one", sealed)
     path.write_bytes(b"short")
     with pytest.raises(ConfigurationError, match="damaged"):
         SecretKeys(Disk(), path).secret("one")
 
 
-def dispatch(*, known: bool) -> tuple[Dispatch, mock.Mock]:
-    """One that has to attach, and its owner. known: whether the log has it."""
-    owner = mock.Mock(end=mock.AsyncMock())
-    owner.runner.delivered.has.return_value = known
-    owner.runner.subscribe = mock.AsyncMock()
+def recovered(*, known: bool) -> tuple[DeliveryWorker, mock.Mock]:
+    """One that has to attach, and what it shares. known: whether the log has it."""
+    context = mock.Mock()
+    context.runner.delivered.has.return_value = known
+    context.runner.subscribe = mock.AsyncMock()
+    context.runner.end_delivery = mock.AsyncMock()
     followed = Followed("one", "ASK {}", 0, identity="anna", delivery=Receiver("webhook", "id", "http://e/", "", None))
-    return Dispatch(owner, followed, 3, None), owner
+    return DeliveryWorker(context, followed, 3), context
 
 
 async def test_one_that_the_log_does_not_have_any_more_does_not_begin_anew() -> None:
     """Its client was removed while no sink was attached; another client may have come under that name."""
-    found, owner = dispatch(known=False)
-    await found.run()
-    assert found.ended == ENDED
-    owner.over.assert_called_once_with(found)
-    owner.runner.subscribe.assert_not_called()
+    worker, context = recovered(known=False)
+    await worker.run()
+    assert worker.ended == ENDED
+    context.on_end.assert_called_once_with(worker)
+    context.runner.subscribe.assert_not_called()
 
 
 async def test_one_that_ends_while_it_attaches_leaves_no_subscription() -> None:
-    found, owner = dispatch(known=True)
-    owner.runner.subscribe.side_effect = lambda *_, **__: found.end("unsubscribed")
-    await found.run()
-    owner.end.assert_awaited_once_with(found, "unsubscribed")
+    worker, context = recovered(known=True)
+    context.runner.subscribe.side_effect = lambda *_, **__: worker.end("unsubscribed")
+    await worker.run()
+    context.runner.end_delivery.assert_awaited_once_with("id")
+    assert worker.ended == "unsubscribed"

@@ -6,7 +6,7 @@ import time
 
 from starlette.requests import Request
 
-from lamplighter.gateway.gates.http.negotiation import accepted
+from lamplighter.gateway.gates.http.negotiation import negotiate
 from lamplighter.gateway.gates.http.resources import TARGET_BYTES_MAX, requested_iris, resources_path
 from tests.support.tables import each_row
 
@@ -76,5 +76,5 @@ def test_a_long_accept_header_takes_little_time() -> None:
     for header in (b"text/html" + b"," * 65_000, b"text/html," + b"a/b;q=0.1," * 6_500):
         request = Request({"type": "http", "headers": [(b"accept", header)]})
         for _ in range(20):
-            assert accepted(request, ["text/html"]).format == "text/html"
+            assert negotiate(request, ["text/html"]).format == "text/html"
     assert time.thread_time() - begun < 0.5

@@ -183,7 +183,7 @@ async def test_it_goes_on_after_a_restart_beside_webhooks(tmp_path: Path) -> Non
 
 def test_the_activity_is_json_ld_without_the_network() -> None:
     from lamplighter.engine.client.contexts import with_contexts
-    from lamplighter.gateway.gates.deliveries.dispatch import WaitingNotification
+    from lamplighter.gateway.gates.deliveries.worker import WaitingNotification
     from lamplighter.gateway.gates.ldn.activities import activity
 
     triple = (

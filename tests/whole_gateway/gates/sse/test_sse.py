@@ -246,7 +246,7 @@ async def test_a_client_that_leaves_before_its_subscription_begins_leaves_none(
     gateway: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, left, over = HeldTrial(), asyncio.Event(), asyncio.Event()
-    monkeypatch.setattr(EventStreams, "_left", noted(left, EventStreams._left))
+    monkeypatch.setattr(EventStreams, "_leave", noted(left, EventStreams._leave))
     monkeypatch.setattr(Subscribers, "begin", noted(over, Subscribers.begin))
     monkeypatch.setattr(Subscribers, "trial", lambda *_: held)
     url = subscribe_url(gateway)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lamplighter.engine.errors import ForcedBindingError, MalformedRequestError, UnknownResourceError
-from lamplighter.gateway.gates.deliveries.asked import AskedQuery, asked_query
+from lamplighter.gateway.gates.deliveries.door import QueryReference, resolve_query
 from tests.support.gateway_parts import application
 from tests.support.tables import each_row
 
@@ -29,7 +29,7 @@ QUERY = "SELECT ?v { ?s <http://e/p> ?v }"
 
 
 def asked(**members: Any) -> Any:
-    return asked_query(msgspec.convert(members, AskedQuery), {"hall": HALL})
+    return resolve_query(msgspec.convert(members, QueryReference), {"hall": HALL})
 
 
 def test_text_with_its_graphs() -> None:

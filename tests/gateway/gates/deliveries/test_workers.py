@@ -14,10 +14,9 @@ import pytest
 from lamplighter.engine.access import FULL
 from lamplighter.engine.change_log import Receiver
 from lamplighter.engine.errors import ChangeLogError, QueueFullError
-from lamplighter.gateway.gates.deliveries import deliveries as all_deliveries
-from lamplighter.gateway.gates.deliveries import dispatch as dispatching
-from lamplighter.gateway.gates.deliveries.deliveries import Deliveries, new_id
-from lamplighter.gateway.gates.deliveries.dispatch import DeliveryRequest, Dispatch, WaitingNotification
+from lamplighter.gateway.gates.deliveries import registry, worker
+from lamplighter.gateway.gates.deliveries.registry import DeliveryRegistry, new_id
+from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import ResumeSettings, Settings
@@ -41,23 +40,23 @@ class Kind:
         self.made = 0
         self.told: list[str] = []
 
-    async def request(self, dispatch: Dispatch, message: WaitingNotification, part: int) -> DeliveryRequest:
+    async def request(self, delivery: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest:
         self.made += 1
         return DeliveryRequest({"Webhook-Id": message.name, "Reset": message.reset or ""}, message.members)
 
-    async def ended(self, dispatch: Dispatch) -> None:
-        self.told.append(dispatch.ended)
+    async def tell_end(self, delivery: DeliveryWorker) -> None:
+        self.told.append(delivery.ended)
 
 
 class Made:
     """Deliveries at work."""
 
-    def __init__(self, deliveries: Deliveries, kind: Kind) -> None:
+    def __init__(self, deliveries: DeliveryRegistry, kind: Kind) -> None:
         self.deliveries = deliveries
         self.kind = kind
-        self.runner = deliveries.runner
+        self.runner = deliveries.context.runner
 
-    async def register(self, receiver: HttpReceiver, caller: Caller = ANYBODY, query: str = QUERY) -> Dispatch:
+    async def register(self, receiver: HttpReceiver, caller: Caller = ANYBODY, query: str = QUERY) -> DeliveryWorker:
         wanted = Receiver("webhook", new_id(), receiver.url(), "")
         return await self.deliveries.begin(query, None, None, wanted, caller)
 
@@ -71,10 +70,10 @@ async def at_work(data: Path, resume: ResumeSettings | None = None, **table: Any
     kind = Kind()
     table = {"networks": ["127.0.0.0/8"], "ports": [], "backoff_ms": 1, "timeout_s": 60, **table}
     async with recovered_runner(data, settings=settings) as runner:
-        deliveries = Deliveries(runner, DeliverySettings(**table), data, kind)
+        deliveries = DeliveryRegistry(runner, DeliverySettings(**table), data, kind)
         task = asyncio.create_task(deliveries.run())
         try:
-            await deliveries.ready()
+            await deliveries.recovered.wait()
             yield Made(deliveries, kind)
         finally:
             task.cancel()
@@ -99,7 +98,7 @@ async def test_an_end_that_the_log_does_not_take_is_tried_again(
 ) -> None:
     """Its client was removed, and the disk is full."""
     async with at_work(tmp_path) as made, receiving() as receiver:
-        dispatch = await made.register(receiver, ANNA)
+        delivery = await made.register(receiver, ANNA)
         await until(lambda: len(receiver.posted) == 1)
         refused: list[int] = []
         append = LogWriter.append
@@ -112,7 +111,7 @@ async def test_an_end_that_the_log_does_not_take_is_tried_again(
 
         monkeypatch.setattr(LogWriter, "append", full)
         monkeypatch.setattr(made.runner._subscribers, "_access_of", lambda name: None)
-        dispatch.drop()
+        delivery.drop()
         await until(lambda: bool(made.kind.told))
         assert made.kind.told == ["the client anna is no longer registered"]
         assert made.runner.delivered.of_kind("webhook") == []
@@ -131,12 +130,12 @@ async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
         if new:
             registering = asyncio.create_task(made.register(receiver))
         else:
-            [dispatch] = made.deliveries.of(ANYBODY)
-            dispatch.position = -1  # it begins anew
-            dispatch.drop()
+            [delivery] = made.deliveries.of(ANYBODY)
+            delivery.position = -1  # it begins anew
+            delivery.drop()
         await held.begun.wait()
-        [dispatch] = made.deliveries.of(ANYBODY)
-        ending = asyncio.create_task(made.deliveries.end(dispatch, "unsubscribed"))
+        [delivery] = made.deliveries.of(ANYBODY)
+        ending = asyncio.create_task(delivery.stop("unsubscribed"))
         for _ in range(20):
             await asyncio.sleep(0)
         held.go_on.set()
@@ -151,7 +150,7 @@ async def test_one_that_is_ended_while_it_is_about_to_begin_stays_ended(
 
 async def test_bodies_are_made_only_for_requests_that_run(tmp_path: Path) -> None:
     async with at_work(tmp_path, concurrent_max=2) as made, receiving() as receiver:
-        slots = made.deliveries.slots
+        slots = made.deliveries.context.concurrency
         async with slots.of("", slow=True), slots.of("", slow=False):
             for _ in range(5):
                 await made.register(receiver)
@@ -164,37 +163,37 @@ async def test_bodies_are_made_only_for_requests_that_run(tmp_path: Path) -> Non
 
 async def test_what_a_receiver_has_is_retained_no_longer(tmp_path: Path) -> None:
     async with at_work(tmp_path) as made, receiving() as receiver:
-        dispatch = await made.register(receiver)
+        delivery = await made.register(receiver)
         for value in range(3):
             await made.put(value)
-        await until(lambda: dispatch.position == 3)
-        assert (dispatch.bytes, made.deliveries._bytes.total) == (0, 0)
-        assert await made.deliveries.positions.write()
+        await until(lambda: delivery.position == 3)
+        assert (delivery.bytes, made.deliveries.context.waiting_bytes) == (0, 0)
+        assert await made.deliveries.context.positions.write()
         assert made.runner.figures.status()["resumable"]["retained_bytes"] == 0
 
 
 async def test_only_positions_of_what_goes_on_are_kept(tmp_path: Path) -> None:
     async with at_work(tmp_path) as made, receiving() as receiver:
-        dispatch = await made.register(receiver)
-        await until(lambda: dispatch.position == 0)
-        before = dispatch.followed.spuid
-        dispatch.position = -1  # it begins anew
-        dispatch.drop()
-        await until(lambda: dispatch.position == 0)
-        after = dispatch.followed.spuid
-        positions = made.deliveries.positions
+        delivery = await made.register(receiver)
+        await until(lambda: delivery.position == 0)
+        before = delivery.followed.spuid
+        delivery.position = -1  # it begins anew
+        delivery.drop()
+        await until(lambda: delivery.position == 0)
+        after = delivery.followed.spuid
+        positions = made.deliveries.context.positions
         assert (positions.of(before), positions.of(after)) == (-1, 0) and before != after
         positions.acknowledge("ended while nobody kept the file", 7)
     async with at_work(tmp_path) as made:
-        positions = made.deliveries.positions
+        positions = made.deliveries.context.positions
         assert (positions.of("ended while nobody kept the file"), positions.of(after)) == (-1, 0)
 
 
 async def test_a_receiver_that_asks_for_a_pause_has_it(tmp_path: Path) -> None:
     async with at_work(tmp_path) as made, receiving(lambda _: Reply(503, {"Retry-After": "900"})) as receiver:
-        dispatch = await made.register(receiver)
-        await until(lambda: dispatch.members().get("next_attempt_s") is not None)
-        assert 800 < float(str(dispatch.members()["next_attempt_s"])) <= 900
+        delivery = await made.register(receiver)
+        await until(lambda: delivery.members().get("next_attempt_s") is not None)
+        assert 800 < float(str(delivery.members()["next_attempt_s"])) <= 900
         assert len(receiver.posted) == 1
 
 
@@ -202,20 +201,20 @@ async def test_a_receiver_that_was_slow_counts_as_slow_until_it_is_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with at_work(tmp_path, concurrent_max=2) as made, receiving() as receiver:
-        dispatch = await made.register(receiver)
-        await until(lambda: dispatch.position == 0)
-        slots = made.deliveries.slots
-        monkeypatch.setattr(dispatching, "SLOW_S", -1.0)
+        delivery = await made.register(receiver)
+        await until(lambda: delivery.position == 0)
+        slots = made.deliveries.context.concurrency
+        monkeypatch.setattr(worker, "SLOW_S", -1.0)
         async with slots.of("", slow=True):  # it does not need that one
             await made.put(1)
-            await until(lambda: dispatch.position == 1)
+            await until(lambda: delivery.position == 1)
         monkeypatch.undo()
         async with slots.of("", slow=False):  # nor that one, now
             await made.put(2)
-            await until(lambda: dispatch.position == 2)
+            await until(lambda: delivery.position == 2)
         async with slots.of("", slow=True):
             await made.put(3)
-            await until(lambda: dispatch.position == 3)
+            await until(lambda: delivery.position == 3)
 
 
 async def test_a_client_asks_only_so_many_receivers_at_once(tmp_path: Path) -> None:
@@ -229,23 +228,23 @@ async def test_a_client_asks_only_so_many_receivers_at_once(tmp_path: Path) -> N
 
 
 async def test_only_so_many_receivers_are_told_of_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(all_deliveries, "_TOLD_MAX", 2)
+    monkeypatch.setattr(registry, "_TOLD_MAX", 2)
     go_on = asyncio.Event()
     async with at_work(tmp_path) as made, receiving() as receiver:
 
-        async def told(dispatch: Dispatch) -> None:
-            made.kind.told.append(dispatch.ended)
+        async def told(delivery: DeliveryWorker) -> None:
+            made.kind.told.append(delivery.ended)
             await go_on.wait()
 
-        monkeypatch.setattr(made.kind, "ended", told)
+        monkeypatch.setattr(made.kind, "tell_end", told)
         for number in range(4):
-            await made.deliveries.end(await made.register(receiver), str(number))
+            await (await made.register(receiver)).stop(str(number))
             await asyncio.sleep(0)
         assert made.kind.told == ["0", "1"]
         go_on.set()
         for _ in range(3):
             await asyncio.sleep(0)
-        await made.deliveries.end(await made.register(receiver), "4")
+        await (await made.register(receiver)).stop("4")
         await until(lambda: made.kind.told == ["0", "1", "4"])
 
 
@@ -292,20 +291,20 @@ async def test_a_large_first_result_does_not_wait_in_memory_for_the_next_attempt
     resume = ResumeSettings(outbox_bytes_max=2000)
     async with at_work(tmp_path, resume, backoff_ms=100_000) as made, receiving(lambda request: Reply(500)) as receiver:
         await made.put("x" * 3000)
-        dispatch = await made.register(receiver)
-        await until(lambda: dispatch.failures == 1)
+        delivery = await made.register(receiver)
+        await until(lambda: delivery.failures == 1)
         await made.put(1)
-        assert (dispatch.bytes, len(dispatch.waiting)) == (0, 0)
+        assert (delivery.bytes, len(delivery.waiting)) == (0, 0)
         receiver.answer = lambda request: Reply()
-        dispatch.decide("resend")
-        await until(lambda: dispatch.position == 0)
+        delivery.decide("resend")
+        await until(lambda: delivery.position == 0)
         assert [sequence for sequence, _ in sent(receiver)] == [0, 0]
-        assert dispatch.failures == 0
+        assert delivery.failures == 0
 
 
 async def test_what_waits_for_all_is_bounded_beside_first_results(tmp_path: Path) -> None:
     async with at_work(tmp_path, ResumeSettings(bytes_max=5000), concurrent_max=2) as made, receiving() as receiver:
-        slots = made.deliveries.slots
+        slots = made.deliveries.context.concurrency
         async with slots.of("", slow=True), slots.of("", slow=False):
             large = await made.register(receiver, query=f"SELECT ('{'x' * 4000}' AS ?v) {{}}")
             many = await made.register(receiver)
