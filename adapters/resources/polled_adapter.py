@@ -8,21 +8,25 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any
 
 from lamplighter.adapters.client import AdapterClient
-from lamplighter.adapters.mapping import uris
+from lamplighter.adapters.mapping import load_resource_rules, uris
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.model.last_messages import LastMessages
+from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext, AdapterInput
 from lamplighter.adapters.resources.counters import ResourceCounters
 from lamplighter.adapters.resources.endings import first_error
 from lamplighter.adapters.resources.health import ResourceHealth
 from lamplighter.adapters.resources.polled import PolledExchanges, PolledProtocol
 from lamplighter.adapters.resources.polled_settings import PolledSettings
 from lamplighter.adapters.resources.running import NO_RULES, AdapterBasis, RunningResources
+from lamplighter.adapters.specs import AdapterSpec, Kind
 from lamplighter.engine.terms import Term, iri
 from lamplighter.ontology.vocabulary import DEVICE_ADDRESS
 
@@ -133,3 +137,45 @@ class PolledAdapter:
     def status(self) -> str:
         """The adapter's health in one line."""
         return "starting" if self._running is None else self._running.status()
+
+
+@dataclass(frozen=True)
+class PolledParts:
+    """What an adapter for polled devices is made from. protocol: makes the protocol from settings, networks and
+    `files`, the contents of the files that the settings name."""
+
+    spec: AdapterSpec
+    settings: PolledSettings
+    base_iri: str
+    rules: ResourceRules
+    protocol: Callable[..., PolledProtocol]
+    files: tuple[Any, ...]
+
+    def adapter(self, context: AdapterContext, before: PolledParts | None) -> PolledAdapter:
+        kind, table = self.spec.name, self.spec.table
+        networks = Networks(self.settings.networks, f"{table}.networks")
+        return PolledAdapter(
+            kind,
+            table,
+            self.settings,
+            context.client,
+            lambda: self.protocol(self.settings, networks, *self.files),
+            files=self.rules,
+            rules=DatasetRules(self.base_iri, kind=kind),
+            trusted=context.trusted,
+            base_iri=self.base_iri,
+            tried=context.tried,
+            last=context.last,
+        )
+
+    def adopt(self, running: PolledAdapter, before: PolledParts) -> bool:
+        if replace(before, rules=self.rules) != self:
+            return False
+        running.remap(self.rules)
+        return True
+
+
+def polled_parts(given: AdapterInput, protocol: Callable[..., PolledProtocol], *files: Any) -> PolledParts:
+    """The parts of an adapter for polled devices. protocol, files: see `PolledParts`. Raises ConfigurationError."""
+    rules = load_resource_rules(given.folder / "mapping", given.base_iri, given.spec.name)
+    return PolledParts(given.spec, given.settings, given.base_iri, rules, protocol, files)

@@ -28,7 +28,6 @@ from lamplighter.adapters.devices.queried import QueryRule
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.resources.commands import BoundCommand, bound_commands, command_queries
@@ -39,6 +38,7 @@ from lamplighter.adapters.resources.reachability import DeviceIris, Reachability
 from lamplighter.adapters.resources.sender import ResourceSender
 from lamplighter.adapters.resources.sensors import ResourceSensors
 from lamplighter.adapters.resources.states import DeviceStates
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Term
 
