@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.specs import AdapterSpec
@@ -32,14 +33,21 @@ class AdapterInput:
     credential: Callable[[str], Path | None]
 
 
-class AdapterContext(NamedTuple):
-    """What an adapter gets from its process. tried: set when its peer has accepted its subscription or is unreachable;
-    None: the adapter makes it. trusted: whether the gateway's clock is synchronised."""
+@dataclass(frozen=True)
+class AdapterContext:
+    """What an adapter gets from its process.
+
+    base_iri: where it keeps what it knows of devices, its counters and its health as triples; empty: nowhere. now:
+    returns the time, with a time zone; trusted: whether the gateway's clock is synchronised. last: keeps the last
+    message of each topic or resource. tried: set when its peer has accepted its subscription or is unreachable.
+    """
 
     client: EngineClient
-    last: LastMessages
-    trusted: Callable[[], bool]
-    tried: asyncio.Event | None = None
+    base_iri: str = ""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    trusted: Callable[[], bool] = lambda: True
+    last: LastMessages = field(default_factory=LastMessages)
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Adapter(Protocol):

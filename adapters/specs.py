@@ -48,7 +48,7 @@ class AdapterSpec(NamedTuple):
 
     @property
     def table(self) -> str:
-        return self.name.replace("-", "_")
+        return table_name(self.name)
 
     @property
     def service(self) -> str:
@@ -123,6 +123,11 @@ ADAPTERS = (
 KINDS: tuple[Kind, ...] = tuple(spec.name for spec in ADAPTERS)
 RESOURCE_KINDS = KINDS[1:]
 """Those whose rules have resources: of all but MQTT."""
+
+
+def table_name(kind: Kind) -> str:
+    """The table of an adapter in lamplighter.toml."""
+    return kind.replace("-", "_")
 
 
 def import_object(place: str) -> Callable[..., Any]:

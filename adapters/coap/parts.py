@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.context_files import contexts_folder
+from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mapping import ResourceRules, load_resource_rules
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
@@ -34,22 +35,18 @@ class CoapParts:
     def adapter(self, context: AdapterContext, before: CoapParts | None) -> CoapAdapter:
         return CoapAdapter(
             self.settings,
-            context.client,
+            replace(context, base_iri=self.base_iri),
+            CoapMachine(self.contexts, self.secure),
             files=self.rules,
-            profiles=self.profiles,
             rules=DatasetRules(self.base_iri, kind="coap"),
-            contexts=self.contexts,
-            secure=self.secure,
-            trusted=context.trusted,
-            base_iri=self.base_iri,
-            tried=context.tried,
-            last=context.last,
+            profiles=self.profiles,
         )
 
     def adopt(self, running: CoapAdapter, before: CoapParts) -> bool:
         if replace(before, rules=self.rules, profiles=self.profiles) != self:
             return False
-        running.remap(self.rules, self.profiles)
+        running.change_profiles(self.profiles)
+        running.remap(self.rules)
         return True
 
 

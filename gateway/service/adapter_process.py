@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.parts import Adapter, AdapterContext, AdapterInput, AdapterParts, ReadParts
 from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
@@ -110,10 +109,10 @@ async def run_adapter(
         read: ReadParts = spec.load_parts()
         return read(AdapterInput(spec, settings, now.base_iri, now.folder, now.data, now.secure, service.credential))
 
-    last, trust = LastMessages(), configuration.clock_trusted
+    trust = configuration.clock_trusted
     async with EngineClient(configuration.url, name=spec.name) as client:
-        client.offer_messages(last.find)
-        context = AdapterContext(client, last, lambda: clock_trusted(trust), tried)
+        context = AdapterContext(client, trusted=lambda: clock_trusted(trust), tried=tried or asyncio.Event())
+        client.offer_messages(context.last.find)
         if reread is None:
             await parts(configuration).adapter(context, None).run()
         else:
