@@ -23,12 +23,10 @@ from types import MappingProxyType
 
 import msgspec
 
-from lamplighter.adapters.coap.commands import settings_query
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.counters import CoapCounters
 from lamplighter.adapters.coap.discovering import FoundDevices, Searcher
 from lamplighter.adapters.coap.endpoint import Endpoint
-from lamplighter.adapters.coap.health import CoapHealth
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.observations import ObservingExchanges
 from lamplighter.adapters.coap.protection import DeviceProtection, NewKeys
@@ -37,13 +35,27 @@ from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.queried import QueryRule
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
+from lamplighter.adapters.mapping.resource_commands import resource_command
+from lamplighter.adapters.mapping.tables import ResourceCommandTable
 from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.basis import AdapterBasis
-from lamplighter.adapters.resources.commands import BoundCommand
+from lamplighter.adapters.resources.commands import BoundCommand, CommandQuery
+from lamplighter.adapters.resources.health import ResourceHealth
 from lamplighter.adapters.resources.running import NO_RULES, ResourceAdapter, RunningPart, RunningResources
 from lamplighter.engine.client import Jsap
 
+SETTINGS_PLACE = "lamplighter.toml [coap] query"
 NO_PROFILES: Mapping[str, Jsap] = MappingProxyType({})
+
+
+class CoapHealth(ResourceHealth, frozen=True, kw_only=True):
+    """observed: resources that are observed; registered: devices of the resource directory; observers: of the gateway's
+    resources; listens: address of the server, or ""."""
+
+    observed: int = 0
+    registered: int = 0
+    observers: int = 0
+    listens: str = ""
 
 
 class CoapResources(RunningResources):
@@ -175,3 +187,11 @@ class CoapAdapter(ResourceAdapter[CoapResources]):
 
     def status(self) -> str:
         return super().status() if self.tried.is_set() else "waiting for the first result of its query"
+
+
+def settings_query(query: str) -> CommandQuery:
+    """The rule that the setting coap.query stands for: a PUT of ?payload as text to ?resource."""
+    table = ResourceCommandTable(resource="{resource}", query=query)
+    return CommandQuery(
+        resource_command(table, prefixes={}, base_iri="", place=SETTINGS_PLACE, state_variable="payload"), others=True
+    )

@@ -29,7 +29,6 @@ from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.basis import AdapterBasis, adapter_basis
 from lamplighter.adapters.resources.commands import BoundCommand, bound_commands, command_queries
 from lamplighter.adapters.resources.counters import ResourceCounters
-from lamplighter.adapters.resources.endings import first_error
 from lamplighter.adapters.resources.exchange import ResourceExchanges, ResourceSettings
 from lamplighter.adapters.resources.health import WORST_MAX, ResourceHealth, keep_health, worst_devices
 from lamplighter.adapters.resources.reachability import DeviceIris, Reachability
@@ -37,6 +36,7 @@ from lamplighter.adapters.resources.sender import ResourceSender
 from lamplighter.adapters.resources.sensors import ResourceSensors
 from lamplighter.adapters.resources.states import DeviceStates
 from lamplighter.adapters.specs import Kind, table_name
+from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Term
 
@@ -204,7 +204,7 @@ class ResourceAdapter(ABC, Generic[Resources]):
                 self.apply()
                 await self._run(self._running)
         except BaseExceptionGroup as group:
-            raise first_error(group) from None
+            raise _first_error(group) from None
         finally:
             self._running = None
 
@@ -249,3 +249,16 @@ class ResourceAdapter(ABC, Generic[Resources]):
     def status(self) -> str:
         """The adapter's health in one line."""
         return "starting" if self._running is None else self._running.status()
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of a gateway among several, else the first one."""
+    errors: list[BaseException] = []
+    waiting: list[BaseException] = [group]
+    while waiting:
+        error = waiting.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            waiting.extend(error.exceptions)
+        else:
+            errors.append(error)
+    return next((error for error in errors if isinstance(error, GatewayError)), errors[0])

@@ -19,8 +19,7 @@ import aiocoap.resource
 import pytest
 from msgspec.structs import replace
 
-from lamplighter.adapters.coap.adapter import CoapAdapter
-from lamplighter.adapters.coap.commands import SETTINGS_PLACE
+from lamplighter.adapters.coap.adapter import SETTINGS_PLACE, CoapAdapter
 from lamplighter.adapters.coap.endpoint import Endpoint
 from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.server_settings import CoapServerSettings

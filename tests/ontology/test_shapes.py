@@ -12,8 +12,8 @@ import pyshacl
 import pytest
 import rdflib
 
+from lamplighter.adapters.coap.adapter import CoapHealth
 from lamplighter.adapters.coap.directory import Registration
-from lamplighter.adapters.coap.health import CoapHealth
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.registrations import RegistrationTriples
