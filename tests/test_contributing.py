@@ -145,7 +145,56 @@ assert (device.identity, [sensor.kind for sensor in device.sensors]) == ("toy/du
 print("works")
 """
 
-LISTS = {"Add an adapter": (ADAPTER, ADAPTER_CHECK), "Add a format of announcements": (FORMAT, FORMAT_CHECK)}
+JOB: Mapping[str, Edit] = {
+    "cloud_sync/fleet/jobs/toy.py": put("fleet_job.py"),
+    "cloud_sync/fleet/jobs/analysis.py": insert(
+        ("    reactions,\n", "    toy,\n"),
+        (
+            "    @cached_property\n    def hourly(self) -> DataFrame:\n"
+            '        return aggregates.aggregates(self.readings, "hour")\n',
+            "\n    @cached_property\n    def toys(self) -> DataFrame:\n        return toy.toys(self.readings)\n",
+        ),
+    ),
+    "cloud_sync/fleet/jobs/results.py": insert(
+        (
+            "    for result in (\n",
+            '        Result("toys", "toy", "readings by gateway", ("gw",), ("gw",), ("gw", "count")),\n',
+        )
+    ),
+    "cloud_sync/fleet/jobs/commands.py": insert(('    "all": "all jobs",\n', '    "toy": "readings by gateway",\n')),
+    "docs/fleet.md": insert(("lake folder.\n", "\n### toy\n\nThe columns `gw` and `count`.\n")),
+}
+JOB_CHECK = """
+import argparse
+from pathlib import Path
+from lamplighter.cloud_sync.fleet.jobs.analysis import Analysis
+from lamplighter.cloud_sync.fleet.jobs.commands import JOBS, add_commands, results_of
+from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
+
+class Readings:
+    def groupBy(self, *names):
+        self.names = names
+        return self
+    def count(self):
+        return f"counts by {self.names}"
+
+analysis = Analysis(None, None, None, None)
+analysis.readings = Readings()
+assert analysis.toys == "counts by ('gw',)"
+parser = argparse.ArgumentParser()
+add_commands(parser.add_subparsers())
+assert results_of(parser.parse_args(["jobs", "toy", "lake"]).job) == ("toys",)
+for result in RESULTS.values():
+    assert hasattr(Analysis, result.name) and result.job in JOBS, result.name
+    assert f"\\n### {result.job}\\n" in Path("docs/fleet.md").read_text(), result.job
+print("works")
+"""
+
+LISTS = {
+    "Add an adapter": (ADAPTER, ADAPTER_CHECK),
+    "Add a format of announcements": (FORMAT, FORMAT_CHECK),
+    "Add a fleet job": (JOB, JOB_CHECK),
+}
 """heading of CONTRIBUTING.md -> what is done at each place, and a program that fails unless the toy works."""
 PLACES = [(heading, place) for heading, (edits, _) in LISTS.items() for place in ("", *edits)]
 
