@@ -93,10 +93,8 @@ class CoapServer:
             ),
             basis.owners,
             counters,
-            connected=lambda: client.connected,
-            warn=warnings.reading,
-            clock=basis.context.now,
-            trusted=basis.context.trusted,
+            basis.context,
+            warnings.reading,
         )
         self._queries = QueryResources(client, self._allowed)
         plain = settings.plain
