@@ -6,6 +6,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from lamplighter.adapters.specs import ADAPTERS
 from tests.support.places import ROOT
 from tests.support.sources import Source, modules, parsed, source
 from tests.support.tables import each_row
@@ -85,13 +86,13 @@ ROOMS = {
         {"opening"},
     ],
     "adapters": [
-        {"__init__", "client", "literals", "networks"},
+        {"__init__", "client", "literals", "networks", "specs"},
         {"counting", "lasting_updates"},
         {"model"},
-        {"mapping"},
+        {"mapping", "parts"},
         {"devices"},
         {"resources"},
-        {"coap", "http", "modbus", "mqtt"},
+        {spec.parts.split(".")[2] for spec in ADAPTERS},
     ],
     "cloud_sync": [
         {"__init__", "answers", "files", "pace", "settings"},

@@ -1,8 +1,8 @@
 """CoAP adapter: keeps each device in the state that the dataset gives for it, and reads sensors.
 
 What it shares with other adapters of resources is in `adapters.resources`. adapter: rules, and the parts below;
-settings: the table ``[coap]``; commands: the rule of its query (pure); names: which resource of the dataset a device
-is; health: the summary of devices; counters: for the metrics.
+settings: the table ``[coap]``; parts: the adapter from its configuration; names: which resource of the dataset a device
+is; counters: for the metrics.
 
 For exchanges with devices: endpoint: a UDP socket with the layers of aiocoap, bounded; exchanges: one request to one
 device and its whole answer; observations: the state of a resource, by Observe or by polling; blocks: bodies that are

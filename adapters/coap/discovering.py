@@ -14,17 +14,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import aiocoap
 
-from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.coap import links
 from lamplighter.adapters.coap.callers import origin_of
 from lamplighter.adapters.coap.directory import Registration
@@ -50,8 +48,10 @@ from lamplighter.adapters.devices.registry import Adoption
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.networks import Address, Networks, refusal
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.exchange import DeviceRequest
 from lamplighter.adapters.resources.reachability import DeviceContacts
+from lamplighter.adapters.resources.running import RunningResources
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 
@@ -164,31 +164,29 @@ class CoapDiscovering:
 
     def __init__(
         self,
-        client: AdapterClient,
+        context: AdapterContext,
         searcher: Searcher,
         settings: CoapDiscoverySettings,
         *,
-        base_iri: str,
         returned: Callable[[str], None],
         contacts: DeviceContacts,
         names: DeviceNames,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.feed = RegistryFeed(
-            client,
-            base_iri=base_iri,
+            context.client,
+            base_iri=context.base_iri,
             kind="coap",
             adopt="ask",
             sources=(SOURCE,),
             on_entries=self._follow_entries,
-            clock=clock,
+            clock=context.now,
         )
         self._searcher = searcher
         self._settings = settings
         self._returned = returned
         self._contacts = contacts
         self._names = names
-        self._clock = clock
+        self._clock = context.now
         self._registered: dict[str, _Registered] = {}
         """The devices that are registered, by identity, the newest last."""
         self._announced: set[str] = set()
@@ -342,37 +340,31 @@ class CoapDiscovering:
 class FoundDevices:
     """The resource directory, and the devices that it and searches propose, while the adapter runs.
 
-    site: the directory, for the server. ready: whether the entries are known. returned, contacts, names: as for
-    `CoapDiscovering`.
+    site: the directory, for the server. ready: whether the entries are known. resources: learn which devices are back;
+    names: as for `CoapDiscovering`.
     """
 
     def __init__(
         self,
-        client: AdapterClient,
+        resources: RunningResources,
         exchanges: Exchanges,
-        networks: Networks,
+        searcher: Searcher,
         settings: CoapDiscoverySettings,
-        *,
-        base_iri: str,
-        returned: Callable[[str], None],
-        contacts: DeviceContacts,
         names: DeviceNames,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        monotonic: Callable[[], float],
     ) -> None:
-        searcher = Searcher(exchanges.endpoint, exchanges, networks)
+        context, returned = resources.basis.context, resources.output.returned
         self._discovering = CoapDiscovering(
-            client,
-            searcher,
-            settings,
-            base_iri=base_iri,
-            returned=returned,
-            contacts=contacts,
-            names=names,
-            clock=now,
+            context, searcher, settings, returned=returned, contacts=resources.reachability, names=names
         )
         self._registrations = Registrations(
-            client, exchanges, self._discovering, base_iri=base_iri, now=now, monotonic=monotonic
+            context.client,
+            exchanges,
+            self._discovering,
+            base_iri=context.base_iri,
+            now=context.now,
+            monotonic=monotonic,
         )
         self.site = DirectorySite(self._registrations)
 

@@ -19,7 +19,6 @@ import aiocoap
 from lamplighter.adapters.coap.endpoint import Ongoing
 from lamplighter.adapters.coap.exchanges import CheckedPeer, Exchanges, Opener, failure, uri_message
 from lamplighter.adapters.coap.freshness import MARGIN_S, NotificationOrder, fresh
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.adapters.resources.exchange import (
     DeviceRequest,
@@ -28,6 +27,7 @@ from lamplighter.adapters.resources.exchange import (
     Observed,
     ObservedResource,
 )
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.pacing import TokenBucket, back_off_s
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -35,6 +34,7 @@ from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.errors import PayloadError
@@ -70,9 +70,8 @@ class _Covering(NamedTuple):
 class PostedReadings:
     """Takes the readings of devices, while `run` runs.
 
-    commits: of these readings alone, or of readings that other tasks of the adapter write too. connected: whether the
-    gateway takes updates; warn: takes path and reason of what is dropped; clock: time of receipt, with a time zone;
-    trusted: whether the clock is synchronised.
+    commits: of these readings alone, or of readings that other tasks of the adapter write too. warn: takes path and
+    reason of what is dropped.
     """
 
     def __init__(
@@ -80,16 +79,13 @@ class PostedReadings:
         commits: ReadingCommits,
         owners: StreamOwners,
         counters: ReadingCounters,
-        *,
-        connected: Callable[[], bool],
+        context: AdapterContext,
         warn: Callable[[str, str], None],
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        trusted: Callable[[], bool] = lambda: True,
     ) -> None:
         self.counters = counters
         self._commits, self._owners = commits, owners
-        self._connected, self._warn = connected, warn
-        self._clock, self._trusted = clock, trusted
+        self._client, self._warn = context.client, warn
+        self._clock, self._trusted = context.now, context.trusted
         self._rules: ReadingRules[PathRule] = ReadingRules(())
         self._sets: dict[tuple[PathRule, ...], ReadingRules[PathRule]] = {}
         self._warned = TokenBuckets(WARNINGS_PER_S, WARNINGS_BURST, WARNINGS_SOURCES_MAX, forgets=False)
@@ -174,7 +170,7 @@ class PostedReadings:
         )
 
     async def _handle(self, request: SiteRequest) -> SiteAnswer:
-        if not self._connected() or self._waiting_readings >= WAITING_READINGS_MAX:  # reading them takes long
+        if not self._client.connected or self._waiting_readings >= WAITING_READINGS_MAX:  # reading them takes long
             raise SiteRefusal(Code.SERVICE_UNAVAILABLE, max_age=RETRY_AFTER_S)
         path = "/".join(request.path)
         try:

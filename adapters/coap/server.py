@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
-from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.coap.callers import Callers
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.discovering import GROUPS, INTERFACES_MAX, machine_interfaces
@@ -19,18 +18,17 @@ from lamplighter.adapters.coap.readings import PostedReadings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteResource
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.coap.site import Site
-from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mapping import PathRule
 from lamplighter.adapters.model.commits import ReadingCommits
-from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Network, Networks, machine_networks
+from lamplighter.adapters.resources.basis import AdapterBasis
 from lamplighter.adapters.resources.counters import ReadingCounters
-from lamplighter.engine.client import DeclaredCause, Jsap, Notification
+from lamplighter.engine.client import DeclaredCause, Jsap
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
-from lamplighter.engine.terms import Bag, iri, literal
+from lamplighter.engine.terms import iri, literal
 from lamplighter.ontology.vocabulary import ADAPTER, LISTENS_ON, RDF_TYPE, adapter_iri, adapters_graph
 
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 60.0
@@ -39,15 +37,20 @@ LOOPBACK = "127.0.0.0/8", "::1/128"
 logger = EventLogger(__name__)
 
 
-class ServerClient(AdapterClient, Protocol):
-    """The connection to the gateway. connected: whether it takes updates now."""
+class CoapMachine(NamedTuple):
+    """What the adapter uses of the machine. contexts: folder of the OSCORE keys, None: there are none. secure: whether
+    only devices in `coap.plain` may do without a key by default. interfaces, monotonic: as for `Networks`;
+    open_endpoint: opens the socket of requests."""
 
-    @property
-    def connected(self) -> bool: ...
+    contexts: Path | None = None
+    secure: bool = False
+    interfaces: Callable[[], Iterable[Network]] = machine_networks
+    monotonic: Callable[[], float] = time.monotonic
+    open_endpoint: Callable[[CoapSettings, EndpointCounters], Awaitable[Endpoint]] = Endpoint.client
 
-    async def query(self, sparql: str) -> Bag: ...
-
-    def subscribe(self, sparql: str, *, tell_commit: bool = False) -> AsyncGenerator[Notification, None]: ...
+    def networks(self, names: Sequence[str], key: str) -> Networks:
+        """The networks that a setting names. key: its name."""
+        return Networks(names, key, machine=self.interfaces, monotonic=self.monotonic)
 
 
 class _Place(NamedTuple):
@@ -59,31 +62,22 @@ class _Place(NamedTuple):
 class CoapServer:
     """Listens and answers for as long as `run` runs.
 
-    contexts: OSCORE keys; secure: of ``security.enabled``. warnings: takes what is dropped. owners: of the streams of
-    readings. resources: further parts of the site. base_iri: where the address is written as a triple; empty: nowhere.
-    clock, trusted: as for `PostedReadings`; machine, monotonic: as for `Networks`.
+    contexts: OSCORE keys. resources: further parts of the site.
     """
 
     def __init__(
         self,
+        basis: AdapterBasis,
         settings: CoapSettings,
-        client: ServerClient,
         contexts: Contexts,
-        *,
-        secure: bool,
-        warnings: DropWarnings,
-        owners: StreamOwners,
+        machine: CoapMachine,
         resources: Sequence[SiteResource] = (),
-        base_iri: str = "",
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        trusted: Callable[[], bool] = lambda: True,
-        machine: Callable[[], Iterable[Network]] = machine_networks,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        server = settings.server
+        server, secure = settings.server, machine.secure
+        client, warnings = basis.context.client, basis.warnings
         self._datagrams = EndpointCounters()
         self._place = _Place(server.host or ("::" if secure else "127.0.0.1"), server.port, server.requests_max)
-        self._client, self._base_iri = client, base_iri
+        self._client, self._base_iri = client, basis.context.base_iri
         self._devices, self._secure = settings.devices, secure
         self._listens = ""
         counters = ReadingCounters()
@@ -93,28 +87,26 @@ class CoapServer:
                 kind="coap",
                 model=settings.model,
                 events_kept=settings.events_kept,
-                streams_max=owners.streams_max,
+                streams_max=settings.streams_max,
                 counters=counters,
                 warn=warnings.reading,
             ),
-            owners,
+            basis.owners,
             counters,
-            connected=lambda: client.connected,
-            warn=warnings.reading,
-            clock=clock,
-            trusted=trusted,
+            basis.context,
+            warnings.reading,
         )
         self._queries = QueryResources(client, self._allowed)
         plain = settings.plain
         if plain is None:
             plain = () if secure else (*settings.networks, *LOOPBACK)
-        permitted = Networks(plain, "coap.plain", machine=machine, monotonic=monotonic)
+        permitted = machine.networks(plain, "coap.plain")
         self._site = Site(
             Callers(contexts, settings.devices, permitted),
             [*resources, self._queries, self._posted],
             echo_writes=(server.echo or ("writes" if secure else "large")) == "writes",
-            now=clock,
-            monotonic=monotonic,
+            now=basis.context.now,
+            monotonic=machine.monotonic,
         )
 
     def change_rules(self, rules: Sequence[PathRule]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlsplit
 
-from lamplighter.adapters.http.credentials import HttpCredentials
+from lamplighter.adapters.http.credentials import HttpCredentials, read_credentials
 from lamplighter.adapters.http.settings import HttpDevicesSettings, origin
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.networks import Networks, NotAllowedError, refusal
+from lamplighter.adapters.parts import AdapterInput
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX, DeviceRequest
 from lamplighter.adapters.resources.polled import DeviceReply, PolledProtocol
+from lamplighter.adapters.resources.polled_adapter import PolledParts, polled_parts
 from lamplighter.engine.client.outward import AddressRefusedError, OutwardAnswer, OutwardHttp
 from lamplighter.engine.client.outward import origin as url_origin
 from lamplighter.engine.errors import PayloadError
@@ -83,6 +85,11 @@ class HttpDevices(PolledProtocol):
             raise NotAllowedError(
                 f"{error}; http_devices.networks allows {allowed}; add the network there if it has devices"
             ) from error
+
+
+def http_parts(given: AdapterInput) -> PolledParts:
+    """Raises ConfigurationError."""
+    return polled_parts(given, HttpDevices, read_credentials(given.settings, given.folder))
 
 
 def _media_type(number: int) -> str:

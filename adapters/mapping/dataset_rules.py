@@ -29,8 +29,8 @@ from lamplighter.adapters.mapping import CommandRule, PublishRule, StreamRule
 from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mapping.kinds import TABLES, AnyRule, ResourceRules, kind_of, rule_type
 from lamplighter.adapters.mapping.rules import ReadingRule
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.model.readings import rule_condition
+from lamplighter.adapters.specs import ADAPTERS, Kind
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.terms import Term, is_iri, lexical, literal
 from lamplighter.ontology.vocabulary import HAS_PROBLEM, MAPPING, PREFIXES, RDF_TYPE, RULE
@@ -41,8 +41,7 @@ PORTION = 100
 """Rules that are made at a time: about 10 ms."""
 
 QUERY = f"SELECT ?mapping ?rule WHERE {{ ?mapping <{RDF_TYPE}> <{MAPPING}> ; <{RULE}> ?rule }}"
-_BEGINS: dict[Kind, str] = {"mqtt": "", "coap": "CoAP: ", "http-devices": "HTTP: ", "modbus": "Modbus: "}
-"""What the problems of an adapter begin with, so that it deletes only its own."""
+_BEGINS: dict[Kind, str] = {spec.name: spec.problems for spec in ADAPTERS}
 
 
 def _own(kind: Kind) -> str:

@@ -17,8 +17,8 @@ from lamplighter.adapters.mapping.kinds import AnyRule, ResourceRules, kind_of, 
 from lamplighter.adapters.mapping.publishes import PublishRule
 from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule
 from lamplighter.adapters.mapping.rules import CommandRule, StreamRule
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.mapping.templates import ABSOLUTE
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology.vocabulary import PREFIXES

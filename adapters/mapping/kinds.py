@@ -13,13 +13,13 @@ from lamplighter.adapters.mapping.resources import PathRule, ResourceRule
 from lamplighter.adapters.mapping.rules import CommandRule, StreamRule, command_rule
 from lamplighter.adapters.mapping.tables import (
     CommandTable,
-    Kind,
     PathTable,
     PublishTable,
     ResourceCommandTable,
     ResourceTable,
     StreamTable,
 )
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import ConfigurationError
 
 AnyRule = StreamRule | ResourceRule | PathRule | CommandRule | ResourceCommandRule | PublishRule

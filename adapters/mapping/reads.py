@@ -12,7 +12,7 @@ from lamplighter.adapters.mapping import lwm2m, senml, sparkplug, times, units, 
 from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
 from lamplighter.adapters.mapping.patterns import TopicPattern
 from lamplighter.adapters.mapping.payloads import AbsentError, Csv, Found, JsonPath, Number, Payload
-from lamplighter.adapters.mapping.tables import Kind, PayloadKind, ReadTable, Word
+from lamplighter.adapters.mapping.tables import PayloadKind, ReadTable, Word
 from lamplighter.adapters.mapping.templates import (
     CAPTURE,
     STARTS_ABSOLUTE,
@@ -29,6 +29,7 @@ from lamplighter.adapters.mapping.templates import (
 )
 from lamplighter.adapters.mapping.values import ValueTerm
 from lamplighter.adapters.model.readings import Keep, Stream
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term, iri, literal
 
@@ -40,7 +41,6 @@ _RECORDS_OF: dict[Kind, tuple[str, ...]] = {
     "mqtt": ("senml", "sparkplug"),
     "coap": ("senml", "lwm2m"),
     "http-devices": ("senml",),
-    "modbus": (),
 }
 _FOR = {"senml": "topic, path or another resource", "sparkplug": "topic", "lwm2m": "path or a coap:// resource"}
 """Payloads with many values -> what rules with them have."""
@@ -424,9 +424,9 @@ def _kept(table: ReadTable, payload: PayloadKind, checked: Any, refused: Any) ->
 def _kind_problem(payload: str | None, kind: Kind) -> str:
     """What is wrong with the kind of a value; empty if nothing is."""
     if payload is None:
-        *first, last = "number", "boolean", "text", *_RECORDS_OF[kind]
+        *first, last = "number", "boolean", "text", *_RECORDS_OF.get(kind, ())
         return f"is missing; write {', '.join(first)} or {last}"
-    foreign = payload in RECORD_KINDS and payload not in _RECORDS_OF[kind]
+    foreign = payload in RECORD_KINDS and payload not in _RECORDS_OF.get(kind, ())
     return f"{payload} is for rules with {_FOR[payload]}" if foreign else ""
 
 

@@ -37,11 +37,11 @@ from lamplighter.adapters.mapping.resources import (
 from lamplighter.adapters.mapping.rules import actuator_iri
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
-    Kind,
     ResourceCommandTable,
     ResourceStateTable,
 )
 from lamplighter.adapters.mapping.templates import CAPTURE, segment
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term, is_iri, is_literal, lexical, literal
 from lamplighter.ontology.vocabulary import REPORTED_STATE

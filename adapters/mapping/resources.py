@@ -17,11 +17,11 @@ from lamplighter.adapters.mapping.rules import ReadingRule
 from lamplighter.adapters.mapping.tables import (
     CONTENT_FORMATS,
     OCTETS,
-    Kind,
     PathTable,
     ResourceReadTable,
     ResourceTable,
 )
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 
 FORMAT_NUMBERS = CONTENT_FORMATS | {"octets": OCTETS}

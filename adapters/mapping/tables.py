@@ -15,11 +15,6 @@ import msgspec
 
 from lamplighter.adapters.mapping.registers import Order, RegisterType
 
-Kind = Literal["mqtt", "coap", "http-devices", "modbus"]
-"""Of an adapter. It is also the kind of its causes."""
-RESOURCE_KINDS: tuple[Kind, ...] = ("coap", "http-devices", "modbus")
-"""Those whose rules have resources."""
-KINDS: tuple[Kind, ...] = ("mqtt", *RESOURCE_KINDS)
 PayloadKind = Literal["number", "boolean", "text", "senml", "sparkplug", "lwm2m"]
 FormatName = Literal["text", "json", "cbor", "senml+json", "senml+cbor", "lwm2m+tlv", "lwm2m+json"]
 FormatNumber = Annotated[int, msgspec.Meta(ge=0, le=65_535)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from lamplighter.adapters.mapping.modbus_places import modbus_place, place_of
-from lamplighter.adapters.mapping.tables import Kind
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import iri
 

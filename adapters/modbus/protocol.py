@@ -13,8 +13,10 @@ from lamplighter.adapters.modbus.connection import REFUSALS, ModbusConnection, M
 from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.modbus.spans import Span, joined
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterInput
 from lamplighter.adapters.resources.exchange import DeviceRequest
 from lamplighter.adapters.resources.polled import DeviceReply, PolledProtocol
+from lamplighter.adapters.resources.polled_adapter import PolledParts, polled_parts
 from lamplighter.engine.errors import PayloadError
 
 DONE, REFUSED, NOT_NOW = "200", "400", "503"
@@ -108,6 +110,11 @@ class ModbusProtocol(PolledProtocol):
         self._alone.update(dict.fromkeys((device, span) for span in spans))
         while len(self._alone) > ALONE_MAX:
             del self._alone[next(iter(self._alone))]
+
+
+def modbus_parts(given: AdapterInput) -> PolledParts:
+    """Raises ConfigurationError."""
+    return polled_parts(given, ModbusProtocol)
 
 
 def _span(place: ModbusPlace) -> Span:

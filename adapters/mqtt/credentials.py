@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ssl
-from typing import NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings
+import msgspec
+
+from lamplighter.adapters.mqtt.settings import FIRST_BROKER, BrokerSettings, MqttSettings
 from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
+
+MQTT_PASSWORD = "lamplighter.mqtt-password"
+"""The credential with the password where no file is named."""
+SomeBroker = TypeVar("SomeBroker", bound=BrokerSettings)
 
 
 class BrokerCredentials(NamedTuple):
@@ -15,6 +23,19 @@ class BrokerCredentials(NamedTuple):
 
     password: str = ""
     tls: ssl.SSLContext | None = None
+
+
+def with_passwords(settings: MqttSettings, credential: Callable[[str], Path | None]) -> MqttSettings:
+    """Settings whose password_files are the credentials of these names; without one, the first broker's is
+    `MQTT_PASSWORD`. credential: the file of one, None if there is none of that name."""
+
+    def completed(broker: SomeBroker, default: str) -> SomeBroker:
+        name = broker.password_file or default
+        path = credential(name) if broker.username and name else None
+        return broker if path is None else msgspec.structs.replace(broker, password_file=str(path))
+
+    brokers = {name: completed(broker, "") for name, broker in settings.brokers.items()}
+    return msgspec.structs.replace(completed(settings, MQTT_PASSWORD), brokers=brokers)
 
 
 def read_credentials(settings: BrokerSettings, table: str) -> BrokerCredentials:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -117,7 +117,7 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     publish: tuple[str, ...] = ()
     model: Literal["latest", "event"] = "latest"
     events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
-    discovery: tuple[DiscoveryFormat, ...] = ("homeassistant", "zigbee2mqtt", "tasmota", "shelly", "sparkplug")
+    discovery: tuple[DiscoveryFormat, ...] = get_args(DiscoveryFormat)
     adopt: Literal["ask", "all"] = "ask"
     devices_max: Annotated[int, msgspec.Meta(ge=1, le=5_000)] = 500
     offline_intervals: Annotated[float, msgspec.Meta(ge=0, le=1_000)] = 3.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
-from lamplighter.adapters.mapping.tables import Kind
+from lamplighter.adapters.specs import Kind
 
 BODY_BYTES_MAX = 65_536
 """Of a request, and of an answer."""

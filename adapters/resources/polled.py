@@ -22,7 +22,6 @@ from zlib import crc32
 
 from lamplighter.adapters.devices.sender import Outdated
 from lamplighter.adapters.mapping import uris
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.networks import NotAllowedError
 from lamplighter.adapters.resources.exchange import (
@@ -35,6 +34,7 @@ from lamplighter.adapters.resources.exchange import (
     ObservedResource,
 )
 from lamplighter.adapters.resources.polled_settings import PolledSettings
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.pacing import back_off_s
 

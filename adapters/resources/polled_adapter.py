@@ -5,24 +5,22 @@ It is the adapter for CoAP without what only CoAP has: discovery, a server, keys
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
-from lamplighter.adapters.client import AdapterClient
-from lamplighter.adapters.mapping import uris
+from lamplighter.adapters.mapping import load_resource_rules, uris
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
-from lamplighter.adapters.mapping.tables import Kind
-from lamplighter.adapters.model.last_messages import LastMessages
+from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext, AdapterInput
 from lamplighter.adapters.resources.counters import ResourceCounters
-from lamplighter.adapters.resources.endings import first_error
-from lamplighter.adapters.resources.health import ResourceHealth
 from lamplighter.adapters.resources.polled import PolledExchanges, PolledProtocol
 from lamplighter.adapters.resources.polled_settings import PolledSettings
-from lamplighter.adapters.resources.running import NO_RULES, AdapterBasis, RunningResources
+from lamplighter.adapters.resources.running import NO_RULES, ResourceAdapter, RunningResources
+from lamplighter.adapters.specs import Kind, table_name
 from lamplighter.engine.terms import Term, iri
 from lamplighter.ontology.vocabulary import DEVICE_ADDRESS
 
@@ -48,88 +46,66 @@ class AddressIris:
         return False
 
 
-class PolledAdapter:
-    """Reads devices, and keeps them in their states, for as long as `run` runs.
-
-    kind: of the adapter, whose rules it takes; table: of its settings, for people. protocol: makes the protocol, which
-    the adapter closes at the end of a run. files: rules of mapping/*.toml; rules: those of the dataset, None: they are
-    not followed. now: returns the time, with a time zone; trusted: whether the gateway's clock is synchronised.
-    base_iri: where the adapter keeps what it knows of devices and its counters as triples; empty: nowhere. tried: set
-    as soon as it runs. last: keeps the last state of each resource.
-    """
+class PolledAdapter(ResourceAdapter[RunningResources]):
+    """protocol: makes the protocol, which is closed at the end of a run. kind, files, rules: as for `ResourceAdapter`.
+    `tried` is set as soon as it runs."""
 
     def __init__(
         self,
         kind: Kind,
-        table: str,
         settings: PolledSettings,
-        client: AdapterClient,
+        context: AdapterContext,
         protocol: Callable[[], PolledProtocol],
-        *,
         files: ResourceRules = NO_RULES,
         rules: DatasetRules | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        trusted: Callable[[], bool] = lambda: True,
-        base_iri: str = "",
-        tried: asyncio.Event | None = None,
-        last: LastMessages | None = None,
     ) -> None:
-        self.counters = ResourceCounters()
-        self.tried = asyncio.Event() if tried is None else tried
-        self._basis = AdapterBasis(
-            kind,
-            table,
-            settings,
-            client,
-            self.counters,
-            rules=rules,
-            now=now,
-            trusted=trusted,
-            base_iri=base_iri,
-            last=last,
-        )
-        self._settings, self._protocol, self._files = settings, protocol, files
-        self._running: RunningResources | None = None
+        super().__init__(kind, settings, context, ResourceCounters(), files, rules)
+        self._settings, self._protocol = settings, protocol
 
-    async def run(self) -> None:
-        """Runs until cancelled, and leaves no task or connection behind. Raises UpstreamError if the client is
-        closed."""
-        basis, protocol = self._basis, self._protocol()
-        exchanges = PolledExchanges(protocol, self._settings, kind=basis.kind, table=basis.table, now=basis.now)
-        self._running = RunningResources(
-            basis, exchanges, AddressIris(basis.base_iri, basis.kind) if basis.base_iri else None
-        )
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[RunningResources]:
+        context, kind, protocol = self.basis.context, self.basis.kind, self._protocol()
+        exchanges = PolledExchanges(protocol, self._settings, kind=kind, table=table_name(kind), now=context.now)
+        self.tried.set()
         try:
-            self.apply()
-            self.tried.set()
-            await self._running.run(self)
-        except BaseExceptionGroup as group:
-            raise first_error(group) from None
+            yield RunningResources(
+                self.basis, exchanges, AddressIris(context.base_iri, kind) if context.base_iri else None
+            )
         finally:
-            self._running = None
             await protocol.close()
 
-    def remap(self, files: ResourceRules) -> None:
-        """Takes other rules of files. Polls and requests of rules that stay go on."""
-        self._files = files
-        self.apply()
 
-    def apply(self) -> None:
-        """Puts the rules of files and of the dataset into force, in this order."""
-        if self._running is not None:
-            self._running.apply(self._files)
+@dataclass(frozen=True)
+class PolledParts:
+    """What an adapter for polled devices is made from. protocol: makes the protocol from settings, networks and
+    `files`, the contents of the files that the settings name."""
 
-    def counts(self) -> dict[str, int]:
-        """What is counted, for the metrics of the gateway."""
-        found = Counter(self.counters.counts())
-        if self._running is not None:
-            found.update(self._running.sensors.counts())
-        return dict(found) | {"problems": self._basis.warnings.count}
+    kind: Kind
+    settings: PolledSettings
+    base_iri: str
+    rules: ResourceRules
+    protocol: Callable[..., PolledProtocol]
+    files: tuple[Any, ...]
 
-    def health(self) -> ResourceHealth:
-        """The summary for `/health`."""
-        return ResourceHealth() if self._running is None else self._running.health()
+    def adapter(self, context: AdapterContext, before: PolledParts | None) -> PolledAdapter:
+        networks = Networks(self.settings.networks, f"{table_name(self.kind)}.networks")
+        return PolledAdapter(
+            self.kind,
+            self.settings,
+            replace(context, base_iri=self.base_iri),
+            lambda: self.protocol(self.settings, networks, *self.files),
+            self.rules,
+            DatasetRules(self.base_iri, kind=self.kind),
+        )
 
-    def status(self) -> str:
-        """The adapter's health in one line."""
-        return "starting" if self._running is None else self._running.status()
+    def adopt(self, running: PolledAdapter, before: PolledParts) -> bool:
+        if replace(before, rules=self.rules) != self:
+            return False
+        running.remap(self.rules)
+        return True
+
+
+def polled_parts(given: AdapterInput, protocol: Callable[..., PolledProtocol], *files: Any) -> PolledParts:
+    """The parts of an adapter for polled devices. protocol, files: see `PolledParts`. Raises ConfigurationError."""
+    rules = load_resource_rules(given.folder / "mapping", given.base_iri, given.spec.name)
+    return PolledParts(given.spec.name, given.settings, given.base_iri, rules, protocol, files)

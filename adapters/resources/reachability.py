@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
-from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.pauses import Pauses
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.literals import datetime_term
+from lamplighter.adapters.resources.basis import AdapterBasis
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -94,31 +94,26 @@ class Reachability:
 
     hosted: the sensors and actuators of a device; None: no rule is about it, and it is forgotten. settled: whether all
     rules are known, so that a device without one may be forgotten. on_back: called when a device answers again. names:
-    which resources the devices are; None: nothing is written. contact_write_s: seconds after which a newer last contact
-    is written. kind: of the adapter.
+    which resources the devices are; None: nothing is written.
     """
 
     def __init__(
         self,
-        client: AdapterClient,
-        *,
+        basis: AdapterBasis,
         names: DeviceIris | None,
-        contact_write_s: float,
+        *,
         hosted: Callable[[str], set[Term] | None],
         on_back: Callable[[str], None],
-        kind: str = "coap",
         settled: Callable[[], bool] = lambda: True,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.devices: dict[str, KnownDevice] = {}
-        self._client = client
+        self._client, self._now = basis.context.client, basis.context.now
         self._names = names
-        self._kind = kind
-        self._contact_write_s = contact_write_s
+        self._kind = basis.kind
+        self._contact_write_s = basis.settings.contact_write_s
         self._hosted = hosted
         self._settled = settled
         self._on_back = on_back
-        self._now = now
         self._written: dict[Term, _WrittenDevice] = {}
         self._pauses: Pauses[Term] = Pauses()
 

@@ -14,23 +14,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, Protocol, TypeVar
 
-from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.counting import keep_counters
-from lamplighter.adapters.devices.device import Problem
-from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import Output
-from lamplighter.adapters.devices.problem_writer import ProblemWriter
 from lamplighter.adapters.devices.queried import QueryRule
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.rule_feed import follow_rules
-from lamplighter.adapters.mapping.tables import Kind
-from lamplighter.adapters.model.last_messages import LastMessages
-from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.parts import AdapterContext
+from lamplighter.adapters.resources.basis import AdapterBasis, adapter_basis
 from lamplighter.adapters.resources.commands import BoundCommand, bound_commands, command_queries
 from lamplighter.adapters.resources.counters import ResourceCounters
 from lamplighter.adapters.resources.exchange import ResourceExchanges, ResourceSettings
@@ -39,6 +35,8 @@ from lamplighter.adapters.resources.reachability import DeviceIris, Reachability
 from lamplighter.adapters.resources.sender import ResourceSender
 from lamplighter.adapters.resources.sensors import ResourceSensors
 from lamplighter.adapters.resources.states import DeviceStates
+from lamplighter.adapters.specs import Kind, table_name
+from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import counted
 from lamplighter.engine.terms import Term
 
@@ -51,169 +49,91 @@ class RunningPart(Protocol):
     async def run(self) -> None: ...
 
 
-class ResourceAdapter(Protocol):
-    """What an adapter says of itself, and its rules."""
-
-    def counts(self) -> dict[str, int]: ...
-
-    def health(self) -> ResourceHealth: ...
-
-    def apply(self) -> None: ...
-
-
-class AdapterBasis:
-    """What an adapter keeps from run to run.
-
-    kind: of the adapter, whose rules it takes; table: of its settings, for people. rules: those of the dataset, None:
-    they are not followed. now: returns the time, with a time zone; trusted: whether the gateway's clock is
-    synchronised. base_iri: where the adapter keeps what it knows of devices, its counters and its health as triples;
-    empty: nowhere. last: keeps the last state of each resource.
-    """
-
-    def __init__(
-        self,
-        kind: Kind,
-        table: str,
-        settings: ResourceSettings,
-        client: AdapterClient,
-        counters: ResourceCounters,
-        *,
-        rules: DatasetRules | None,
-        now: Callable[[], datetime],
-        trusted: Callable[[], bool],
-        base_iri: str,
-        last: LastMessages | None,
-    ) -> None:
-        self.kind, self.table, self.settings = kind, table, settings
-        self.client, self.counters, self.rules = client, counters, rules
-        self.now, self.trusted, self.base_iri = now, trusted, base_iri
-        self.last = LastMessages() if last is None else last
-        sources = f"{kind}-mapping", f"{kind}-command"  # of problems of readings, and of commands
-        self.problems: ProblemWriter | None = None
-        if base_iri:
-            self.problems = ProblemWriter(client, base_iri=base_iri, kind=kind, sources=sources, clock=now)
-        self.warnings = DropWarnings(kind, self._note, sources=sources)
-        self.owners = StreamOwners(settings.streams_max, self.warnings.reading, kind=table)
-
-    def dataset_rules(self) -> ResourceRules:
-        """Those of the dataset, as far as they are known."""
-        return NO_RULES if self.rules is None else self.rules.resources()
-
-    @property
-    def knows_rules(self) -> bool:
-        """Whether those of the dataset are known, if they are followed."""
-        return self.rules is None or self.rules.known
-
-    def _note(self, problem: Problem) -> None:
-        if self.problems is not None:
-            self.problems.note(problem)
-
-
 class RunningResources:
     """The parts that work on the devices during one run of an adapter.
 
-    names: which resources of the dataset the devices are; None: nothing is written of them. tried: set after the first
-    result of the query that all actuators share, if there is one. ready: whether all devices are known that the adapter
-    finds by itself.
+    names: which resources of the dataset the devices are; None: nothing is written of them.
     """
 
-    def __init__(
-        self,
-        basis: AdapterBasis,
-        exchanges: ResourceExchanges,
-        names: DeviceIris | None,
-        *,
-        tried: asyncio.Event | None = None,
-        ready: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._basis, self._names = basis, names
+    def __init__(self, basis: AdapterBasis, exchanges: ResourceExchanges, names: DeviceIris | None) -> None:
+        self.basis, self._names = basis, names
         self._all_rules = False
-        settings, counters, warnings = basis.settings, basis.counters, basis.warnings
+        settings, context, warnings = basis.settings, basis.context, basis.warnings
         self.reachability = Reachability(
-            basis.client,
-            names=names,
-            contact_write_s=settings.contact_write_s,
+            basis,
+            names,
             hosted=self._hosted,
-            settled=lambda: self._all_rules and self.output.settled and ready(),
+            settled=lambda: self._all_rules and self.output.settled and self.knows_devices(),
             on_back=self._back,
-            now=basis.now,
-            kind=basis.kind,
         )
         self.states = DeviceStates(
             exchanges,
-            counters.observations,
+            basis,
             self.reachability,
             take=lambda reports: self.output.take(reports),
             changed=lambda device: self.output.contact(device),
             returned=lambda device: self.output.returned(device),
-            note=warnings.state,
-            last=basis.last,
         )
         self.output: Output[BoundCommand] = Output(
-            basis.client,
-            ResourceSender(exchanges, counters, self.reachability, self.states),
+            context.client,
+            ResourceSender(exchanges, basis.counters, self.reachability, self.states),
             kind=basis.kind,
             note=warnings.state,
-            counters=counters,
+            counters=basis.counters,
             retry=(settings.retry_min_s, settings.retry_max_s),
             follows_online=False,
             rejected=self._rejected,
-            tried=tried,
+            tried=context.tried,
         )
-        self.sensors = ResourceSensors(
-            exchanges,
-            basis.client,
-            contacts=self.reachability,
-            warnings=warnings,
-            owners=basis.owners,
-            observations=counters.observations,
-            resources_max=settings.resources_max,
-            model=settings.model,
-            events_kept=settings.events_kept,
-            trusted=basis.trusted,
-            clock=basis.now,
-            last=basis.last,
-        )
+        self.sensors = ResourceSensors(exchanges, basis, self.reachability)
 
-    async def run(self, adapter: ResourceAdapter, *others: RunningPart | None) -> None:
-        """Runs these parts and the others that there are, and keeps what the adapter reports in the dataset."""
-        basis, kind = self._basis, self._basis.kind
-        async with asyncio.TaskGroup() as tasks:
-            parts = (self.output, self.states, self.sensors, self.reachability, *others, basis.problems)
-            for part in parts:
-                if part is not None:
-                    tasks.create_task(part.run(), name=f"{kind} {type(part).__name__}")
-            if basis.base_iri:
-                counting = keep_counters(basis.client, basis.base_iri, kind, adapter.counts)
-                tasks.create_task(counting, name=f"{kind} counters")
-                keeping = keep_health(basis.client, basis.base_iri, kind, adapter.health)
-                tasks.create_task(keeping, name=f"{kind} health")
-            if basis.rules is not None:
-                following = follow_rules(basis.client, basis.rules, adapter.apply)
-                tasks.create_task(following, name=f"{kind} rules of the dataset")
+    def knows_devices(self) -> bool:
+        """Whether all devices are known that the adapter finds by itself."""
+        return True
 
-    def apply(self, files: ResourceRules, queries: Sequence[QueryRule[BoundCommand]] = ()) -> None:
-        """Puts the rules of files and of the dataset into force, in this order. queries: further ones, whose actuators
-        are those that no rule is about."""
-        dataset = self._basis.dataset_rules()
+    def parts(self) -> list[RunningPart]:
+        """What runs."""
+        parts: list[RunningPart] = [self.output, self.states, self.sensors, self.reachability]
+        return parts if self.basis.problems is None else [*parts, self.basis.problems]
+
+    def queries(self) -> list[QueryRule[BoundCommand]]:
+        """Queries of the settings for actuators that no rule is about."""
+        return []
+
+    def apply(self, files: ResourceRules, dataset: ResourceRules, *, known: bool) -> None:
+        """Puts the rules of files, of the dataset and of the settings into force, in this order. known: whether those
+        of the dataset are known, so that it is known which actuators and devices have none."""
         self.output.change_rules(
             bound_commands(files.commands),
             bound_commands(dataset.commands),
-            [*command_queries(files.commands), *command_queries(dataset.commands), *queries],
+            [
+                *command_queries(files.commands),
+                *command_queries(dataset.commands),
+                *(self.queries() if known else ()),
+            ],
         )
         self.sensors.change_rules([*files.resources, *dataset.resources])
-        self._all_rules = self._basis.knows_rules
+        self._all_rules = known
 
-    def health(self, name: Callable[[str], str] = lambda authority: authority) -> ResourceHealth:
-        """The summary for `/health`. The devices that do not answer come first, the longest first. name: of a device,
-        by its authority."""
+    def counts(self) -> dict[str, int]:
+        """What is counted, by the adapter and in this run."""
+        counts = Counter(self.basis.counters.counts())
+        counts.update(self.sensors.counts())
+        return counts
+
+    def name_of(self, authority: str) -> str:
+        """The name of a device, for people."""
+        return authority
+
+    def health(self) -> ResourceHealth:
+        """The summary for `/health`. The devices that do not answer come first, the longest first."""
         away = self.reachability.away()
         return ResourceHealth(
             devices=self.reachability.known(),
             unreachable=len(away),
             refusing=self.output.states().refused,
             stale=self.states.stale() + self.sensors.states().stale,
-            worst=worst_devices(away, self.output.refusals(WORST_MAX), name),
+            worst=worst_devices(away, self.output.refusals(WORST_MAX), self.name_of),
         )
 
     def status(self) -> str:
@@ -221,10 +141,10 @@ class RunningResources:
         states = self.output.states()
         others = {
             "devices do not answer": len(self.reachability.away()),
-            f"are outside of {self._basis.table}.networks": self.reachability.outside(),
+            f"are outside of {table_name(self.basis.kind)}.networks": self.reachability.outside(),
             "refuse their state": states.refused,
         }
-        acknowledged = self._basis.counters.acknowledged
+        acknowledged = self.basis.counters.acknowledged
         said = [counted(states.known, "actuator", ","), f"{acknowledged:,} commands acknowledged"]
         said += [f"{count:,} {what}" for what, count in others.items() if count]
         return ", ".join(said) + self.sensors.status()
@@ -242,4 +162,103 @@ class RunningResources:
         return set().union(*found)
 
     def _rejected(self) -> None:
-        self._basis.counters.rejected_rows += 1
+        self.basis.counters.rejected_rows += 1
+
+
+Resources = TypeVar("Resources", bound=RunningResources)
+
+
+class ResourceAdapter(ABC, Generic[Resources]):
+    """Reads devices, and keeps them in their states, for as long as `run` runs.
+
+    kind: of the adapter, whose rules it takes. files: rules of mapping/*.toml; rules: those of the dataset, None: they
+    are not followed.
+    """
+
+    nothing: ResourceHealth = ResourceHealth()
+    """Its health while it does not run."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        settings: ResourceSettings,
+        context: AdapterContext,
+        counters: ResourceCounters,
+        files: ResourceRules,
+        rules: DatasetRules | None,
+    ) -> None:
+        self.tried, self.counters = context.tried, counters
+        self.basis = adapter_basis(kind, settings, context, counters)
+        self._files, self._rules = files, rules
+        self._running: Resources | None = None
+
+    @abstractmethod
+    def opened(self) -> AbstractAsyncContextManager[Resources]:
+        """The parts of one run. What they use is closed when they are left."""
+
+    async def run(self) -> None:
+        """Runs until cancelled, and leaves no task, connection or socket behind. Raises UpstreamError if the client is
+        closed, and what `opened` raises."""
+        try:
+            async with self.opened() as self._running:
+                self.apply()
+                await self._run(self._running)
+        except BaseExceptionGroup as group:
+            raise _first_error(group) from None
+        finally:
+            self._running = None
+
+    async def _run(self, running: Resources) -> None:
+        """Runs the parts, and keeps what the adapter reports in the dataset."""
+        kind, client, base_iri = self.basis.kind, self.basis.context.client, self.basis.context.base_iri
+        async with asyncio.TaskGroup() as tasks:
+            for part in running.parts():
+                tasks.create_task(part.run(), name=f"{kind} {type(part).__name__}")
+            if base_iri:
+                counting = keep_counters(client, base_iri, kind, self.counts)
+                tasks.create_task(counting, name=f"{kind} counters")
+                tasks.create_task(keep_health(client, base_iri, kind, self.health), name=f"{kind} health")
+            if self._rules is not None:
+                following = follow_rules(client, self._rules, self.apply)
+                tasks.create_task(following, name=f"{kind} rules of the dataset")
+
+    def remap(self, files: ResourceRules) -> None:
+        """Takes other rules of files. Observations, polls and requests of rules that stay go on."""
+        self._files = files
+        self.apply()
+
+    def apply(self) -> None:
+        """Puts the rules of files, of the dataset and of the settings into force, in this order."""
+        if self._running is None:
+            return
+        rules = self._rules
+        if rules is None:
+            self._running.apply(self._files, NO_RULES, known=True)
+        else:
+            self._running.apply(self._files, rules.resources(), known=rules.known)
+
+    def counts(self) -> dict[str, int]:
+        """What is counted, for the metrics of the gateway."""
+        counts = self.basis.counters.counts() if self._running is None else self._running.counts()
+        return dict(counts) | {"problems": self.basis.warnings.count}
+
+    def health(self) -> ResourceHealth:
+        """The summary for `/health`."""
+        return self.nothing if self._running is None else self._running.health()
+
+    def status(self) -> str:
+        """The adapter's health in one line."""
+        return "starting" if self._running is None else self._running.status()
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error of a gateway among several, else the first one."""
+    errors: list[BaseException] = []
+    waiting: list[BaseException] = [group]
+    while waiting:
+        error = waiting.pop(0)
+        if isinstance(error, BaseExceptionGroup):
+            waiting.extend(error.exceptions)
+        else:
+            errors.append(error)
+    return next((error for error in errors if isinstance(error, GatewayError)), errors[0])

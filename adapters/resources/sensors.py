@@ -18,12 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from lamplighter.adapters.client import UpdatesClient
-from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.intervals import Intervals, ReportingChannel
 from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.mapping import ReadingRules, ResourceRule, uris
@@ -31,13 +28,11 @@ from lamplighter.adapters.mapping.rules import changed_reads
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
 from lamplighter.adapters.model.failures import Failures
-from lamplighter.adapters.model.last_messages import LastMessages
-from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.adapters.resources.basis import AdapterBasis
 from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.adapters.resources.exchange import (
-    ObservationCounters,
     ObservationStatus,
     Observed,
     ObservedResource,
@@ -119,49 +114,36 @@ class _Waiting:
 class ResourceSensors:
     """The sensors of an adapter.
 
-    contacts: takes which devices answer. warnings: takes what is dropped. owners: of the streams. observations: counted
-    here. resources_max: further ones are refused. model, events_kept: as for `ReadingCommits`. trusted: whether the
-    gateway's clock is synchronised. clock: wall time; elapsed: seconds of a monotonic clock. last: keeps the last state
-    of each resource.
+    contacts: takes which devices answer. elapsed: seconds of a monotonic clock.
     """
 
     def __init__(
         self,
         exchanges: ResourceExchanges,
-        client: UpdatesClient,
-        *,
+        basis: AdapterBasis,
         contacts: DeviceContacts,
-        warnings: DropWarnings,
-        owners: StreamOwners,
-        observations: ObservationCounters,
-        resources_max: int = 2_000,
-        model: Literal["latest", "event"] = "latest",
-        events_kept: int = 10,
-        trusted: Callable[[], bool] = lambda: True,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
         elapsed: Callable[[], float] = time.monotonic,
-        last: LastMessages | None = None,
     ) -> None:
-        self._last = LastMessages() if last is None else last
+        context, settings = basis.context, basis.settings
+        self._last, self._trusted, self._clock, self._elapsed = context.last, context.trusted, context.now, elapsed
         self.counters = ReadingCounters()
-        self._observed = observations
+        self._observed = basis.counters.observations
         self._exchanges = exchanges
         self._contacts = contacts
-        self._warnings = warnings
-        self._resources_max = resources_max
-        self._trusted, self._clock, self._elapsed = trusted, clock, elapsed
+        self._warnings, self._owners = basis.warnings, basis.owners
+        self._resources_max = settings.resources_max
         self._failures = Failures(exchanges.kind)
-        self._owners = owners
         self._commits = ReadingCommits(
-            client,
+            context.client,
             kind=exchanges.kind,
-            model=model,
-            events_kept=events_kept,
-            streams_max=owners.streams_max,
+            model=settings.model,
+            events_kept=settings.events_kept,
+            streams_max=settings.streams_max,
             counters=self.counters,
-            warn=warnings.reading,
+            warn=basis.warnings.reading,
         )
-        self._intervals = Intervals(SILENT_INTERVALS, owners.streams_max)
+        self._intervals = Intervals(SILENT_INTERVALS, settings.streams_max)
         self._rules: tuple[ResourceRule, ...] = ()
         self._sources: dict[_Key, _SensorResource] = {}
         self._by_device: dict[str, set[_SensorResource]] = {}

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import uris
 from lamplighter.adapters.mapping.tables import ResourceStateTable
-from lamplighter.adapters.model.last_messages import LastMessages
+from lamplighter.adapters.resources.basis import AdapterBasis
 from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.adapters.resources.commands import BoundCommand
 from lamplighter.adapters.resources.exchange import (
-    ObservationCounters,
     Observed,
     ObservedResource,
     ResourceExchanges,
@@ -51,27 +50,24 @@ class _Followed:
 
 class DeviceStates:
     """take: what devices report, newest of each rule; changed: called with a device when how its states are read
-    changes; returned: called with a device that has started again; note: takes target and reason of what cannot be
-    read; last: keeps the last state of each resource."""
+    changes; returned: called with a device that has started again."""
 
     def __init__(
         self,
         exchanges: ResourceExchanges,
-        counters: ObservationCounters,
+        basis: AdapterBasis,
         reachability: Reachability,
         *,
         take: Callable[[Sequence[ReportedState[BoundCommand]]], Awaitable[None]],
         changed: Callable[[str], None],
         returned: Callable[[str], None],
-        note: Callable[[str, str], None],
-        last: LastMessages | None = None,
     ) -> None:
-        self._last = LastMessages() if last is None else last
+        self._last, self._note = basis.context.last, basis.warnings.state
         self._exchanges = exchanges
         self._settings = exchanges.settings
-        self._counters = counters
+        self._counters = basis.counters.observations
         self._reachability = reachability
-        self._take, self._changed, self._returned, self._note = take, changed, returned, note
+        self._take, self._changed, self._returned = take, changed, returned
         self._followed: dict[tuple[ObservedResource, bool], _Followed] = {}
         self._places: dict[BoundCommand, list[tuple[ObservedResource, bool]]] = {}  # of rules in force
         self._reports: dict[BoundCommand, ReportedState[BoundCommand]] = {}

@@ -37,6 +37,11 @@ def load_profile(place: str | Path, settings: Sequence[str] = (), *, ca: Path | 
         raise loader.located(error) from error
 
 
+def local_profile(path: Path) -> Jsap:
+    """The profile of a file, merged with its includes, which are files too. Raises JsapError."""
+    return profile(Loader(network=False).tree(path))
+
+
 class Loader:
     """Reads documents and their includes. network: whether HTTP is allowed; digest: SHA-256 of all documents read."""
 

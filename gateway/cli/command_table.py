@@ -10,6 +10,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
 
+from lamplighter.adapters.specs import ADAPTERS
+
 Adder = Callable[..., argparse.ArgumentParser]
 """Makes a command from its name and its function. settings, data: whether it has the options for them."""
 
@@ -30,10 +32,7 @@ COMMANDS = (
         "process_commands:add_process_commands",
         {
             "run": "run the gateway until it is stopped",
-            "mqtt": "run only the MQTT adapter",
-            "coap": "run only the CoAP adapter",
-            "http-devices": "run only the adapter for devices with HTTP",
-            "modbus": "run only the Modbus adapter",
+            **{spec.name: f"run only the {spec.title}" for spec in ADAPTERS},
             "demo": "run a gateway with a simulated street of ten lamps",
         },
     ),

@@ -19,10 +19,12 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import lamplighter
+from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, PROGRAM, texts
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.service.units import LONG_RUNNING, STATES, UNIT_KINDS, unit_names, units
 
 _PACKAGE = Path(lamplighter.__file__).parent
 _PREFIX = "usr/lib/lamplighter"
@@ -30,15 +32,14 @@ _SHARE = "share/lamplighter"
 _UNITS = "etc/systemd/system"
 _PACKAGE_UNITS = "usr/lib/systemd/system"
 _SETTINGS = "etc/lamplighter"
-_STATE, _COAP_STATE = "var/lib/lamplighter", "var/lib/lamplighter-coap"
+_STATE = "var/lib/lamplighter"
 _DOCUMENTS = "usr/share/doc/lamplighter"
 _COMMAND = "usr/local/bin/lamplighter"
 _COMMAND_TARGET = f"/{_PREFIX}/bin/lamplighter"
 _JOURNAL = "journald.conf.d/50-lamplighter.conf"
 _NOT_INSTALLED = ("demo", "mapping", "apps")  # for experiments; settings and profiles have their own places
-_EXTRAS = ("mcp", "modbus", "sync-s3", "sync-sftp")
+_EXTRAS = ("mcp", "sync-s3", "sync-sftp", *(spec.extra for spec in ADAPTERS if spec.extra))
 _TARGET = "lamplighter.target"
-_LONG_RUNNING = ("gateway", "mqtt", "coap", "http-devices", "modbus")
 _START = """\
 #!/usr/lib/lamplighter/bin/python -P
 import sys
@@ -100,16 +101,16 @@ class Installer:
         packaged = self._packaged()
         if packaged:
             self._say("the package lamplighter is installed; its files are used")
-            folder, names = self._path(_PACKAGE_UNITS), self._unit_names(self._path(_PACKAGE_UNITS))
-            new = self._new(folder, names)
+            folder = self._path(_PACKAGE_UNITS)
+            new = self._new(folder, self._unit_names(folder))
         else:
             if self._listed():
                 self._say("the package lamplighter was removed; purging it would delete settings in /etc/lamplighter")
             top = sources()
-            folder, names = self._path(_UNITS), self._unit_names(top / "systemd")
-            new = self._new(folder, names)
+            folder, texts = self._path(_UNITS), units(top / "systemd")
+            new = self._new(folder, list(texts))
             self._copy_environment()
-            self._copy_units(top / "systemd", names)
+            self._copy_units(top / "systemd", texts)
             self._copy_settings(top)
             self._write_manuals(parser)
         if not self._live:
@@ -125,7 +126,7 @@ class Installer:
         if new:
             self._command("enable it at boot", "systemctl", "enable", *new)
         if self._changed:
-            services = [f"lamplighter-{name}.service" for name in _LONG_RUNNING]
+            services = [f"lamplighter-{name}.service" for name in LONG_RUNNING]
             self._command("restart running services; their sockets stay open", "systemctl", "try-restart", *services)
         if _TARGET in new:
             self._command("start it now", "systemctl", "start", _TARGET)
@@ -192,11 +193,11 @@ class Installer:
         new.rename(prefix)
         shutil.rmtree(before, ignore_errors=True)
 
-    def _copy_units(self, units: Path, names: Sequence[str]) -> None:
-        for name in names:
-            self._write(f"{_UNITS}/{name}", (units / name).read_bytes())
+    def _copy_units(self, source: Path, texts: Mapping[str, str]) -> None:
+        for name, text in texts.items():
+            self._write(f"{_UNITS}/{name}", text.encode())
         for folder in ("sysusers.d", "tmpfiles.d"):
-            self._write(f"etc/{folder}/lamplighter.conf", (units / folder / "lamplighter.conf").read_bytes())
+            self._write(f"etc/{folder}/lamplighter.conf", (source / folder / "lamplighter.conf").read_bytes())
         command = self._path(_COMMAND)
         if not command.is_symlink() and not command.exists():
             self._say(f"link {command}")
@@ -238,20 +239,20 @@ class Installer:
         if self._packaged():
             how = "purge" if purge else "remove"
             raise ConfigurationError(f"it was installed as a package; use `apt {how} lamplighter`")
-        units = self._path(_UNITS)
-        names = self._unit_names(units)
+        folder = self._path(_UNITS)
+        names = self._unit_names(folder)
         if self._live and names:
             self._command("stop it", "systemctl", "stop", *names)
             self._command("disable it at boot", "systemctl", "disable", *names)
-        paths = [units / name for name in names]
-        paths += [self._path(f"etc/{folder}/lamplighter.conf") for folder in ("sysusers.d", "tmpfiles.d")]
+        paths = [folder / name for name in names]
+        paths += [self._path(f"etc/{name}/lamplighter.conf") for name in ("sysusers.d", "tmpfiles.d")]
         paths += [self._path(_PREFIX), self._path("usr/share/lamplighter"), self._path(_DOCUMENTS)]
         paths += [*map(self._path, LOCAL_PLACES.values()), *self._manuals()]
         command = self._path(_COMMAND)
         if command.is_symlink() and command.readlink() == Path(_COMMAND_TARGET):
             paths.append(command)
         if purge:
-            paths += [self._path(_SETTINGS), self._path(_STATE), self._path(_COAP_STATE)]
+            paths += [self._path(name) for name in (_SETTINGS, _STATE, *STATES)]
             paths.append(self._path("run/lamplighter"))
             paths += sorted(self._path("etc/credstore").glob("lamplighter.*"))
         for path in paths:
@@ -270,8 +271,7 @@ class Installer:
 
     @staticmethod
     def _unit_names(folder: Path) -> list[str]:
-        kinds = ("target", "socket", "service", "timer")
-        return [path.name for kind in kinds for path in sorted(folder.glob(f"lamplighter*.{kind}"))]
+        return unit_names([path.name for kind in UNIT_KINDS for path in folder.glob(f"lamplighter*.{kind}")])
 
     @staticmethod
     def _text(path: Path) -> str:
@@ -410,7 +410,8 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _uninstall(options: argparse.Namespace) -> int:
-    question = f"Delete settings, data and secrets in /{_SETTINGS}, /{_STATE}, /{_COAP_STATE} and /etc/credstore?"
+    folders = ", ".join(f"/{name}" for name in (_SETTINGS, _STATE, *STATES))
+    question = f"Delete settings, data and secrets in {folders} and /etc/credstore?"
     if options.purge and not options.dry_run and not confirmed(question, yes=options.yes):
         return 1
     Installer(dry=options.dry_run).uninstall(purge=options.purge)

@@ -8,7 +8,9 @@ import faulthandler
 import logging
 import os
 import sys
+from functools import partial
 
+from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
@@ -19,12 +21,7 @@ from lamplighter.gateway.cli.config_file import config_file
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import (
     AdapterConfiguration,
-    AdapterProcess,
     ended_by_signals,
-    run_coap,
-    run_http_devices,
-    run_modbus,
-    run_mqtt,
     serve,
 )
 from lamplighter.gateway.service.process import (
@@ -48,10 +45,8 @@ def add_process_commands(command: Adder) -> None:
     run.add_argument(
         "--all", action="store_true", help="also run the adapters that the settings enable in this process"
     )
-    command("mqtt", _mqtt)
-    command("coap", _coap)
-    command("http-devices", _http_devices)
-    command("modbus", _modbus)
+    for spec in ADAPTERS:
+        command(spec.name, partial(_adapter, spec))
     demo = command("demo", _demo)
     demo.add_argument("--for", dest="seconds", type=float, help="stop after this number of seconds")
     demo.add_argument("--no-browser", action="store_true", help="do not open the web page")
@@ -113,28 +108,12 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _mqtt(options: argparse.Namespace) -> int:
-    return _adapter(options, run_mqtt)
-
-
-def _coap(options: argparse.Namespace) -> int:
-    return _adapter(options, run_coap)
-
-
-def _http_devices(options: argparse.Namespace) -> int:
-    return _adapter(options, run_http_devices)
-
-
-def _modbus(options: argparse.Namespace) -> int:
-    return _adapter(options, run_modbus)
-
-
-def _adapter(options: argparse.Namespace, work: AdapterProcess) -> int:
+def _adapter(spec: AdapterSpec, options: argparse.Namespace) -> int:
     def read() -> AdapterConfiguration:
         configuration = _started(options)
         return configuration.for_adapters(local_url(configuration.settings, configuration.data))
 
-    serve(work, read(), read)
+    serve(spec, read(), read)
     return 0
 
 

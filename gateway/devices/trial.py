@@ -24,11 +24,11 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.files import FileRules
 from lamplighter.adapters.mapping.payloads import Payload
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS, BodyFormats, shown_format
-from lamplighter.adapters.mapping.tables import RESOURCE_KINDS
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.specs import RESOURCE_KINDS
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import Quad, Term

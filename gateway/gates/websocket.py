@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
-from lamplighter.adapters.mapping.tables import KINDS
+from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Cause
 from lamplighter.engine.client.sending import send_text, sent_at_once
 from lamplighter.engine.errors import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.mapping.tables import KINDS
+from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.history.explanation import ChainLink, Explanation, differences
 from lamplighter.gateway.history.names import Names, plain

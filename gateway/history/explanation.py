@@ -20,7 +20,7 @@ from itertools import islice
 
 import msgspec
 
-from lamplighter.adapters.mapping.tables import KINDS
+from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import Quad, Term, iri, lexical

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import msgspec
 import pyoxigraph as ox
 
-from lamplighter.adapters.mapping.tables import KINDS, Kind
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
+from lamplighter.adapters.specs import ADAPTERS, KINDS
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.tables import counted
@@ -37,7 +37,7 @@ from lamplighter.ontology.vocabulary import (
 GRACE_S = 10.0
 """A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
 
-POLLED: dict[Kind, str] = {"http-devices": "http_devices", "modbus": "modbus"}
+POLLED = {spec.name: spec.table for spec in ADAPTERS if spec.polled}
 """Adapters for polled devices -> their tables of lamplighter.toml."""
 _WORST_SAID = 3
 """Devices in the text."""

@@ -14,47 +14,25 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any
 
-import msgspec
-
-from lamplighter.adapters.coap.settings import CoapSettings
-from lamplighter.adapters.http.settings import HttpDevicesSettings
-from lamplighter.adapters.modbus.settings import ModbusSettings
-from lamplighter.adapters.model.last_messages import LastMessages
-from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
+from lamplighter.adapters.parts import Adapter, AdapterContext, AdapterInput, AdapterParts, ReadParts
+from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
-from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, UpstreamError
+from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
-if TYPE_CHECKING:  # an adapter does not load what the other needs, and a gateway without adapters loads none of it
-    from lamplighter.adapters.coap.adapter import CoapAdapter
-    from lamplighter.adapters.mapping import CommandRule, PublishRule, ResourceRules, StreamRule
-    from lamplighter.adapters.mapping.tables import Kind
-    from lamplighter.adapters.modbus.protocol import ModbusProtocol
-    from lamplighter.adapters.mqtt.adapter import MqttAdapter
-    from lamplighter.adapters.networks import Networks
-    from lamplighter.adapters.resources.polled import PolledProtocol
-    from lamplighter.adapters.resources.polled_adapter import PolledAdapter
-    from lamplighter.engine.client import EngineClient, Jsap
-
-    _MqttPart = tuple[MqttSettings, str, Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
-
 logger = EventLogger(__name__)
-
-SomeBroker = TypeVar("SomeBroker", bound=BrokerSettings)
 
 NOBODY = Supervisor({})
 """For processes without a supervisor."""
-MQTT_PASSWORD = "lamplighter.mqtt-password"
-"""The credential with the password where no file is named."""
 FIRST_STEP_S = 60.0
 """How long a starting service waits for the gateway. Then it reports ready, and its status says what it waits for."""
 _COLLECTED_AFTER = 10_000
@@ -69,13 +47,10 @@ STATUS_S = 10.0
 
 @dataclass(frozen=True)
 class AdapterConfiguration:
-    """The configuration of an adapter. folder: where mapping/ is; data: of the gateway; url: where it subscribes;
-    secure: as enabled in `[security]`; clock_trusted: as in `[gateway]`."""
+    """The configuration of the adapters. tables: theirs, by name; folder: where mapping/ is; data: of the gateway; url:
+    where they subscribe; secure: as enabled in `[security]`; clock_trusted: as in `[gateway]`."""
 
-    mqtt: MqttSettings
-    coap: CoapSettings
-    http_devices: HttpDevicesSettings
-    modbus: ModbusSettings
+    tables: Mapping[str, Any]
     base_iri: str
     folder: Path
     data: Path
@@ -87,31 +62,12 @@ class AdapterConfiguration:
     @classmethod
     def of(cls, settings: Settings, folder: Path, url: str) -> AdapterConfiguration:
         gateway = settings.gateway
-        tables = settings.mqtt, settings.coap, settings.http_devices, settings.modbus
+        tables = {spec.table: getattr(settings, spec.table) for spec in ADAPTERS}
         data, secure = folder / gateway.data, settings.security.enabled
-        return cls(*tables, gateway.base_iri, folder, data, url, gateway.log_level, secure, gateway.clock_trusted)
+        return cls(tables, gateway.base_iri, folder, data, url, gateway.log_level, secure, gateway.clock_trusted)
 
 
-class _CoapPart(NamedTuple):
-    settings: CoapSettings
-    base_iri: str
-    contexts: Path
-    secure: bool
-    rules: ResourceRules
-    profiles: Mapping[str, Jsap]
-
-
-class _PolledPart(NamedTuple):
-    """files: what the files have that the settings name."""
-
-    settings: Any
-    base_iri: str
-    rules: ResourceRules
-    files: Any
-
-
-MODBUS_CURE = "pip install 'lamplighter[modbus]', or set enabled = false"
-TABLES = ("gateway", "websocket", "security", "mqtt", "coap", "http_devices", "modbus")
+TABLES = ("gateway", "websocket", "security", *(spec.table for spec in ADAPTERS))
 """The tables of lamplighter.toml that an adapter needs. The gateway checks the others."""
 
 
@@ -121,36 +77,7 @@ def read_configuration(config: Path) -> AdapterConfiguration:
     return AdapterConfiguration.of(settings, config.parent, local_url(settings, config.parent / settings.gateway.data))
 
 
-def with_password(settings: MqttSettings, service: Supervisor) -> MqttSettings:
-    """Settings whose password_files are the credentials of these names; without one, the first broker's is
-    `MQTT_PASSWORD`."""
-
-    def completed(broker: SomeBroker, default: str) -> SomeBroker:
-        name = broker.password_file or default
-        credential = service.credential(name) if broker.username and name else None
-        return broker if credential is None else msgspec.structs.replace(broker, password_file=str(credential))
-
-    brokers = {name: completed(broker, "") for name, broker in settings.brokers.items()}
-    return msgspec.structs.replace(completed(settings, MQTT_PASSWORD), brokers=brokers)
-
-
 # --- running --------------------------------------------------------------------------------------------------
-
-
-class Adapter(Protocol):
-    """One of the adapters. tried: set when its peer has accepted its subscription or is unreachable."""
-
-    tried: asyncio.Event
-
-    async def run(self) -> None: ...
-
-    def status(self) -> str:
-        """Its status, for people."""
-        ...
-
-
-Adopt = Callable[[Any, Any, Any], bool]
-"""Of a running adapter, its part of the configuration and the new one: whether the adapter has taken the new one."""
 
 
 class _NotWantedError(ConfigurationError):
@@ -159,243 +86,38 @@ class _NotWantedError(ConfigurationError):
 
 Reread = Callable[[], AdapterConfiguration]
 """Reads the configuration again. Raises ConfigurationError."""
-AdapterProcess = Callable[[AdapterConfiguration, Supervisor, "Reread | None"], Coroutine[Any, Any, None]]
-"""`run_mqtt`, `run_coap`, `run_http_devices` or `run_modbus`."""
 
 
-async def run_mqtt(
+async def run_adapter(
+    spec: AdapterSpec,
     configuration: AdapterConfiguration,
     service: Supervisor = NOBODY,
     reread: Reread | None = None,
     tried: asyncio.Event | None = None,
 ) -> None:
-    """The MQTT adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
-    from lamplighter.adapters.mapping import Mapping, load_mapping
-    from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-    from lamplighter.adapters.mqtt.adapter import MqttAdapter
-    from lamplighter.adapters.mqtt.credentials import read_credentials, table_of
-    from lamplighter.adapters.mqtt.discovering import Discovering
-    from lamplighter.engine.client import EngineClient
+    """An adapter, until cancelled, or with `reread` until the settings disable it. tried: see `AdapterContext`.
 
-    def part(now: AdapterConfiguration) -> _MqttPart:
-        if not now.mqtt.host:
-            raise _NotWantedError("mqtt.host is empty; set it to the broker's name to start the adapter")
-        mapping = load_mapping(now.folder / "mapping", now.base_iri)
-        settings = with_password(now.mqtt, service)
-        for name, broker in settings.all_brokers().items():
-            read_credentials(broker, table_of(name))  # a reload with an unusable file keeps the previous settings
-        return settings, now.base_iri, mapping.rules, mapping.commands, mapping.publishes
+    Raises ConfigurationError if the configuration cannot be used, or a package is missing.
+    """
+    from lamplighter.engine.client import EngineClient  # a gateway without adapters loads none of it
 
-    last = LastMessages()
-    async with EngineClient(configuration.url, name="mqtt") as client:
-        client.offer_messages(last.find)
+    def parts(now: AdapterConfiguration) -> AdapterParts:
+        settings = now.tables[spec.table]
+        if not spec.is_enabled(settings):
+            raise _NotWantedError(spec.reason)
+        # Only here is the adapter loaded: a disabled one needs no package, and no process loads the others.
+        read: ReadParts = spec.load_parts()
+        return read(AdapterInput(spec, settings, now.base_iri, now.folder, now.data, now.secure, service.credential))
 
-        def adapter(made_of: Any, before: Any) -> MqttAdapter:
-            settings, base_iri, *tables = made_of
-            trust = configuration.clock_trusted
-            discovering = Discovering(
-                client,
-                base_iri=base_iri,
-                formats=settings.discovery,
-                adopt=settings.adopt,
-                devices_max=settings.devices_max,
-            )
-            return MqttAdapter(
-                settings,
-                Mapping(*tables),
-                client,
-                former=Mapping(()) if before is None else Mapping(*before[2:]),
-                trusted=lambda: clock_trusted(trust),
-                rules=DatasetRules(base_iri, settings.publish),
-                feed=client,
-                discovering=discovering if settings.discovery else None,
-                base_iri=base_iri,
-                tried=tried,
-                last=last,
-            )
-
-        def remapped(running: Any, made_of: Any, wanted: Any) -> bool:
-            if made_of[:2] != wanted[:2]:
-                return False
-            running.remap(Mapping(*wanted[2:]))
-            return True
-
-        await _run(client, configuration, part, adapter, service, reread, remapped)
-
-
-async def run_coap(
-    configuration: AdapterConfiguration,
-    service: Supervisor = NOBODY,
-    reread: Reread | None = None,
-    tried: asyncio.Event | None = None,
-) -> None:
-    """The CoAP adapter, until cancelled, or as a service until the settings disable it. tried: see `Adapter`."""
-    from lamplighter.adapters.coap.adapter import CoapAdapter
-    from lamplighter.adapters.coap.context_files import contexts_folder
-    from lamplighter.adapters.mapping import load_resource_rules
-    from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-    from lamplighter.engine.client import EngineClient
-
-    def part(now: AdapterConfiguration) -> _CoapPart:
-        if not now.coap.enabled:
-            raise _NotWantedError("coap.enabled is false; set it to true to start the adapter")
-        rules = load_resource_rules(now.folder / "mapping", now.base_iri)
-        profiles = read_profiles(now.folder / "apps") if now.coap.server.enabled else {}
-        return _CoapPart(now.coap, now.base_iri, contexts_folder(now.data), now.secure, rules, profiles)
-
-    last = LastMessages()
-    async with EngineClient(configuration.url, name="coap") as client:
-        client.offer_messages(last.find)
-
-        def adapter(made_of: _CoapPart, before: object) -> CoapAdapter:
-            trust = configuration.clock_trusted
-            return CoapAdapter(
-                made_of.settings,
-                client,
-                files=made_of.rules,
-                profiles=made_of.profiles,
-                rules=DatasetRules(made_of.base_iri, kind="coap"),
-                contexts=made_of.contexts,
-                secure=made_of.secure,
-                trusted=lambda: clock_trusted(trust),
-                base_iri=made_of.base_iri,
-                tried=tried,
-                last=last,
-            )
-
-        def remapped(running: Any, made_of: _CoapPart, wanted: _CoapPart) -> bool:
-            if made_of._replace(rules=wanted.rules, profiles=wanted.profiles) != wanted:
-                return False
-            running.remap(wanted.rules, wanted.profiles)
-            return True
-
-        await _run(client, configuration, part, adapter, service, reread, remapped)
-
-
-async def run_http_devices(
-    configuration: AdapterConfiguration,
-    service: Supervisor = NOBODY,
-    reread: Reread | None = None,
-    tried: asyncio.Event | None = None,
-) -> None:
-    """The adapter for devices with HTTP, as `run_coap`."""
-    from lamplighter.adapters.http.credentials import HttpCredentials, read_credentials
-    from lamplighter.adapters.http.protocol import HttpDevices
-
-    def files(now: AdapterConfiguration) -> HttpCredentials:
-        return read_credentials(now.http_devices, now.folder)
-
-    await _run_polled("http-devices", configuration, files, HttpDevices, service, reread, tried)
-
-
-async def run_modbus(
-    configuration: AdapterConfiguration,
-    service: Supervisor = NOBODY,
-    reread: Reread | None = None,
-    tried: asyncio.Event | None = None,
-) -> None:
-    """The Modbus adapter, as `run_coap`. Raises ConfigurationError if its package is not installed."""
-
-    def files(now: AdapterConfiguration) -> type[ModbusProtocol]:
-        try:
-            from lamplighter.adapters.modbus.protocol import ModbusProtocol  # only where it is enabled
-        except ImportError as missing:
-            raise ConfigurationError(
-                f"[modbus] enabled = true needs a package that cannot be loaded: {missing}; {MODBUS_CURE}"
-            ) from missing
-        return ModbusProtocol
-
-    def protocol(settings: Any, networks: Networks, loaded: type[ModbusProtocol]) -> PolledProtocol:
-        return loaded(settings, networks)
-
-    await _run_polled("modbus", configuration, files, protocol, service, reread, tried)
-
-
-async def _run_polled(
-    kind: Kind,
-    configuration: AdapterConfiguration,
-    files: Callable[[AdapterConfiguration], Any],
-    protocol: Callable[[Any, Networks, Any], PolledProtocol],
-    service: Supervisor,
-    reread: Reread | None,
-    tried: asyncio.Event | None,
-) -> None:
-    """An adapter for polled devices. Its table has the name of its kind. files: reads the files that the settings name;
-    protocol: made of settings, networks, and what `files` returned."""
-    from lamplighter.adapters.mapping import load_resource_rules
-    from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-    from lamplighter.adapters.networks import Networks
-    from lamplighter.adapters.resources.polled_adapter import PolledAdapter
-    from lamplighter.engine.client import EngineClient
-
-    table = kind.replace("-", "_")
-
-    def part(now: AdapterConfiguration) -> _PolledPart:
-        settings = getattr(now, table)
-        if not settings.enabled:
-            raise _NotWantedError(f"{table}.enabled is false; set it to true to start the adapter")
-        rules = load_resource_rules(now.folder / "mapping", now.base_iri, kind)
-        return _PolledPart(settings, now.base_iri, rules, files(now))
-
-    last = LastMessages()
-    async with EngineClient(configuration.url, name=kind) as client:
-        client.offer_messages(last.find)
-
-        def adapter(made_of: _PolledPart, before: object) -> PolledAdapter:
-            trust = configuration.clock_trusted
-            networks = Networks(made_of.settings.networks, f"{table}.networks")
-            return PolledAdapter(
-                kind,
-                table,
-                made_of.settings,
-                client,
-                lambda: protocol(made_of.settings, networks, made_of.files),
-                files=made_of.rules,
-                rules=DatasetRules(made_of.base_iri, kind=kind),
-                trusted=lambda: clock_trusted(trust),
-                base_iri=made_of.base_iri,
-                tried=tried,
-                last=last,
-            )
-
-        def remapped(running: Any, made_of: _PolledPart, wanted: _PolledPart) -> bool:
-            if made_of._replace(rules=wanted.rules) != wanted:
-                return False
-            running.remap(wanted.rules)
-            return True
-
-        await _run(client, configuration, part, adapter, service, reread, remapped)
-
-
-def read_profiles(folder: Path) -> dict[str, Jsap]:
-    """The application profiles of a folder by name. A faulty one is left out, since the gateway reports it."""
-    from lamplighter.engine.client.profile import Loader
-    from lamplighter.engine.protocol.jsap import profile
-
-    found = {}
-    for path in sorted(folder.glob("*.jsap")):
-        try:
-            found[path.stem] = profile(Loader(network=False).tree(path))
-        except JsapError as error:
-            logger.warning("coap profile left out", path=path, reason=error)
-    return found
-
-
-async def _run(
-    client: EngineClient,
-    configuration: AdapterConfiguration,
-    part: Callable[[AdapterConfiguration], Any],
-    make: Callable[[Any, Any], Adapter],
-    service: Supervisor,
-    reread: Reread | None,
-    adopt: Adopt = lambda adapter, part, wanted: False,
-) -> None:
-    """part: the part of a configuration that the adapter uses. The others: see `AdapterService`."""
-    if reread is None:
-        await make(part(configuration), None).run()
-        return
-    again: Reread = reread
-    await AdapterService(service, client, lambda: part(again()), make, adopt).run(part(configuration))
+    trust = configuration.clock_trusted
+    async with EngineClient(configuration.url, name=spec.name) as client:
+        context = AdapterContext(client, trusted=lambda: clock_trusted(trust), tried=tried or asyncio.Event())
+        client.offer_messages(context.last.find)
+        if reread is None:
+            await parts(configuration).adapter(context, None).run()
+        else:
+            again = reread
+            await AdapterService(service, context, lambda: parts(again())).run(parts(configuration))
 
 
 def turn_s(service: Supervisor) -> float:
@@ -442,53 +164,42 @@ def _has_terminal() -> bool:
 
 
 class AdapterService:
-    """An adapter that follows its configuration. It restarts when its part of it has changed, and stops when it is
+    """An adapter that follows its configuration. It restarts when its parts have changed, and stops when it is
     disabled.
 
-    part: reads its part of the configuration; make: makes it, with the new part and the previous one, None at the
-    start; adopt: whether the running adapter has taken the new part, so that it does not have to restart.
+    parts: reads and checks them again, raises ConfigurationError.
     """
 
-    def __init__(
-        self,
-        service: Supervisor,
-        client: EngineClient,
-        part: Callable[[], Any],
-        make: Callable[[Any, Any], Adapter],
-        adopt: Adopt = lambda adapter, part, wanted: False,
-    ) -> None:
-        """part: reads and checks it, raises ConfigurationError."""
-        self._adopt = adopt
+    def __init__(self, service: Supervisor, context: AdapterContext, parts: Callable[[], AdapterParts]) -> None:
         self._service = service
-        self._client = client
-        self._part = part
-        self._make = make
+        self._context = context
+        self._parts = parts
         self._answered = False
 
-    async def run(self, part: Any) -> None:
-        """Runs until cancelled, until the adapter ends, or until the settings disable it. part: the first one."""
+    async def run(self, parts: AdapterParts) -> None:
+        """Runs until cancelled, until the adapter ends, or until the settings disable it. parts: the first ones."""
         hangup = asyncio.Event()
-        before = None
+        current: AdapterParts | None = parts
+        before: AdapterParts | None = None
         async with on_hangup(hangup):
-            while part is not None:
-                adapter = self._make(part, before)
+            while current is not None:
+                adapter = current.adapter(self._context, before)
                 running = asyncio.ensure_future(adapter.run())
                 living = asyncio.ensure_future(self._live(adapter))
                 try:
-                    part, changed = await self._changed(adapter, hangup, part, [running, living])
+                    before, current = await self._changed(adapter, hangup, current, [running, living])
                 finally:
                     for task in (running, living):
                         task.cancel()
                     await asyncio.gather(running, living, return_exceptions=True)
-                before, part = part, changed
 
     async def _changed(
-        self, adapter: Adapter, hangup: asyncio.Event, part: Any, tasks: list[asyncio.Future[Any]]
-    ) -> tuple[Any, Any]:
+        self, adapter: Adapter, hangup: asyncio.Event, parts: AdapterParts, tasks: list[asyncio.Future[Any]]
+    ) -> tuple[AdapterParts, AdapterParts | None]:
         """Waits for a configuration that needs a restart.
 
-        Returns the part that the adapter has by then, and the new one, None if it disables the adapter. Raises the
-        error that ends a task.
+        Returns the parts that the adapter has by then, and the new ones, None if it is disabled. Raises the error that
+        ends a task.
         """
         while True:
             asked: asyncio.Future[Any] = asyncio.ensure_future(hangup.wait())
@@ -503,21 +214,21 @@ class AdapterService:
             hangup.clear()
             self._service.reloading()
             try:
-                wanted = await asyncio.to_thread(self._part)
-                if wanted == part:
+                new = await asyncio.to_thread(self._parts)
+                if new == parts:
                     logger.info("configuration reloaded", applied="nothing")
-                elif self._adopt(adapter, part, wanted):
+                elif new.adopt(adapter, parts):
                     logger.info("configuration reloaded", applied="mapping")
-                    part = wanted
+                    parts = new
                 else:
                     logger.info("configuration reloaded, adapter restarts", applied="all")
                     self._service.ready("restarting with the new configuration")
-                    return part, wanted
+                    return parts, new
             except _NotWantedError as error:
                 logger.info("configuration reloaded, adapter stops", reason=error)
                 self._service.ready("disabled by the configuration")  # which ends the reload
                 self._service.stopping("disabled by the configuration")
-                return part, None
+                return parts, None
             except GatewayError as error:
                 logger.error("configuration refused, keeping the previous one", reason=error)
             self._service.ready("configuration reloaded")
@@ -545,12 +256,12 @@ class AdapterService:
 
     async def _meet(self, adapter: Adapter) -> None:
         """Waits until both peers are reached; a query to an unreachable gateway is sent when it is back."""
-        await self._client.ask("ASK {}")
+        await self._context.client.ask("ASK {}")
         self._answered = True
         await adapter.tried.wait()
 
     def _status(self, adapter: Adapter) -> str:
-        there = self._client.connected and self._answered
+        there = self._context.client.connected and self._answered
         return f"{'' if there else 'waiting for the gateway; '}{adapter.status()}"
 
 
@@ -606,14 +317,14 @@ def ended_by_signals() -> Iterator[None]:
             signal.siginterrupt(number, False)  # as asyncio sets it
 
 
-def serve(work: AdapterProcess, configuration: AdapterConfiguration, reread: Reread) -> None:
+def serve(spec: AdapterSpec, configuration: AdapterConfiguration, reread: Reread) -> None:
     """Runs an adapter until it ends or is stopped. Raises ConfigurationError."""
 
     gc.set_threshold(_COLLECTED_AFTER, 10, 10)
 
     async def run() -> None:
         stop = stop_on_signals()
-        async with background(work(configuration, Supervisor(os.environ), reread), stop):
+        async with background(run_adapter(spec, configuration, Supervisor(os.environ), reread), stop):
             await stop.wait()
 
     asyncio.run(run())
@@ -624,7 +335,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m lamplighter.gateway.service.adapter_process", description="Runs one adapter."
     )
-    parser.add_argument("adapter", choices=["mqtt", "coap", "http-devices", "modbus"])
+    parser.add_argument("adapter", choices=[spec.name for spec in ADAPTERS])
     parser.add_argument("--config", type=Path, required=True, help="lamplighter.toml")
     options = parser.parse_args(arguments)
     set_up_logging(os.environ)
@@ -635,8 +346,7 @@ def main(arguments: list[str] | None = None) -> int:
         return configuration
 
     try:
-        works = {"mqtt": run_mqtt, "coap": run_coap, "http-devices": run_http_devices, "modbus": run_modbus}
-        serve(works[options.adapter], read(), read)
+        serve(next(spec for spec in ADAPTERS if spec.name == options.adapter), read(), read)
     except GatewayError as error:
         print(f"lamplighter: {error}", file=sys.stderr)
         return 2

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.adapters.mqtt.credentials import read_credentials, table_of
+from lamplighter.adapters.mqtt.credentials import read_credentials, table_of, with_passwords
 from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.specs import ADAPTERS, import_object
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.gates.listeners import Listener, tcp_listener
 from lamplighter.gateway.gates.opening import check_passed_host
-from lamplighter.gateway.service.adapter_process import MODBUS_CURE, with_password
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor
 
@@ -62,9 +62,7 @@ def preflight(settings: Settings, config: Path | None, data: Path, show: Show = 
     found = MachineFindings()
     service = config is not None and config.resolve().parent == SERVICE_FOLDER
     _check_brokers(settings, service, found)
-    if settings.modbus.enabled and find_spec("pymodbus") is None:
-        found.faults.append(f"[modbus] enabled = true needs pymodbus, which is not installed; {MODBUS_CURE}")
-    _check_http_devices(settings, config, found)
+    _check_adapters(settings, config, found)
     _check_shipping(settings, config, service, found)
     _check_orders(settings, config, found)
     _check_data(settings, data, found)
@@ -82,7 +80,7 @@ def preflight(settings: Settings, config: Path | None, data: Path, show: Show = 
 
 
 def _check_brokers(settings: Settings, service: bool, found: MachineFindings) -> None:
-    mqtt = with_password(settings.mqtt, Supervisor(os.environ))
+    mqtt = with_passwords(settings.mqtt, Supervisor(os.environ).credential)
     for name, broker in mqtt.all_brokers().items():
         table = table_of(name)
         if service and broker.password_file and "/" not in broker.password_file:
@@ -94,16 +92,23 @@ def _check_brokers(settings: Settings, service: bool, found: MachineFindings) ->
             (found.notes if unreadable else found.faults).extend(str(error).splitlines())
 
 
-def _check_http_devices(settings: Settings, config: Path | None, found: MachineFindings) -> None:
-    if not settings.http_devices.enabled:
-        return
-    from lamplighter.adapters.http.credentials import read_credentials as read_secrets  # most gateways need none
-
-    try:
-        read_secrets(settings.http_devices, config.parent if config else Path())
-    except ConfigurationError as error:
-        unreadable = isinstance(error.__cause__, PermissionError)
-        (found.notes if unreadable else found.faults).extend(str(error).splitlines())
+def _check_adapters(settings: Settings, config: Path | None, found: MachineFindings) -> None:
+    """Looks for the packages and files of the adapters that are enabled."""
+    for spec in ADAPTERS:
+        table = getattr(settings, spec.table)
+        if not spec.is_enabled(table):
+            continue
+        if spec.package and find_spec(spec.package) is None:
+            found.faults.append(
+                f"[{spec.table}] enabled = true needs {spec.package}, which is not installed; {spec.cure}"
+            )
+        if not spec.check:
+            continue
+        try:
+            import_object(spec.check)(table, config.parent if config else Path())
+        except ConfigurationError as error:
+            unreadable = isinstance(error.__cause__, PermissionError)
+            (found.notes if unreadable else found.faults).extend(str(error).splitlines())
 
 
 def _with_credential(broker: BrokerSettings, key: str, found: MachineFindings) -> BrokerSettings:

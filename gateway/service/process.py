@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.adapters.mapping import Mapping, ResourceRules, file_rules
 from lamplighter.adapters.mapping.files import FileRules
+from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
@@ -38,10 +39,7 @@ from lamplighter.gateway.service.adapter_process import (
     NOBODY,
     AdapterConfiguration,
     background,
-    run_coap,
-    run_http_devices,
-    run_modbus,
-    run_mqtt,
+    run_adapter,
     stop_on_signals,
 )
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
@@ -72,16 +70,6 @@ _OWN_FILES = 256
 """Open files of the process besides its connections, with reserve: log, store, readers, adapters."""
 ADAPTERS_S = 10.0
 """How long the start of a gateway with adapters waits for their peers."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """Set when the adapter has reached its peer, or could not."""
-
-    mqtt: asyncio.Event = field(default_factory=asyncio.Event)
-    coap: asyncio.Event = field(default_factory=asyncio.Event)
-    http_devices: asyncio.Event = field(default_factory=asyncio.Event)
-    modbus: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class RefusedConfigurationError(ConfigurationError):
@@ -229,10 +217,11 @@ async def run_gateway(
             runner.figures.health.own.validity = protection.validity
             async with AsyncExitStack() as beside:
                 if adapters:
-                    tried = Tried()
+                    enabled = [spec for spec in ADAPTERS if spec.is_enabled(getattr(settings, spec.table))]
+                    tried = {spec: asyncio.Event() for spec in enabled}
                     here = _run_adapters(configuration, gates.addresses.here, reread, tried)
                     await beside.enter_async_context(background(here, stop))
-                    await _until_tried(tried, stop)
+                    await _until_tried(tried.values(), stop)
                 supervised = GatewayService(service, runner, protection, gates.addresses, settings, reread)
                 if reread is not None and not service.active:
                     await beside.enter_async_context(supervised.reloading(stop))
@@ -373,10 +362,10 @@ def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str
     )
 
 
-async def _until_tried(tried: Tried, stop: asyncio.Event) -> None:
-    """Waits for the adapters, so that a reading which is sent once the gateway is ready is not lost."""
-    events = tried.mqtt, tried.coap, tried.http_devices, tried.modbus
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+async def _until_tried(tried: Iterable[asyncio.Event], stop: asyncio.Event) -> None:
+    """Waits for the adapters, so that a reading which is sent once the gateway is ready is not lost. tried: each is set
+    when an adapter has reached its peer, or could not."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in tried]
     stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     both: asyncio.Future[Any] = asyncio.gather(*waiting)
     try:
@@ -387,28 +376,16 @@ async def _until_tried(tried: Tried, stop: asyncio.Event) -> None:
         await asyncio.gather(both, stopped, return_exceptions=True)
 
 
-async def _run_adapters(configuration: Configuration, url: str, reread: Reread | None, tried: Tried) -> None:
-    """Each adapter that the settings enable, in this process; SIGHUP reloads its configuration."""
+async def _run_adapters(
+    configuration: Configuration, url: str, reread: Reread | None, tried: dict[AdapterSpec, asyncio.Event]
+) -> None:
+    """Runs these adapters in this process; SIGHUP reloads their configuration. tried: see `_until_tried`."""
     again = None
     if reread is not None:
         settings = reread
         again = lambda: AdapterConfiguration.of(settings(), configuration.folder, url)  # noqa: E731
 
     async with asyncio.TaskGroup() as group:
-        if configuration.settings.mqtt.host:
-            group.create_task(run_mqtt(configuration.for_adapters(url), NOBODY, again, tried.mqtt))
-        else:
-            tried.mqtt.set()
-        if configuration.settings.coap.enabled:
-            group.create_task(run_coap(configuration.for_adapters(url), NOBODY, again, tried.coap))
-        else:
-            tried.coap.set()
-        if configuration.settings.http_devices.enabled:
-            group.create_task(run_http_devices(configuration.for_adapters(url), NOBODY, again, tried.http_devices))
-        else:
-            tried.http_devices.set()
-        if configuration.settings.modbus.enabled:
-            group.create_task(run_modbus(configuration.for_adapters(url), NOBODY, again, tried.modbus))
-        else:
-            tried.modbus.set()
+        for spec, event in tried.items():
+            group.create_task(run_adapter(spec, configuration.for_adapters(url), NOBODY, again, event))
         group.create_task(asyncio.Event().wait())  # without any, there is nothing to do

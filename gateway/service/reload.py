@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.gateway.settings import QuotaSettings, Settings
 
 LIVE: dict[str, frozenset[str]] = {
@@ -37,7 +38,7 @@ LIVE: dict[str, frozenset[str]] = {
     ),
 }
 """Keys, by table, that take effect with the next request."""
-_ELSEWHERE = ("mqtt", "coap", "http_devices", "modbus", "sync")
+_ELSEWHERE = (*(spec.table for spec in ADAPTERS), "sync")
 """Tables of the adapters and of the shipper, which reload them themselves."""
 
 

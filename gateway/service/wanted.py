@@ -1,6 +1,6 @@
 """Tells systemd whether the settings ask for a process (`ExecCondition=`).
 
-`python -m lamplighter.gateway.service.wanted mqtt|coap|http-devices|modbus|sync`.
+`python -m lamplighter.gateway.service.wanted NAME`. NAME is that of an adapter, or `sync`.
 
 Exit code 0 if they do, `NOT_WANTED` if not. Also 0 for unreadable settings: the process itself then reports the error.
 Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would then skip the
@@ -14,29 +14,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.engine.client.files import read_text, toml_document
 
 NOT_WANTED = 3
-_QUESTIONS = {
-    "mqtt": ("host", "", "mqtt.host is empty: no broker is set"),
-    "coap": ("enabled", True, "coap.enabled is false"),
-    "http-devices": ("enabled", False, "http_devices.enabled is false"),
-    "modbus": ("enabled", False, "modbus.enabled is false"),
-    "sync": ("destination", "", "sync.destination is empty: nothing is shipped"),
-}
-"""Key of the table, its default, and the message when it is empty or false."""
+_SYNC: tuple[str, str, object, str] = ("sync", "destination", "", "sync.destination is empty: nothing is shipped")
 
 
 def reason_against(name: str, config: Path) -> str:
     """Why the process is not enabled; empty if it is. config: `lamplighter.toml`."""
-    key, default, reason = _QUESTIONS[name]
+    spec = next((spec for spec in ADAPTERS if spec.name == name), None)
+    if spec is None:
+        table, key, default, reason = _SYNC
+    else:
+        table, (key, default, _), reason = spec.table, spec.enabling, spec.reason
     try:
         document: dict[str, Any] = toml_document(read_text(config))
-        table = document.get(name.replace("-", "_"), {})
-        wanted = table.get(key, default)
+        value = document.get(table, {}).get(key, default)
     except (OSError, ValueError, AttributeError):
         return ""
-    return "" if wanted else reason
+    return "" if value else reason
 
 
 def main(arguments: list[str]) -> int:

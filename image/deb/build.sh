@@ -78,8 +78,8 @@ ln -s ../lib/lamplighter/bin/lamplighter "$tree/usr/bin/lamplighter"
 
 say "services and settings"
 units=$tree/usr/lib/systemd/system
-mkdir -p "$units" "$tree/usr/lib/sysusers.d" "$tree/usr/lib/tmpfiles.d"
-cp systemd/lamplighter*.target systemd/lamplighter*.s* systemd/lamplighter*.timer "$units/"
+mkdir -p "$units" "$tree/DEBIAN" "$tree/usr/lib/sysusers.d" "$tree/usr/lib/tmpfiles.d"
+"$python" -m lamplighter.gateway.service.units systemd "$units" "$here" "$tree/DEBIAN"
 cp systemd/sysusers.d/*.conf "$tree/usr/lib/sysusers.d/"
 cp systemd/tmpfiles.d/*.conf "$tree/usr/lib/tmpfiles.d/"
 mkdir -p "$tree/etc/lamplighter/mapping" "$tree/etc/lamplighter/apps" "$tree/usr/share/doc/lamplighter"
@@ -101,8 +101,6 @@ write_files(Path(sys.argv[1]), command_parser())
 find "$tree/usr/share/man" -name "*.1" -exec gzip -9n {} +
 
 say "package"
-mkdir -p "$tree/DEBIAN"
-cp "$here/preinst" "$here/postinst" "$here/prerm" "$here/postrm" "$tree/DEBIAN/"
 find "$tree" -path "$tree/DEBIAN" -prune -o -type f -print0 | xargs -0 chmod 644
 find "$tree" -type d -print0 | xargs -0 chmod 755
 chmod 755 "$tree"/DEBIAN/p* "$lib/bin/lamplighter"

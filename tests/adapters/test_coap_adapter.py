@@ -19,13 +19,14 @@ import aiocoap.resource
 import pytest
 from msgspec.structs import replace
 
-from lamplighter.adapters.coap.adapter import CoapAdapter
-from lamplighter.adapters.coap.commands import SETTINGS_PLACE
+from lamplighter.adapters.coap.adapter import SETTINGS_PLACE, CoapAdapter
 from lamplighter.adapters.coap.endpoint import Endpoint
+from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.devices.desired import Sending, actuation_update
 from lamplighter.adapters.devices.output import QUERY
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import Notification, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UnsupportedRequestError
 from lamplighter.engine.terms import Bag, Term, iri, literal
@@ -195,7 +196,7 @@ async def lamps_running(*paths: str, away: bool = False) -> AsyncIterator[Lamps]
 
 @asynccontextmanager
 async def adapter_running(gateway: Gateway, settings: CoapSettings = QUICK) -> AsyncIterator[CoapAdapter]:
-    adapter = CoapAdapter(settings, cast(Any, gateway), now=lambda: NOON)
+    adapter = CoapAdapter(settings, AdapterContext(cast(Any, gateway), now=lambda: NOON), CoapMachine())
     task = asyncio.create_task(adapter.run(), name="adapter")
     try:
         yield adapter
@@ -648,7 +649,7 @@ async def test_a_query_without_the_variables_ends_the_run_with_their_names() -> 
     gateway = Gateway(variables=("actuator", "resource", "status"))
     gateway.whole()
     with pytest.raises(ConfigurationError, match=r"\?payload"):
-        await asyncio.wait_for(CoapAdapter(QUICK, cast(Any, gateway)).run(), WAIT_S)
+        await asyncio.wait_for(CoapAdapter(QUICK, AdapterContext(cast(Any, gateway)), CoapMachine()).run(), WAIT_S)
 
 
 async def test_a_refused_subscription_ends_the_run_with_the_gateways_reason() -> None:
@@ -657,7 +658,7 @@ async def test_a_refused_subscription_ends_the_run_with_the_gateways_reason() ->
     gateway.whole(lamps.row("1", "ON"))  # a worker that never ends by itself
     gateway.fail(UnsupportedRequestError("SERVICE in a subscription"))
     with pytest.raises(UnsupportedRequestError, match="SERVICE"):
-        await asyncio.wait_for(CoapAdapter(QUICK, cast(Any, gateway)).run(), WAIT_S)
+        await asyncio.wait_for(CoapAdapter(QUICK, AdapterContext(cast(Any, gateway)), CoapMachine()).run(), WAIT_S)
     assert workers() == []
 
 
@@ -742,7 +743,7 @@ async def test_an_answer_that_is_read_in_the_turn_of_the_cancellation_does_no_ha
 async def test_the_adapter_can_run_again() -> None:
     gateway = Gateway()
     async with lamps_running() as lamps:
-        adapter = CoapAdapter(QUICK, cast(Any, gateway))
+        adapter = CoapAdapter(QUICK, AdapterContext(cast(Any, gateway)), CoapMachine())
         for count in (1, 2):  # a new run knows of no acknowledgement
             gateway.whole(lamps.row("1", "ON"))
             task = asyncio.create_task(adapter.run())
@@ -867,9 +868,8 @@ async def test_a_device_is_sent_to_once_its_network_is_there(caplog: pytest.LogC
     async with lamps_running() as lamps:
         adapter = CoapAdapter(
             replace(QUICK, networks=("private",)),
-            cast(Any, gateway),
-            machine=lambda: found,
-            monotonic=itertools.count(step=60).__next__,
+            AdapterContext(cast(Any, gateway)),
+            CoapMachine(interfaces=lambda: found, monotonic=itertools.count(step=60).__next__),
         )
         running = asyncio.create_task(adapter.run())
         gateway.whole(lamps.row("1", "ON"))

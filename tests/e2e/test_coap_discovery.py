@@ -18,9 +18,11 @@ import aiocoap.resource
 from aiocoap.resourcedirectory.client.register import Registerer
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
+from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.client import EngineClient
 from lamplighter.ontology.vocabulary import GATEWAY
 from tests.support.coap_peers import CLIENT_COMMANDS, free_udp_port
@@ -105,10 +107,9 @@ async def house(folder: Path) -> AsyncIterator[House]:
             async with EngineClient(url, name="coap") as client:
                 adapter = CoapAdapter(
                     settings,
-                    client,
+                    AdapterContext(client, BASE),
+                    CoapMachine(monotonic=lambda: seconds[0]),
                     rules=DatasetRules(BASE, kind="coap"),
-                    base_iri=BASE,
-                    monotonic=lambda: seconds[0],
                 )
                 async with beside(adapter.run()):
                     await until(lambda: bool(adapter.health().listens))

@@ -12,11 +12,12 @@ import pyshacl
 import pytest
 import rdflib
 
+from lamplighter.adapters.coap.adapter import CoapHealth
 from lamplighter.adapters.coap.directory import Registration
-from lamplighter.adapters.coap.health import CoapHealth
 from lamplighter.adapters.coap.links import Link
 from lamplighter.adapters.coap.names import DeviceNames
 from lamplighter.adapters.coap.registrations import RegistrationTriples
+from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.counting import counters_update
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.desired import Sending, actuation_update, refusal_update, reported_update
@@ -32,7 +33,10 @@ from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.mqtt.broker_states import BrokerStates
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import BrokerSettings
+from lamplighter.adapters.parts import AdapterContext
+from lamplighter.adapters.resources.basis import adapter_basis
 from lamplighter.adapters.resources.bodies import read_body
+from lamplighter.adapters.resources.counters import ResourceCounters
 from lamplighter.adapters.resources.health import health_update
 from lamplighter.adapters.resources.polled_adapter import AddressIris
 from lamplighter.adapters.resources.reachability import Reachability
@@ -176,12 +180,10 @@ def coap_devices() -> Iterator[str]:
     """A device that answers, one that does not, and one that is not used any more."""
     hosts: dict[str, set[str]] = {name: {f"<{BASE}lamp/{name}>"} for name in ("a", "b:61616", "c")}
     found = Reachability(
-        cast(Any, None),
-        names=DeviceNames(BASE),
-        contact_write_s=600,
+        adapter_basis("coap", CoapSettings(), AdapterContext(cast(Any, None), now=lambda: NOON), ResourceCounters()),
+        DeviceNames(BASE),
         hosted=lambda name: hosts[name] or None,
         on_back=lambda name: None,
-        now=lambda: NOON,
     )
     for name, [actuator] in hosts.items():
         found.heard(name)
@@ -198,12 +200,10 @@ def polled_devices() -> Iterator[str]:
     """A device that answers, and then does not."""
     names = AddressIris(BASE, "http-devices")
     found = Reachability(
-        cast(Any, None),
-        names=names,
-        contact_write_s=600,
+        adapter_basis("coap", CoapSettings(), AdapterContext(cast(Any, None), now=lambda: NOON), ResourceCounters()),
+        names,
         hosted=lambda name: set(),
         on_back=lambda name: None,
-        now=lambda: NOON,
     )
     found.heard("meter")
     yield from found.due(0)

@@ -35,8 +35,8 @@ ADAPTER = "lamplighter.gateway.service.adapter_process"
 _USED = (
     "lamplighter.gateway.service.process",
     ADAPTER,
-    "lamplighter.adapters.mqtt.adapter",
-    "lamplighter.adapters.coap.adapter",
+    "lamplighter.adapters.mqtt.parts",
+    "lamplighter.adapters.coap.parts",
     "lamplighter.gateway.gates.http.gate",
     "lamplighter.gateway.gates.websocket",
     "httpx",

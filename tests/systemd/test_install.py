@@ -15,6 +15,7 @@ from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, SH
 from lamplighter.gateway.cli.install import Installer, base_interpreter, environment_files, sources
 from tests.support.components import require_command
 from tests.support.places import ROOT
+from tests.support.units import UNITS
 
 pytestmark = pytest.mark.faults  # it takes long
 
@@ -129,7 +130,7 @@ def test_once_more_changes_nothing_and_keeps_what_the_operator_has_changed(machi
     assert f"keep {settings}" in machine.said
     assert f"write {unit}" in machine.said
     after = machine.files()
-    assert after.pop(unit) == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert after.pop(unit) == (UNITS / "lamplighter-mqtt.service").read_bytes()
     del before[unit]
     assert after == before
     assert f"keep {machine.root}/usr/lib/lamplighter, which is already this environment" in machine.said
@@ -192,7 +193,7 @@ def test_what_the_package_leaves_when_it_is_removed_is_no_package(live: Machine)
     (live.root / "etc/systemd/system/lamplighter-mqtt.service").write_text("old")
     live.install()
     unit = live.root / "etc/systemd/system/lamplighter-mqtt.service"
-    assert unit.read_bytes() == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert unit.read_bytes() == (UNITS / "lamplighter-mqtt.service").read_bytes()
     assert any("the package lamplighter was removed" in line for line in live.said)
     live.installer().uninstall(purge=False)
     assert not unit.exists()

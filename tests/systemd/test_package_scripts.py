@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.systemd.test_units import DEB, UNITS
+from tests.support.units import PACKAGE, UNITS
 
 INSTALLED = [path.name for path in UNITS.iterdir() if path.suffix in (".service", ".socket", ".target", ".timer")]
 ENABLED = [name for name in INSTALLED if "[Install]" in (UNITS / name).read_text()]
@@ -55,7 +55,7 @@ class Dpkg:
         return [path for path in (self.root / self._state).rglob("*") if path.is_file()]
 
     def __call__(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        text = re.sub(r"(?<![\w./])/(?=(etc|run|usr|var)/)", f"{self.root}/", (DEB / script).read_text())
+        text = re.sub(r"(?<![\w./])/(?=(etc|run|usr|var)/)", f"{self.root}/", (PACKAGE / script).read_text())
         played = self.root / script
         played.write_text(text)
         self._calls.unlink(missing_ok=True)

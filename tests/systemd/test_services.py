@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.components import missing, require_command
 from tests.support.places import ROOT
+from tests.support.units import UNITS
 from tests.systemd.machine import WORK, Machine, run
 
 pytestmark = pytest.mark.faults
@@ -305,7 +306,7 @@ def test_a_package_that_was_removed_takes_nothing_from_another_installation(mach
     unit = "/etc/systemd/system/lamplighter-mqtt.service"
     machine.put(unit, "old")
     machine(f"{INSTALLER} install")
-    assert (machine.root / unit[1:]).read_bytes() == (ROOT / "systemd/lamplighter-mqtt.service").read_bytes()
+    assert (machine.root / unit[1:]).read_bytes() == (UNITS / "lamplighter-mqtt.service").read_bytes()
     assert "its data stay" in machine("dpkg --purge lamplighter 2>&1")
     assert all_is_well(machine)
     assert machine("systemctl is-enabled lamplighter.target lamplighter-gateway") == "enabled\nenabled"

@@ -20,6 +20,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from lamplighter.adapters.model.last_messages import LastMessages
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.cloud_sync.settings import GatewayKeys
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.addresses import local_url, plain_addresses
@@ -448,6 +450,23 @@ class FakeAdapter:
         return "fine"
 
 
+class FakeParts:
+    """Makes this adapter."""
+
+    def __init__(self, adapter: FakeAdapter) -> None:
+        self._made = adapter
+
+    def adapter(self, context: AdapterContext, before: object) -> FakeAdapter:
+        return self._made
+
+    def adopt(self, running: object, before: object) -> bool:
+        return False
+
+
+def context(client: Any) -> AdapterContext:
+    return AdapterContext(client, LastMessages(), lambda: True)
+
+
 class FakeClient:
     connected = True
 
@@ -457,9 +476,9 @@ class FakeClient:
 
 async def test_an_adapter_that_ends_takes_its_service_with_it() -> None:
     adapter = FakeAdapter()
-    client: Any = FakeClient()
-    service = AdapterService(Supervisor({}), client, lambda: 1, lambda part, before: adapter)
-    running = asyncio.ensure_future(service.run(1))
+    parts = FakeParts(adapter)
+    service = AdapterService(Supervisor({}), context(FakeClient()), lambda: parts)
+    running = asyncio.ensure_future(service.run(parts))
     await asyncio.sleep(0)
     adapter.over.set()
     with pytest.raises(ConfigurationError):
@@ -490,9 +509,8 @@ async def test_an_adapter_whose_gateway_does_not_answer_is_ready_and_says_what_i
         listening.bind(str(tmp_path / "notify"))
         listening.setblocking(False)
         service = Supervisor({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "3000000"})
-        running = asyncio.ensure_future(
-            AdapterService(service, client, lambda: 1, lambda part, before: FakeAdapter()).run(1)
-        )
+        parts = FakeParts(FakeAdapter())
+        running = asyncio.ensure_future(AdapterService(service, context(client), lambda: parts).run(parts))
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(TIMEOUT_S):
             assert await loop.sock_recv(listening, 1000) == b"WATCHDOG=1"

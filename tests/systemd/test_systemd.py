@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from lamplighter.adapters.mqtt.credentials import with_passwords
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.log_events import Event
 from lamplighter.gateway.security.audit import refused
-from lamplighter.gateway.service.adapter_process import with_password
 from lamplighter.gateway.systemd import (
     JournalHandler,
     PrefixFormatter,
@@ -136,11 +136,11 @@ def test_credentials_are_files_of_the_folder_that_systemd_names(tmp_path: Path) 
     assert service.credential("lamplighter.mqtt-password") == tmp_path / "lamplighter.mqtt-password"
     for other in ("other", "", "..", "../x", "/etc/passwd"):
         assert service.credential(other) is None
-    named = with_password(MqttSettings(host="broker", username="gateway"), service)
+    named = with_passwords(MqttSettings(host="broker", username="gateway"), service.credential)
     assert named.password_file == str(tmp_path / "lamplighter.mqtt-password")
     own = MqttSettings(host="broker", username="gateway", password_file="/etc/mine")
-    assert with_password(own, service) == own
-    assert with_password(MqttSettings(host="broker"), service) == MqttSettings(host="broker")
+    assert with_passwords(own, service.credential) == own
+    assert with_passwords(MqttSettings(host="broker"), service.credential) == MqttSettings(host="broker")
 
 
 # --- the journal ---

@@ -14,19 +14,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lamplighter.adapters.mqtt.credentials import MQTT_PASSWORD
+from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.addresses import socket_paths
-from lamplighter.gateway.cli.install import _LONG_RUNNING
 from lamplighter.gateway.gates.opening import HTTP, WEBSOCKET
-from lamplighter.gateway.service.adapter_process import MQTT_PASSWORD
+from lamplighter.gateway.service.units import LONG_RUNNING
 from lamplighter.gateway.service.wanted import reason_against
 from lamplighter.gateway.settings import Settings
 from tests.support.components import missing, require_command
 from tests.support.places import ROOT
 from tests.support.tables import each_row
+from tests.support.units import PACKAGE, UNITS
 
-UNITS = ROOT / "systemd"
+SETTINGS = ROOT / "systemd/lamplighter.toml"
 DEB = ROOT / "image/deb"
 SERVICES = sorted(UNITS.glob("*.service"))
 OPERATIONS = ROOT / "docs/operations.md"
@@ -49,7 +51,7 @@ def unit(name: str) -> configparser.ConfigParser:
 
 
 def settings() -> Settings:
-    return msgspec.convert(tomllib.loads((UNITS / "lamplighter.toml").read_text()), Settings)
+    return msgspec.convert(tomllib.loads(SETTINGS.read_text()), Settings)
 
 
 def test_systemd_has_nothing_to_say_about_the_units() -> None:
@@ -81,7 +83,7 @@ def test_services_can_do_next_to_nothing_to_the_machine(service: Path) -> None:
     assert float(found[1]) <= EXPOSURE_MAX
 
 
-@each_row("name", _LONG_RUNNING)
+@each_row("name", LONG_RUNNING)
 def test_services_are_restarted_for_good(name: str) -> None:
     service = unit(f"lamplighter-{name}.service")
     assert service["Unit"]["StartLimitIntervalSec"] == "0"
@@ -119,7 +121,7 @@ def test_settings_of_the_package_are_secure_and_where_the_units_expect_things() 
 def test_credentials_have_the_names_that_the_processes_look_for() -> None:
     assert unit("lamplighter-mqtt.service")["Service"]["LoadCredential"] == MQTT_PASSWORD
     name = unit("lamplighter-sync.service")["Service"]["LoadCredential"]
-    text = (UNITS / "lamplighter.toml").read_text()
+    text = SETTINGS.read_text()
     assert f"/etc/credstore/{name}" in text
     assert f"/etc/credstore/{MQTT_PASSWORD}" in text
     assert SyncSettings(options_file=name)
@@ -157,7 +159,7 @@ def test_what_the_gateway_asks_of_the_kernel_is_allowed_to_it() -> None:
 
 @each_row("script", ["postinst", "prerm", "postrm"])
 def test_scripts_of_the_package_name_every_unit(script: str) -> None:
-    text = (DEB / script).read_text()
+    text = (PACKAGE / script).read_text()
     names = {path.name for path in UNITS.iterdir() if path.suffix in (".service", ".socket", ".target", ".timer")}
     if script != "prerm":
         names = {name for name in names if "[Install]" in (UNITS / name).read_text()}
@@ -168,7 +170,10 @@ def test_scripts_of_the_package_name_every_unit(script: str) -> None:
 @each_row("script", ["build.sh", "preinst", "postinst", "prerm", "postrm"])
 def test_scripts_of_the_package_have_no_findings(script: str) -> None:
     checked = subprocess.run(
-        [require_command("shellcheck"), "-x", "-e", "SC1091", DEB / script], capture_output=True, text=True, check=False
+        [require_command("shellcheck"), "-x", "-e", "SC1091", (DEB if script == "build.sh" else PACKAGE) / script],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert checked.returncode == 0, checked.stdout
 
@@ -176,20 +181,21 @@ def test_scripts_of_the_package_have_no_findings(script: str) -> None:
 def test_only_purging_deletes_data() -> None:
     purging = re.compile(r"^\s*purge\)\n(.*?)^\s*;;", re.M | re.S)
     for script in ("preinst", "postinst", "prerm", "postrm"):
-        assert "/var/lib/lamplighter" not in purging.sub("", (DEB / script).read_text()), script
-    assert "rm -rf /var/lib/lamplighter" in (DEB / "postrm").read_text()
+        assert "/var/lib/lamplighter" not in purging.sub("", (PACKAGE / script).read_text()), script
+    assert "rm -rf /var/lib/lamplighter" in (PACKAGE / "postrm").read_text()
 
 
 def test_scripts_of_the_package_are_in_it() -> None:
     scripts = {path.name for path in DEB.iterdir() if re.fullmatch(r"(pre|post)(inst|rm)", path.name)}
     assert scripts == {"preinst", "postinst", "prerm", "postrm"}
     for script in scripts:
-        assert f'"$here/{script}"' in (DEB / "build.sh").read_text(), script
+        assert (PACKAGE / script).exists(), script
+    assert 'lamplighter.gateway.service.units systemd "$units" "$here" "$tree/DEBIAN"' in (DEB / "build.sh").read_text()
 
 
 def test_no_restart_waits_longer_for_what_ended_long_ago() -> None:
     """Of RestartSteps= systemd resets the count only by hand; and systemd 252 does not know it."""
-    for path in [*UNITS.rglob("*"), *DEB.iterdir()]:
+    for path in [*(ROOT / "systemd").rglob("*"), *UNITS.iterdir(), *DEB.iterdir()]:
         if path.is_file() and path.suffix != ".md":
             assert not re.search("RestartSteps|restart-steps|RestartMaxDelaySec", path.read_text()), path
 
@@ -199,11 +205,11 @@ def test_all_stop_with_the_target(name: str) -> None:
     assert unit(name)["Unit"]["PartOf"] == "lamplighter.target"
 
 
-@pytest.mark.parametrize("document", [OPERATIONS, UNITS / "lamplighter.toml"], ids=lambda path: path.name)
-def test_the_documented_reload_starts_what_was_left_out(document: Path) -> None:
+def test_the_documented_reload_starts_what_was_left_out() -> None:
     """An adapter that nobody wanted is inactive, and what is inactive cannot be reloaded."""
-    commands = re.findall(r"systemctl (reload\S*) (lamplighter[a-z -]*)$", document.read_text(), re.M)
-    assert commands == [("reload-or-restart", " ".join(f"lamplighter-{name}" for name in _LONG_RUNNING))]
+    commands = re.findall(r"systemctl (reload\S*) (lamplighter[a-z -]*)$", OPERATIONS.read_text(), re.M)
+    assert "reload-or-restart lamplighter-gateway" in SETTINGS.read_text()
+    assert commands == [("reload-or-restart", " ".join(f"lamplighter-{name}" for name in LONG_RUNNING))]
 
 
 def documented(beginning: str, root: Path) -> str:
@@ -223,7 +229,7 @@ def test_a_secret_that_is_made_as_documented_is_its_owners_only(tmp_path: Path) 
 
 def test_the_journal_of_a_card_is_set_up_as_documented(tmp_path: Path) -> None:
     """Debian has no /etc/systemd/journald.conf.d."""
-    source = UNITS / "journald.conf.d/50-lamplighter.conf"
+    source = ROOT / "systemd/journald.conf.d/50-lamplighter.conf"
     shared = tmp_path / "usr/share/lamplighter/journald.conf.d"
     shared.mkdir(parents=True)
     (shared / source.name).write_bytes(source.read_bytes())
@@ -241,7 +247,7 @@ def tmpfiles(root: Path) -> None:
     (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\nlamplighter:x:990:990::/:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\nlamplighter:x:990:\n")
     command = [require_command("systemd-tmpfiles"), "--create", f"--root={root}"]
-    subprocess.run([*command, UNITS / "tmpfiles.d/lamplighter.conf"], check=True)
+    subprocess.run([*command, ROOT / "systemd/tmpfiles.d/lamplighter.conf"], check=True)
 
 
 def mode(path: Path) -> int:
@@ -332,7 +338,7 @@ def test_a_service_is_left_out_only_when_the_settings_say_so(
 
 def test_every_service_that_may_be_left_out_has_such_a_condition() -> None:
     conditions = {path.name for path in SERVICES if "ExecCondition" in unit(path.name)["Service"]}
-    assert conditions == {f"lamplighter-{name}.service" for name in ("mqtt", "coap", "http-devices", "modbus", "sync")}
+    assert conditions == {"lamplighter-sync.service", *(f"{spec.service}.service" for spec in ADAPTERS)}
 
 
 def test_without_settings_the_process_itself_says_so(tmp_path: Path) -> None:

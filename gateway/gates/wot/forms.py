@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from lamplighter.adapters.devices.device import Table
 from lamplighter.adapters.devices.draft import plain
 from lamplighter.adapters.mapping import uris
-from lamplighter.adapters.mapping.tables import Kind
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError
 from lamplighter.gateway.settings import Settings
 

@@ -20,7 +20,7 @@ from lamplighter.adapters.devices.draft import Payload, ThingDraft, number, own_
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Registry
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.tables import KINDS as ADAPTER_KINDS
+from lamplighter.adapters.specs import KINDS as ADAPTER_KINDS
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.gates.wot.description import CONTEXT
 from lamplighter.gateway.gates.wot.forms import DescribedThing, FormPlace, FormReader, UnusableError

@@ -22,6 +22,7 @@ from lamplighter.adapters.coap.context_files import make_context
 from lamplighter.adapters.coap.discovery import proposed
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
 from lamplighter.adapters.coap.links import parsed
+from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.serving import SiteCaller, SiteRefusal, SiteRequest
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
@@ -30,6 +31,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.resource_commands import resource_command
 from lamplighter.adapters.mapping.tables import ResourceCommandTable
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.states import STARTS_BURST, STARTS_PER_S
 from lamplighter.engine.terms import literal
 from lamplighter.ontology.vocabulary import PREFIXES
@@ -156,14 +158,10 @@ class Home:
 
         self.adapter = CoapAdapter(
             settings,
-            self.gateway,
+            AdapterContext(self.gateway, BASE, now=lambda: NOON),
+            CoapMachine(interfaces=lambda: (), monotonic=asyncio.get_running_loop().time, open_endpoint=open_endpoint),
             files=files,
             rules=DatasetRules(BASE, kind="coap") if dataset else None,
-            now=lambda: NOON,
-            machine=lambda: (),
-            monotonic=asyncio.get_running_loop().time,
-            open_endpoint=open_endpoint,
-            base_iri=BASE,
         )
 
 
@@ -634,7 +632,7 @@ async def test_before_a_post_the_state_is_read() -> None:
 @asynccontextmanager
 async def real(files: ResourceRules, settings: CoapSettings = REAL) -> AsyncIterator[EngineGateway]:
     gateway = EngineGateway()
-    async with beside(CoapAdapter(settings, gateway, files=files, base_iri=BASE).run()) as task:
+    async with beside(CoapAdapter(settings, AdapterContext(gateway, BASE), CoapMachine(), files=files).run()) as task:
         yield gateway
         assert not task.done(), task.exception()
 
@@ -713,7 +711,9 @@ async def test_a_device_with_a_key_gets_protected_requests_only(tmp_path: Path) 
     gateway = EngineGateway()
     try:
         for state in ("ON", "OFF"):  # and by another run of the adapter
-            adapter = CoapAdapter(REAL, gateway, files=files, contexts=tmp_path / "contexts", secure=True)
+            adapter = CoapAdapter(
+                REAL, AdapterContext(gateway), CoapMachine(tmp_path / "contexts", secure=True), files=files
+            )
             async with beside(adapter.run()):
                 desire(gateway, f"'{state}'")
                 await until(lambda state=state: gateway.found(REPORTED) == [state])  # type: ignore[misc]
@@ -735,7 +735,9 @@ async def test_a_key_that_is_made_while_the_adapter_runs_is_used_at_once(tmp_pat
             REAL, devices={"stairs": CoapDeviceSettings(address=f"127.0.0.1:{server.port}", security="plain")}
         )
         gateway = EngineGateway()
-        adapter = CoapAdapter(settings, gateway, files=files, contexts=tmp_path / "contexts", secure=True)
+        adapter = CoapAdapter(
+            settings, AdapterContext(gateway), CoapMachine(tmp_path / "contexts", secure=True), files=files
+        )
         async with beside(adapter.run()):
             desire(gateway, "'ON'")
             await until(lambda: len(gateway.found(REFUSED)) == 1)

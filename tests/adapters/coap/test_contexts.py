@@ -37,6 +37,7 @@ from tests.support.oscore_devices import crashed
 from tests.support.places import ROOT
 from tests.support.simulated_disk import PowerCut, SimulatedDisk, scratch
 from tests.support.tables import each_row
+from tests.support.units import UNITS
 
 HALL = "192.168.7.20"
 CURE = "lamplighter devices key hall --address HOST --replace"
@@ -153,7 +154,7 @@ def test_a_key_that_is_in_use_is_not_replaced(folder: Path) -> None:
 
 
 def test_the_folder_is_beside_the_data_folder() -> None:
-    unit = (ROOT / "systemd/lamplighter-coap.service").read_text()
+    unit = (UNITS / "lamplighter-coap.service").read_text()
     assert "\nStateDirectory=lamplighter-coap\nStateDirectoryMode=0700\n" in unit
     assert contexts_folder(Path("/var/lib/lamplighter")) == Path("/var/lib/lamplighter-coap/contexts")
 

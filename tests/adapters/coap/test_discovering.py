@@ -29,6 +29,7 @@ from lamplighter.adapters.coap.registrations import Event
 from lamplighter.adapters.coap.server_settings import CoapDiscoverySettings
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.exchange import DeviceAnswer, DeviceRequest
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from tests.support.coap_peers import libcoap_server
@@ -205,14 +206,12 @@ async def discovering(
 ) -> AsyncIterator[CoapDiscovering]:
     searcher: Any = Found() if found is None else found
     one = CoapDiscovering(
-        gateway,
+        AdapterContext(gateway, BASE, now=lambda: NOON),
         searcher,
         CoapDiscoverySettings(**settings),
-        base_iri=BASE,
         returned=([] if returned is None else returned).append,
         contacts=contacts or Contacts(),
         names=names or DeviceNames(BASE),
-        clock=lambda: NOON,
     )
     async with beside(one.run()):
         await one.ready()

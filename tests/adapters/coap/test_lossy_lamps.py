@@ -14,10 +14,12 @@ import pytest
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
+from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule, resource_command
 from lamplighter.adapters.mapping.tables import ResourceCommandTable
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.ontology.vocabulary import PREFIXES
 from tests.support.coap_gateway import EngineGateway
 from tests.support.coap_wire import Faults, Network, run_virtual
@@ -125,13 +127,9 @@ async def _ten_minutes(seed: int) -> None:
 
     adapter = CoapAdapter(
         SETTINGS,
-        gateway,
+        AdapterContext(gateway, BASE, now=lambda: NOON),
+        CoapMachine(interfaces=lambda: (), monotonic=loop.time, open_endpoint=open_endpoint),
         files=rules,
-        now=lambda: NOON,
-        machine=lambda: (),
-        monotonic=loop.time,
-        open_endpoint=open_endpoint,
-        base_iri=BASE,
     )
     objects: list[int] = []
     async with beside(adapter.run()) as task:

@@ -14,9 +14,11 @@ from lamplighter.adapters.coap.adapter import CoapAdapter
 from lamplighter.adapters.coap.context_files import make_context
 from lamplighter.adapters.coap.contexts import Contexts
 from lamplighter.adapters.coap.protection import DeviceProtection
+from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings, normal_authority
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.engine.errors import PayloadError
 from tests.support.coap_gateway import EngineGateway
 from tests.support.coap_lamp import CoapLamp
@@ -144,7 +146,7 @@ async def test_in_secure_mode_a_lamp_without_a_key_is_sent_to_only_in_the_networ
         settings = CoapSettings(networks=("127.0.0.0/8",), plain=plain, server=CoapServerSettings(enabled=False))
         with CoapLamp() as lamp:
             gateway.write(on.format(lamp.port))
-            async with beside(CoapAdapter(settings, gateway, secure=True).run()):
+            async with beside(CoapAdapter(settings, AdapterContext(gateway), CoapMachine(secure=True)).run()):
                 if plain is None:
                     await until(lambda gateway=gateway: bool(gateway.found("?sent gateway:refused ?x")))  # type: ignore[misc]
                     [reason] = gateway.found("?sent gateway:refused ?x")

@@ -20,6 +20,7 @@ from lamplighter.adapters.coap.serving import SiteCaller
 from lamplighter.adapters.mapping import PathRule, PathTable, cbor
 from lamplighter.adapters.model.commits import ReadingCommits
 from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.counters import ReadingCounters
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UnsupportedRequestError
@@ -96,9 +97,7 @@ def posted(gateway: FakeGateway, warnings: list[tuple[str, str]] | None = None) 
         gateway, kind="coap", model="latest", events_kept=10, streams_max=100, counters=counters, warn=warn
     )
     owners = StreamOwners(100, warn, kind="coap")
-    found = PostedReadings(
-        commits, owners, counters, connected=lambda: gateway.connected, warn=warn, clock=lambda: NOON
-    )
+    found = PostedReadings(commits, owners, counters, AdapterContext(gateway, now=lambda: NOON), warn)
     found.change_rules(rules(RULES))
     return found
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -23,8 +24,11 @@ from lamplighter.adapters.mapping import ResourceRule, ResourceTable
 from lamplighter.adapters.model.last_messages import LastMessages
 from lamplighter.adapters.model.owners import StreamOwners
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources import sensors as module
-from lamplighter.adapters.resources.exchange import DeviceRequest, ObservationCounters
+from lamplighter.adapters.resources.basis import AdapterBasis
+from lamplighter.adapters.resources.counters import ResourceCounters
+from lamplighter.adapters.resources.exchange import DeviceRequest
 from lamplighter.adapters.resources.sensors import ResourceSensors
 from lamplighter.engine.client import MessagePlace, UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError, UpstreamError
@@ -81,20 +85,25 @@ class Contacts:
 class Parts:
     """Sensors with what surrounds them."""
 
-    def __init__(self, exchanges: ObservingExchanges, *, streams_max: int = 100, **options: Any) -> None:
+    def __init__(
+        self,
+        exchanges: ObservingExchanges,
+        *,
+        elapsed: Callable[[], float] = time.monotonic,
+        last: LastMessages | None = None,
+        **keys: Any,
+    ) -> None:
+        """keys: of the settings."""
         self.gateway, self.contacts, self.problems = Gateway(), Contacts(), list[Problem]()
-        warnings = DropWarnings("coap", self.problems.append, sources=("coap", "coap"))
-        self.observations = ObservationCounters()
+        settings = msgspec.structs.replace(exchanges.settings, **{"streams_max": 100, **keys})
         client: Any = self.gateway
-        self.sensors = ResourceSensors(
-            exchanges,
-            client,
-            contacts=self.contacts,
-            warnings=warnings,
-            owners=StreamOwners(streams_max, warnings.reading, kind="coap"),
-            observations=self.observations,
-            **options,
-        )
+        context = AdapterContext(client, now=exchanges.now, last=last or LastMessages())
+        warnings = DropWarnings("coap", self.problems.append, sources=("coap", "coap"))
+        owners = StreamOwners(settings.streams_max, warnings.reading, kind="coap")
+        counters = ResourceCounters()
+        basis = AdapterBasis("coap", settings, context, counters, None, warnings, owners)
+        self.observations = counters.observations
+        self.sensors = ResourceSensors(exchanges, basis, self.contacts, elapsed=elapsed)
 
     @property
     def reasons(self) -> list[str]:
@@ -130,7 +139,7 @@ async def simulated(
         settings,
         now=now,
     )
-    parts = Parts(exchanges, clock=now, elapsed=loop.time, **options)
+    parts = Parts(exchanges, elapsed=loop.time, **options)
     parts.sensors.change_rules(rules)
     async with beside(parts.sensors.run()) as running:
         yield parts

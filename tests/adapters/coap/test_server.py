@@ -15,11 +15,12 @@ from aiocoap.numbers.codes import Code
 
 from lamplighter.adapters.coap import server as module
 from lamplighter.adapters.coap.contexts import Contexts
-from lamplighter.adapters.coap.server import CoapServer, listens_update
+from lamplighter.adapters.coap.server import CoapMachine, CoapServer, listens_update
 from lamplighter.adapters.coap.server_settings import CoapServerSettings
 from lamplighter.adapters.coap.settings import CoapDeviceSettings, CoapSettings
-from lamplighter.adapters.devices.dropped import DropWarnings
-from lamplighter.adapters.model.owners import StreamOwners
+from lamplighter.adapters.parts import AdapterContext
+from lamplighter.adapters.resources.basis import adapter_basis
+from lamplighter.adapters.resources.counters import ResourceCounters
 from lamplighter.engine import Engine
 from lamplighter.ontology.vocabulary import LISTENS_ON
 from tests.adapters.coap.test_queries import PROFILE, FakeClient
@@ -42,9 +43,9 @@ async def running(server: CoapServerSettings, *, secure: bool = False, **more: A
     client = FakeBoth()
     client.released.set()
     settings = CoapSettings(server=server, networks=(), **more)
-    warnings = DropWarnings("coap", lambda problem: None)
-    owners = StreamOwners(100, warnings.reading, kind="coap")
-    found = CoapServer(settings, client, Contexts(), secure=secure, warnings=warnings, owners=owners, base_iri=BASE)
+    context = AdapterContext(client, BASE)  # type: ignore[arg-type]
+    basis = adapter_basis("coap", settings, context, ResourceCounters())
+    found = CoapServer(basis, settings, Contexts(), CoapMachine(secure=secure))
     found.change_rules(rules(RULES))
     found.change_profiles({"street": PROFILE})
     async with beside(found.run()):

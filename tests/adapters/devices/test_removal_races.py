@@ -16,10 +16,10 @@ from lamplighter.adapters.literals import TRUE, datetime_term
 from lamplighter.adapters.mapping.dataset_rules import QUERY, DatasetRules
 from lamplighter.adapters.mapping.resource_commands import ResourceCommandRule
 from lamplighter.adapters.mapping.rules import CommandRule, ReadingRule
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.model.commits import ReadingCommits, Writing
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.resources.counters import ReadingCounters
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine import Engine
 from lamplighter.engine.client import UpdateAnswer, UpdateRequest
 from lamplighter.engine.errors import GatewayError

@@ -27,6 +27,7 @@ from lamplighter.adapters.mapping import (
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.exchange import BODY_BYTES_MAX, DeviceRequest
 from lamplighter.adapters.resources.polled_adapter import PolledAdapter
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
@@ -90,14 +91,11 @@ async def running(
     credentials = options.pop("credentials", None)
     adapter = PolledAdapter(
         "http-devices",
-        "http_devices",
         settings,
-        gateway,
+        AdapterContext(gateway, BASE, **options),
         lambda: HttpDevices(settings, networks, credentials),
         files=rules(*made),
         rules=DatasetRules(BASE, kind="http-devices"),
-        base_iri=BASE,
-        **options,
     )
     async with AsyncExitStack() as serving, beside(adapter.run()) as task:
         here = Here(adapter, gateway, device, serving)

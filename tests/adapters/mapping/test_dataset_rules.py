@@ -12,9 +12,9 @@ from pyoxigraph import Literal, NamedNode, Store
 from lamplighter.adapters.mapping import Mapping
 from lamplighter.adapters.mapping.dataset_rules import QUERY, RULES_MAX, DatasetRules, forget_problems
 from lamplighter.adapters.mapping.rules import TOPIC_READS_MAX, changed_reads
-from lamplighter.adapters.mapping.tables import Kind
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import GATEWAY, QUDT, RDFS, RULE, SOSA

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
+import tracemalloc
 from datetime import timedelta
 from typing import Any
 
@@ -229,7 +230,7 @@ def test_cbor_is_decoded(item: Any) -> None:
     try:
         assert cbor.decoded(encoded(item)) == item
     except PayloadError as error:
-        assert "levels" in str(error)
+        assert "depth" in str(error)
 
 
 @each_row(
@@ -240,6 +241,34 @@ def test_cbor_is_decoded(item: Any) -> None:
 )  # fmt: skip
 def test_cbor_items(data: str, expected: Any) -> None:
     assert cbor.decoded(bytes.fromhex(data)) == expected
+
+
+@each_row(
+    ("data", "expected"),
+    [
+        ("d8236528612b292b", "(a+)+"),  # a regular expression
+        ("d8246161", "a"),  # a mail
+        ("c077323031332d30332d32315432303a30343a30302e31315a", "2013-03-21T20:04:00.11Z"),
+        ("d81c81d81d00", [0]),  # a list that has itself
+        ("d901008263616161d81900", ["aaa", 0]),  # a text twice
+        ("d901028101", [1]),  # a set
+        ("d81e820103", [1, 3]),  # a fraction
+        ("d9ffff01", 1),
+    ],
+)
+def test_tags_of_cbor_make_nothing(data: str, expected: Any) -> None:
+    found = cbor.decoded(bytes.fromhex(data))
+    assert (type(found), found) == (type(expected), expected)
+
+
+def test_the_largest_payload_of_cbor_items_takes_bounded_memory() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(PayloadError, match="16384 items"):
+            cbor.decoded(b"\x99\xff\xf0" + b"\x80" * 0xFFF0)
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @each_row(

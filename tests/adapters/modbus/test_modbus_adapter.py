@@ -18,6 +18,7 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.modbus.protocol import ModbusProtocol
 from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources.polled_adapter import PolledAdapter
 from lamplighter.adapters.resources.running import NO_RULES
 from lamplighter.engine.terms import literal
@@ -50,13 +51,11 @@ async def adapter(
     networks = Networks(made.networks, "modbus.networks")
     running = PolledAdapter(
         "modbus",
-        "modbus",
         made,
-        gateway,
+        AdapterContext(gateway, BASE),
         lambda: ModbusProtocol(made, networks),
         files=files,
         rules=DatasetRules(BASE, kind="modbus") if rules else None,
-        base_iri=BASE,
     )
     task = asyncio.create_task(running.run())
     try:

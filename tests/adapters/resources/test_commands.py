@@ -5,7 +5,7 @@ from typing import Any
 import pyoxigraph
 import pytest
 
-from lamplighter.adapters.coap.commands import settings_query
+from lamplighter.adapters.coap.adapter import settings_query
 from lamplighter.adapters.coap.settings import DEFAULT_QUERY
 from lamplighter.adapters.devices.desired import actuation_update, refusal_update
 from lamplighter.adapters.devices.queried import QueriedRow

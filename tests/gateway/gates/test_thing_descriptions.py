@@ -16,9 +16,9 @@ from lamplighter.adapters.http.settings import HttpDeviceSettings, HttpDevicesSe
 from lamplighter.adapters.mapping.command_payloads import command_payload, request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.files import file_rules
-from lamplighter.adapters.mapping.tables import KINDS
 from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
+from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.gateway.devices.trial import InDataset, MessageTrial, TriedMessage
 from lamplighter.gateway.gates.wot.problems import InvalidDescriptionError

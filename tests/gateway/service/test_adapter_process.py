@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.service.adapter_process import read_configuration, run_coap, run_mqtt
+from lamplighter.gateway.service.adapter_process import read_configuration, run_adapter
 from tests.support.event_loops import until
 
 TOPIC = '[[stream]]\ntopic = "t"\nproperty = "gateway:x"\npayload = "text"\n'
@@ -17,7 +17,7 @@ RESOURCE = '[[stream]]\nresource = "coap://192.0.2.7/t"\nproperty = "gateway:x"\
 SETTINGS = '[mqtt]\nhost = "127.0.0.1"\nport = 1\n[websocket]\nport = 1\n[coap.server]\nport = 0\n'
 """Nothing listens there."""
 
-Run = Callable[..., Awaitable[None]]
+MQTT, COAP = ADAPTERS[:2]
 
 
 def folder(path: Path, rules: str) -> Path:
@@ -29,21 +29,21 @@ def folder(path: Path, rules: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("run", "rules"),
-    [(run_coap, RESOURCE + "poll_s = 0\n"), (run_mqtt, TOPIC + "qos = 1\n"), (run_coap, "[["), (run_mqtt, "[[")],
+    ("adapter", "rules"),
+    [(COAP, RESOURCE + "poll_s = 0\n"), (MQTT, TOPIC + "qos = 1\n"), (COAP, "[["), (MQTT, "[[")],
 )
-async def test_faulty_rule_of_an_adapter_stops_it(tmp_path: Path, run: Run, rules: str) -> None:
+async def test_faulty_rule_of_an_adapter_stops_it(tmp_path: Path, adapter: AdapterSpec, rules: str) -> None:
     with pytest.raises(ConfigurationError, match=r"home\.toml"):
-        await run(read_configuration(folder(tmp_path, rules)))
+        await run_adapter(adapter, read_configuration(folder(tmp_path, rules)))
 
 
 @pytest.mark.parametrize(
-    ("run", "rules"), [(run_coap, RESOURCE + TOPIC + "qos = 1\n"), (run_mqtt, TOPIC + RESOURCE + "poll_s = 0\n")]
+    ("adapter", "rules"), [(COAP, RESOURCE + TOPIC + "qos = 1\n"), (MQTT, TOPIC + RESOURCE + "poll_s = 0\n")]
 )
 async def test_faulty_rule_of_the_other_adapter_does_not(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, run: Run, rules: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, adapter: AdapterSpec, rules: str
 ) -> None:
-    running = asyncio.ensure_future(run(read_configuration(folder(tmp_path, rules))))
+    running = asyncio.ensure_future(run_adapter(adapter, read_configuration(folder(tmp_path, rules))))
     try:
         await until(lambda: running.done() or "127.0.0.1" in caplog.text)
         assert not running.done()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.gateway.__main__ import command_parser
 from tests.support.commands import TIMEOUT_S, command
 from tests.support.fork_server import ForkedProcess
@@ -43,10 +44,7 @@ LINES = {
 }
 ELSEWHERE = {
     "run": "prints once, at its start",
-    "mqtt": "prints nothing",
-    "coap": "prints nothing",
-    "http-devices": "prints nothing",
-    "modbus": "prints nothing",
+    **{spec.name: "prints nothing" for spec in ADAPTERS},
     "demo": "plays for seconds; see tests/e2e/test_demo.py",
     "register": "prints one line after it wrote the credentials",
     "explain": "prints after it found a chain, as log show does",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.cli.command_tree import tree
 from tests.support.commands import command
@@ -17,7 +18,7 @@ from tests.support.secure_gateway import SecureGateway
 NO_GATEWAY = {
     ("bundle",),
     *(("check",), ("verify",), ("completion",), ("init",), ("install",), ("uninstall",), ("demo",)),
-    *(("run",), ("mqtt",), ("coap",), ("http-devices",), ("modbus",), ("log",), ("sync",)),
+    *(("run",), *((spec.name,) for spec in ADAPTERS), ("log",), ("sync",)),
     ("devices", "key"),
     ("notifications",),
 }
@@ -25,7 +26,7 @@ NO_GATEWAY = {
 
 
 NO_JSON = {
-    *(("run",), ("mqtt",), ("coap",), ("http-devices",), ("modbus",)),
+    *(("run",), *((spec.name,) for spec in ADAPTERS)),
     *(("demo",), ("completion",), ("install",), ("uninstall",)),
     ("log", "export"),
     ("sync", "run"),

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from lamplighter.adapters.coap.adapter import CoapAdapter
+from lamplighter.adapters.coap.server import CoapMachine
 from lamplighter.adapters.coap.settings import CoapSettings
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources import health as device_health
 from lamplighter.engine.client import EngineClient
 from tests.support.coap_peers import free_udp_port
@@ -26,7 +28,7 @@ async def test_a_device_that_does_not_answer_is_named(tmp_path: Path, monkeypatc
         assert (await health(addresses))["coap"] is None
         async with (
             EngineClient(addresses.subscribe, name="coap") as client,
-            beside(CoapAdapter(SETTINGS, client, base_iri=BASE).run()),
+            beside(CoapAdapter(SETTINGS, AdapterContext(client, BASE), CoapMachine()).run()),
         ):
             await client.update(
                 "PREFIX gateway: <http://lamplighter.example/ns/gateway#> INSERT DATA { <x:lamp> "

@@ -12,6 +12,7 @@ from lamplighter.adapters.http.settings import HttpDevicesSettings
 from lamplighter.adapters.mapping import ResourceRule, ResourceTable
 from lamplighter.adapters.mapping.kinds import ResourceRules
 from lamplighter.adapters.networks import Networks
+from lamplighter.adapters.parts import AdapterContext
 from lamplighter.adapters.resources import health as device_health
 from lamplighter.adapters.resources.polled_adapter import PolledAdapter
 from lamplighter.engine.client import EngineClient
@@ -45,12 +46,10 @@ async def test_a_device_and_an_adapter_that_are_away_are_named(tmp_path: Path, m
         async with EngineClient(addresses.subscribe, name=KIND) as client:
             adapter = PolledAdapter(
                 "http-devices",
-                "http_devices",
                 SETTINGS,
-                client,
+                AdapterContext(client, BASE),
                 lambda: HttpDevices(SETTINGS, Networks(SETTINGS.networks, "http_devices.networks")),
                 files=rules,
-                base_iri=BASE,
             )
             async with beside(adapter.run()):
 

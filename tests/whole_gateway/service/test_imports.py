@@ -13,7 +13,7 @@ from tests.support.places import ROOT
 
 HEAVY = {
     "aiocoap.oscore": "secured CoAP devices only",
-    "cbor2": "secured CoAP devices only",
+    "cbor2": "secured CoAP devices, CBOR payloads",
     "cryptography": "secure mode only",
     "fsspec": "lamplighter sync",
     "html.entities": "HTML pages of resources and notebooks",

@@ -1,0 +1,63 @@
+"""The MQTT adapter from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lamplighter.adapters.mapping import CommandRule, Mapping, PublishRule, StreamRule, load_mapping
+from lamplighter.adapters.mapping.dataset_rules import DatasetRules
+from lamplighter.adapters.mqtt.adapter import NO_RULES, MqttAdapter
+from lamplighter.adapters.mqtt.credentials import read_credentials, table_of, with_passwords
+from lamplighter.adapters.mqtt.discovering import Discovering
+from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.adapters.parts import AdapterContext, AdapterInput
+
+
+@dataclass(frozen=True)
+class MqttParts:
+    """rules: those of mapping/*.toml, as the arguments of `Mapping`."""
+
+    settings: MqttSettings
+    base_iri: str
+    rules: tuple[Sequence[StreamRule], Sequence[CommandRule], Sequence[PublishRule]]
+
+    def adapter(self, context: AdapterContext, before: MqttParts | None) -> MqttAdapter:
+        settings, client = self.settings, context.client
+        discovering = None
+        if settings.discovery:
+            discovering = Discovering(
+                client,
+                base_iri=self.base_iri,
+                formats=settings.discovery,
+                adopt=settings.adopt,
+                devices_max=settings.devices_max,
+            )
+        return MqttAdapter(
+            settings,
+            Mapping(*self.rules),
+            client,
+            former=NO_RULES if before is None else Mapping(*before.rules),
+            trusted=context.trusted,
+            rules=DatasetRules(self.base_iri, settings.publish),
+            feed=client,
+            discovering=discovering,
+            base_iri=self.base_iri,
+            tried=context.tried,
+            last=context.last,
+        )
+
+    def adopt(self, running: MqttAdapter, before: MqttParts) -> bool:
+        if replace(before, rules=self.rules) != self:
+            return False
+        running.remap(Mapping(*self.rules))
+        return True
+
+
+def mqtt_parts(given: AdapterInput) -> MqttParts:
+    """Raises ConfigurationError."""
+    mapping = load_mapping(given.folder / "mapping", given.base_iri)
+    settings = with_passwords(given.settings, given.credential)
+    for name, broker in settings.all_brokers().items():
+        read_credentials(broker, table_of(name))  # a reload with an unusable file keeps the previous settings
+    return MqttParts(settings, given.base_iri, (mapping.rules, mapping.commands, mapping.publishes))
