@@ -21,7 +21,7 @@ _BREAK = object()
 _DECIMAL_FRACTION = 4
 
 
-def decoded(data: bytes) -> Any:
+def decode(data: bytes) -> Any:
     """The only data item of a payload. Byte strings are refused. Raises PayloadError."""
     reader = _CborReader(data)
     item = reader.item(0)
@@ -30,7 +30,7 @@ def decoded(data: bytes) -> Any:
     return item
 
 
-def encoded(document: Any) -> bytes:
+def encode(document: Any) -> bytes:
     """A document of `None`, booleans, integers, floats, `Number`, texts, lists and maps, in the shortest form (RFC 8949
     section 4.1). Raises PayloadError."""
     parts: list[bytes] = []
@@ -110,7 +110,7 @@ class _CborReader:
         if major == 5:
             return self._map(length, depth)
         if major == 6:
-            return self._tagged(length, depth)
+            return self._apply_tag(length, depth)
         raise PayloadError("payload has a CBOR byte string")
 
     def _take(self, count: int) -> bytes:
@@ -158,7 +158,7 @@ class _CborReader:
             raise PayloadError("payload has a CBOR map with other keys than numbers and texts")
         return dict(zip(items[::2], items[1::2], strict=True))
 
-    def _tagged(self, tag: int | None, depth: int) -> Any:
+    def _apply_tag(self, tag: int | None, depth: int) -> Any:
         item = self.item(depth + 1)
         if item is _BREAK:
             raise PayloadError("payload is not CBOR")

@@ -29,7 +29,7 @@ from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
+from lamplighter.adapters.mapping.patterns import is_reserved, minimal_filters
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.mapping.rules import changed_reads
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
@@ -186,7 +186,9 @@ class MqttAdapter:
     def _filters(self, broker: str, mapping: Mapping) -> list[str]:
         """What to subscribe to: for the rules, for devices that announce themselves, and for commands."""
         own = announced_filters(self._settings, broker) if self._feed is not None else ()
-        return uncovered([*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ()), *own])
+        return minimal_filters(
+            [*mapping.filters, *(self._discovering.filters(broker) if self._discovering else ()), *own]
+        )
 
     def _announced(self, broker: str, topic: str) -> bool:
         return is_reserved(topic) or any(

@@ -196,7 +196,7 @@ class RowPublisher:
         """What is left to be sent again, None: nothing."""
         table = topic.rule.table
         try:
-            payloads = sending.encoded(table)
+            payloads = sending.encode(table)
         except PayloadError as error:
             self._refuse(topic.rule, str(error))
             return None

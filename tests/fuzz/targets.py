@@ -38,7 +38,7 @@ from lamplighter.adapters.http.settings import HttpDevicesSettings
 from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_mapping, load_resource_rules, lwm2m
 from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.expressions import compiled
+from lamplighter.adapters.mapping.expressions import compile_expression
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.modbus.connection import ModbusConnection, OpenConnection
 from lamplighter.adapters.modbus.settings import ModbusSettings
@@ -250,8 +250,8 @@ def coap_bodies(data: bytes) -> None:
             for path, _, value, _, _ in lwm2m.records(body, "lwm2m+tlv", place, _NOW):
                 assert re.fullmatch(r"[0-9]+(/[0-9]+){0,3}", path), value
     with suppress(PayloadError):
-        document = cbor.decoded(body)
-        assert cbor.decoded(cbor.encoded(document)) == document
+        document = cbor.decode(body)
+        assert cbor.decode(cbor.encode(document)) == document
 
 
 def http_answers(data: bytes) -> None:
@@ -348,7 +348,7 @@ def dataset_rules(data: bytes) -> None:
         for payload in (b"1", b"a", b'{"a": 1}', b"[]", b"x" * 256):
             Mapping([rule]).readings(topic, payload, retained=False, received=_NOW)
     with suppress(ValueError):
-        compiled(text, search=True).search("a" * 256)
+        compile_expression(text, search=True).search("a" * 256)
 
 
 def announcements(data: bytes) -> None:
