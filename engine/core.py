@@ -636,7 +636,7 @@ class Engine:
     @property
     def due(self) -> datetime | None:
         """The next instant at which a subscription's comparison with the clock changes, None if there is none."""
-        due = self._subscriptions.timetable.due
+        due = self._subscriptions.timetable.next_instant
         return None if due is None else EPOCH + timedelta(microseconds=due)
 
     @property

@@ -69,7 +69,7 @@ class CommitState:
         if not isinstance(reason, EXPECTED):
             self.note(reason)
 
-    def guarded(self, shape: Shape, matcher: Matcher) -> Matcher:
+    def guard(self, shape: Shape, matcher: Matcher) -> Matcher:
         """The matcher, whose failure makes its shape doubtful instead of failing the commit."""
         doubtful = self.doubtful
 

@@ -22,7 +22,7 @@ from lamplighter.engine.matching.prices import Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
 from lamplighter.engine.matching.timetable import Timetable, Turns
-from lamplighter.engine.matching.turning import match_turns, turned
+from lamplighter.engine.matching.turning import clock_changes, match_turns
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Quad, Term
@@ -84,7 +84,7 @@ class Follower:
 
     def advance(self, now: int) -> list[Change]:
         """Lets the instant become now, which may be earlier, and returns the changed units with their rows."""
-        return self.follow(_NOTHING, self._timetable.passed(now))
+        return self.follow(_NOTHING, self._timetable.advance(now))
 
     def follow(self, delta: QuadDelta, passed: Turns | None = None) -> list[Change]:
         """Applies a delta, and returns the changed units with their rows.
@@ -98,7 +98,7 @@ class Follower:
         state, timetable, prices = self._state, self._timetable, self._prices
         changed = len(delta.removed) + len(delta.added)
         turns = passed
-        due = self._takeovers.due(delta) if self._takeovers.waiting else ()
+        due = self._takeovers.pending(delta) if self._takeovers.waiting else ()
         self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
         found: Found = {}
         changes: list[Change] = []
@@ -108,17 +108,17 @@ class Follower:
             prices.left -= 1
             if not prices.left:
                 prices.begin()
-                matchers, wildcards = prices.timed(self._shapes.shapes, matchers, wildcards)
+                matchers, wildcards = prices.time_matchers(self._shapes.shapes, matchers, wildcards)
             if changed > LONG or changed * self._lutt.filed > LONG_MATCHINGS:
                 self._match_in_slices(delta, found, matchers, wildcards)
             else:
                 self._match(delta, found, matchers, wildcards)
             if timetable.touched or passed is not None:
-                turns = passed or turned(timetable, state)
+                turns = passed or clock_changes(timetable, state)
                 match_turns(turns, found, matchers, self._slices)
             if found or state.seeds or state.groups or state.doubtful:
                 changes = self._changes(delta, found, turns)
-            touched = self._touched(delta, turns) if self._lutt.owners else ()
+            touched = self._touched_units(delta, turns) if self._lutt.owners else ()
         except BaseException as error:
             state.note(error)
             prices.drop()
@@ -129,10 +129,10 @@ class Follower:
             found = {}
             matchers, wildcards = self._guarded_matchers()
             self._match(delta, found, matchers, wildcards)
-            turns = passed or turned(timetable, state)
+            turns = passed or clock_changes(timetable, state)
             match_turns(turns, found, matchers, self._slices)
             changes = self._changes(delta, found, turns)
-            touched = self._touched(delta, turns)
+            touched = self._touched_units(delta, turns)
         # The store is unchanged up to here. From here on nothing is taken back, only repeated.
         if prices.measuring:
             prices.settle()
@@ -150,13 +150,13 @@ class Follower:
         """The changes as subscribers are told of them. touched: units that the store evaluates, unless
         they have a plan again. due: shapes for which that is tried."""
         for shape in due:
-            changes += self._returned(shape)
+            changes += self._resume_shape(shape)
         for unit in touched:
-            change = self._evaluated(unit) if unit.spu is not None else None
+            change = self._re_evaluate(unit) if unit.spu is not None else None
             if change:
                 changes.append((unit, list(change.removed), list(change.added)))
         if self._shapes.constructed:
-            changes = self._constructed(changes)
+            changes = self._construct(changes)
         if self._shapes.timed:
             changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
         if self.ended:
@@ -167,11 +167,11 @@ class Follower:
         """The queries that the store would evaluate to follow a delta."""
         if not self._lutt.owners:
             return []
-        return [unit.shape.text(unit.key) for unit in self._lutt.touched(delta)]
+        return [unit.shape.text(unit.key) for unit in self._lutt.lookup(delta)]
 
-    def _touched(self, delta: QuadDelta, turns: Turns | None) -> Sequence[Unit]:
+    def _touched_units(self, delta: QuadDelta, turns: Turns | None) -> Sequence[Unit]:
         """The re-evaluated units whose result a delta or the clock can change."""
-        found = dict.fromkeys(self._lutt.touched(delta, self._slices))
+        found = dict.fromkeys(self._lutt.lookup(delta, self._slices))
         for condition in turns.conditions() if turns is not None else ():
             found.update((unit, None) for unit in condition.shape.units.all.values() if unit.spu is not None)
         return list(found)
@@ -203,7 +203,7 @@ class Follower:
         self, delta: QuadDelta, found: Found, matchers: ByPredicate, wildcards: Sequence[Matcher]
     ) -> None:
         """The same for a large delta, or one that many matchers are called with."""
-        followed = QuadDelta(removed=self._followed(delta.removed), added=self._followed(delta.added))
+        followed = QuadDelta(removed=self._followed_quads(delta.removed), added=self._followed_quads(delta.added))
         changed, matchings = len(followed.removed) + len(followed.added), self._lutt.matchings(followed, self._slices)
         size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
         for some in sliced(followed.removed, self._slices, size):
@@ -211,7 +211,7 @@ class Follower:
         for some in sliced(followed.added, self._slices, size):
             self._match(QuadDelta(added=tuple(some)), found, matchers, wildcards)
 
-    def _followed(self, quads: Sequence[Quad]) -> tuple[Quad, ...]:
+    def _followed_quads(self, quads: Sequence[Quad]) -> tuple[Quad, ...]:
         """The quads that a matcher or the CTS takes; of a large delta often few."""
         if self._wildcards or self._cts.has_everything:
             return tuple(quads)
@@ -226,7 +226,7 @@ class Follower:
         wildcards: list[Matcher] = []
         for shape, filed in self._shapes.filed.items():
             for predicate, matcher in filed:
-                guarded = self._state.guarded(shape, matcher)
+                guarded = self._state.guard(shape, matcher)
                 (wildcards if predicate is None else matchers.setdefault(predicate, [])).append(guarded)
         for shape, filed in self._shapes.sources.items():
             for predicate, matcher in filed:
@@ -268,9 +268,9 @@ class Follower:
         for unit, (removed, added) in found.items():
             if len(removed) + len(added) > LONG:
                 with self._slices.beside():
-                    removed, added = _netted(removed, added)
+                    removed, added = _net_rows(removed, added)
             else:
-                removed, added = _netted(removed, added)
+                removed, added = _net_rows(removed, added)
             if removed or added:
                 changes.append((unit, removed, added))
         return changes
@@ -283,7 +283,7 @@ class Follower:
                 continue
             self._state.windows.append(window)
             try:
-                found[unit] = self._prices.run(unit.shape, window.change, *_netted(removed, added))
+                found[unit] = self._prices.measure(unit.shape, window.change, *_net_rows(removed, added))
             except BaseException as reason:
                 self._state.give_up(unit.shape, reason)
 
@@ -308,7 +308,7 @@ class Follower:
         """The rows that agree with the seeds, by unit; none if the plan fails."""
         if collector.shape not in self._state.doubtful:
             try:
-                return self._prices.run(collector.shape, collector.rows)
+                return self._prices.measure(collector.shape, collector.rows)
             except BaseException as reason:
                 self._state.give_up(collector.shape, reason)
         return {}
@@ -318,7 +318,7 @@ class Follower:
         for collector in self._state.groups:
             if collector.shape not in self._state.doubtful:
                 try:
-                    self._prices.run(collector.shape, collector.follow, found)
+                    self._prices.measure(collector.shape, collector.follow, found)
                 except BaseException as reason:
                     self._state.give_up(collector.shape, reason)
                 self._slices.pause()
@@ -330,7 +330,7 @@ class Follower:
             too_much = self._state.timeless.pop(shape, None)
             if too_much is None and self._ends and shape.window is None:
                 too_much = self._too_much(shape, reason)
-            told = self._told(shape, delta, turns) if too_much is None else {}
+            told = self._visible_rows(shape, delta, turns) if too_much is None else {}
             for unit in shape.units.all.values():
                 found.pop(unit, None)
                 if too_much is not None:
@@ -344,8 +344,10 @@ class Follower:
                 self._shapes.close_plan(shape, reason)
             del doubtful[shape]
 
-    def _told(self, shape: Shape, delta: QuadDelta, turns: Turns | None) -> dict[Unit, Sequence[Binding] | None]:
-        """What the subscribers of a shape's units have (`Unit.told`). Units for which that is unknown are ended."""
+    def _visible_rows(
+        self, shape: Shape, delta: QuadDelta, turns: Turns | None
+    ) -> dict[Unit, Sequence[Binding] | None]:
+        """`Unit.visible_rows` of the units of a shape. Ends the units for which they are unknown."""
         told: dict[Unit, Sequence[Binding] | None] = {}
         plan = shape.plan
         assert plan is not None
@@ -357,7 +359,7 @@ class Follower:
         with nullcontext() if self._ends else plan.meter.lifted():
             for unit in shape.units.all.values():
                 try:
-                    told[unit] = unit.told()
+                    told[unit] = unit.visible_rows()
                 except BaseException as error:
                     self._end(unit, error)
         self._cts.apply(delta)
@@ -381,7 +383,7 @@ class Follower:
 
     # --- rows of the store ---
 
-    def _returned(self, shape: Shape) -> list[Change]:
+    def _resume_shape(self, shape: Shape) -> list[Change]:
         """Tries to have a plan follow a shape again, as in another commit. Returns how it changes the rows of units."""
         self._work.begin(0)
         try:
@@ -389,15 +391,15 @@ class Follower:
         except BaseException as reason:
             if not isinstance(reason, EXPECTED):
                 self._state.note(reason)
-            self._takeovers.failed(shape)
+            self._takeovers.note_failure(shape)
             return []
         return [(unit, list(change.removed), list(change.added)) for unit, change in changes if change]
 
-    def _evaluated(self, unit: Unit) -> BindingDelta | None:
+    def _re_evaluate(self, unit: Unit) -> BindingDelta | None:
         """What the applied delta changes for a re-evaluated unit; None if the unit ends."""
         assert unit.spu is not None
         try:
-            change: BindingDelta = self._prices.evaluated(unit.spu, self._state.again, unit.spu.follow)
+            change: BindingDelta = self._prices.measure_evaluation(unit.spu, self._state.again, unit.spu.follow)
             return change
         except BaseException as error:
             self._end(unit, error)
@@ -409,7 +411,7 @@ class Follower:
             self._state.note(error)
         self.ended[unit] = bare(error)
 
-    def _constructed(self, changes: Sequence[Change]) -> list[Change]:
+    def _construct(self, changes: Sequence[Change]) -> list[Change]:
         """The changes with triples in place of the rows of CONSTRUCT queries."""
         found = []
         for unit, removed, added in changes:
@@ -425,7 +427,7 @@ class Follower:
         return unit, *self._state.again(unit.timed_change, removed, added, self._now())
 
 
-def _netted(removed: Rows, added: Rows) -> tuple[Rows, Rows]:
+def _net_rows(removed: Rows, added: Rows) -> tuple[Rows, Rows]:
     """The two bags without the rows that they have in common."""
     if not removed or not added:
         return removed, added

@@ -133,7 +133,7 @@ class Lutt(Generic[Owner]):
                     del self._patterns[mask]
         self._graph_names.pop(owner, None)
 
-    def touched(self, delta: QuadDelta, slices: Slices = Slices()) -> list[Owner]:  # noqa: B008 - it has no state
+    def lookup(self, delta: QuadDelta, slices: Slices = Slices()) -> list[Owner]:  # noqa: B008 - it has no state
         """The owners whose result the delta can change, in the order in which they were added."""
         found: dict[Owner, None] = {}
         for quads in (delta.removed, delta.added):

@@ -101,25 +101,25 @@ class Unit:
         assert self.shape.plan is not None
         return self.shape.plan.first(self.key)
 
-    def told(self) -> Sequence[Binding] | None:
+    def visible_rows(self) -> Sequence[Binding] | None:
         """The rows that subscribers have, if the store may give others that are as right; else None.
 
         The index must be as at the last commit, or a window without a settled change. Raises what the plan raises.
         """
         if self.window is not None:
-            return self.window.known
+            return self.window.window_rows
         plan = self.shape.plan
         return plan.first(self.key) if plan is not None and plan.differs and self.number is not None else None
 
     @property
-    def kept(self) -> int:
+    def row_count(self) -> int:
         """How many rows are kept for it alone: the last result of the store, those in and near a window, different
         ones with the time of their appearance, and triples that are counted."""
         rows = 0 if self.spu is None else len(self.spu.rows)
         rows += 0 if self.window is None else self.window.size
         return rows + len(self.times or ()) + (0 if self.triples is None else self.triples.size)
 
-    def timed(self, rows: Sequence[Binding], now: int) -> list[Binding]:
+    def with_times(self, rows: Sequence[Binding], now: int) -> list[Binding]:
         """The whole result, each row with the time at which it appeared; new rows get now."""
         assert self.times is not None
         found = []
@@ -248,7 +248,7 @@ class Shape:
                 return Constant(same[part.number]) if part.number in same else terms[part.number]
             return part
 
-        def named(part: Part) -> bool:
+        def is_named(part: Part) -> bool:
             return is_iri(terms[part.number]) if isinstance(part, Constant) else isinstance(part, str) and is_iri(part)
 
         self.tree = rewritten(select.node, change)
@@ -278,7 +278,7 @@ class Shape:
                 return
             tree = in_graphs(tree, graphs)
         tree, patterns = with_clock_patterns(tree, timetable.predicates)
-        tree = with_equalities(tree, named)
+        tree = with_equalities(tree, is_named)
         self._open(patterns, tree, cts, Meter(work, self.units.all), timetable)
         if by_store is not None or spelling.prologue:
             self.reason = by_store or "IRI() with a BASE"

@@ -98,7 +98,7 @@ class Spelling:
 
     def render(self, terms: Sequence[Term]) -> str:
         """The query text with these constants."""
-        body = joined(part if isinstance(part, str) else _written(terms[part]) for part in self.parts)
+        body = joined(part if isinstance(part, str) else _term_text(terms[part]) for part in self.parts)
         return f"{self.prologue} {body}" if self.prologue else body
 
     def key(self, terms: Sequence[Term], dataset: Dataset | None) -> Any:
@@ -109,7 +109,7 @@ class Spelling:
         equal = None if len(set(free)) == len(free) else tuple([free.index(term) for term in free])
         return self.text, dataset, fixed, equal
 
-    def narrowed(self, dataset: Dataset | None, terms: Sequence[Term]) -> Dataset | None:
+    def narrow(self, dataset: Dataset | None, terms: Sequence[Term]) -> Dataset | None:
         """The dataset without the parts that cannot affect the result.
 
         Clients with different read permissions then share a shape if the query reads only graphs that both may read,
@@ -136,12 +136,12 @@ class Spellings:
         self._slices = slices
         self.cache = Remembered[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
 
-    def read(self, text: str) -> tuple[Spelling, list[Term]]:
+    def parse(self, text: str) -> tuple[Spelling, list[Term]]:
         """The spelling and the constants of a query. Raises RequestError. Long texts are read off the event loop."""
         with self._slices.beside() if len(text) > LONG else nullcontext():
-            return self._analysed(text)
+            return self._analyse(text)
 
-    def _analysed(self, text: str) -> tuple[Spelling, list[Term]]:
+    def _analyse(self, text: str) -> tuple[Spelling, list[Term]]:
         lifted: Lifted | None = None
         with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser below has the better message
             lifted = self._lifter.lift(text)
@@ -188,10 +188,10 @@ class Spellings:
     def _of_another_form(self, text: str, form: str) -> tuple[Spelling, list[Term]]:
         """The spelling and the constants of an ASK or CONSTRUCT query: those of the SELECT query for its solutions."""
         if form == "ASK":
-            spelling, terms = self._analysed(ask_as_select(text, "lamplighter_ask"))
+            spelling, terms = self._analyse(ask_as_select(text, "lamplighter_ask"))
             return replace(spelling, text=f"{spelling.text} asked", columns=ASK_COLUMNS), terms
         parts = construct_parts(text)
-        spelling, terms = self._analysed(parts.select)
+        spelling, terms = self._analyse(parts.select)
         template = template_of(parts.patterns, spelling.columns)
         text = f"{spelling.text} for {template.triples}"
         return replace(spelling, text=text, columns=TRIPLE_COLUMNS, template=template), terms
@@ -238,7 +238,7 @@ def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Calla
     order = tuple(names[f"?{column}"][1:] for column in columns)
     select = _select(renamed, order, resolve)
     text = " ".join([*texts, *order])
-    return Spelling(text, tuple(columns), order, _lifted(select), select, tuple(parts))
+    return Spelling(text, tuple(columns), order, _lifted_numbers(select), select, tuple(parts))
 
 
 def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str], Term]) -> Select | None:
@@ -251,7 +251,7 @@ def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str
     return select if {variable.name for variable in projections[0].variables} == set(order) else None
 
 
-def _lifted(select: Select | None) -> frozenset[int]:
+def _lifted_numbers(select: Select | None) -> frozenset[int]:
     """Numbers of the constants that can be lifted: all their occurrences are subjects, objects, graphs or operands."""
     free: set[int] = set()
     fixed: set[int] = set()
@@ -293,6 +293,6 @@ def _raws(body: Sequence[Token]) -> list[str]:
     return ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
 
 
-def _written(term: Term) -> str:
+def _term_text(term: Term) -> str:
     """The term in SPARQL syntax. Integers are bare, because LIMIT and OFFSET take no other form."""
     return term[1:-_INTEGER_END] if term.endswith(_INTEGER) and term[1:-_INTEGER_END].isdigit() else term

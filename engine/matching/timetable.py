@@ -62,14 +62,14 @@ class Turns:
         for condition, terms in self.removed:
             condition.take(terms)
         for condition, terms in self.added:
-            condition.put(terms)
+            condition.add(terms)
 
     def take_back(self) -> None:
         """Undoes `apply`, also a part of it."""
         for condition, terms in self.added:
             condition.take(terms)
         for condition, terms in self.removed:
-            condition.put(terms)
+            condition.add(terms)
 
 
 class Condition:
@@ -129,7 +129,7 @@ class Condition:
         s, o, g = clock_quad(terms)
         return Quad(s, self.predicate, o, g)
 
-    def put(self, terms: Terms) -> None:
+    def add(self, terms: Terms) -> None:
         s, o, g = clock_quad(terms)
         self.tables.table(g).add(s, o)
 
@@ -200,7 +200,7 @@ class Condition:
                 scope = scope.binding(constant, local)
             writer.produce(source, scope, lambda found: writer.emit(f"rows.append({self._row(writer, found)})"))
 
-        return writer.compiled("first", "key, rows", body)
+        return writer.compile("first", "key, rows", body)
 
     def _compile_matchers(self, source: Node) -> Iterator[tuple[Term | None, Any]]:
         bgps = (node for node in walk(source) if isinstance(node, Bgp))
@@ -219,11 +219,11 @@ class Condition:
                     with writer.block("if pairs is None:"):
                         writer.emit(f"pairs = {touched}[{condition}] = [], []")
                     writer.emit(f"pairs[sign].append({self._row(writer, scope)})")
-                    writer.made()
+                    writer.count_row()
 
                 writer.quad(pattern, lambda scope: writer.produce(source, scope, hit))
 
-            function = writer.compiled("match_source", "s, p, o, g, found, sign", body)
+            function = writer.compile("match_source", "s, p, o, g, found, sign", body)
             yield pattern.p if isinstance(pattern.p, str) else None, function
 
 
@@ -269,13 +269,13 @@ class Timetable:
     def enter(self, condition: Condition, key: Any) -> None:
         """Counts the operands of a new unit. No unit's result changes by that. Raises TooMuchWork."""
         for some in sliced(condition.entering(key), self._slices):
-            self._counted(condition, some, [])
+            self._count_terms(condition, some, [])
 
     def leave(self, condition: Condition, key: Any) -> None:
         """Forgets the operands of a unit that ends. Raises TooMuchWork; the operands then stay, which does no harm."""
-        self._counted(condition, [], condition.leaving(key))
+        self._count_terms(condition, [], condition.leaving(key))
 
-    def _counted(self, condition: Condition, added: Sequence[Terms], removed: Sequence[Terms]) -> None:
+    def _count_terms(self, condition: Condition, added: Sequence[Terms], removed: Sequence[Terms]) -> None:
         turns = Turns()
         self._count(condition, added, removed, turns)
         turns.apply()
@@ -288,7 +288,7 @@ class Timetable:
         return query_at(text, EPOCH + timedelta(microseconds=self.instant))
 
     @property
-    def due(self) -> int | None:
+    def next_instant(self) -> int | None:
         """The next instant at which a condition changes, None if there is none."""
         heap, at = self._heap, self._at
         while heap and heap[0] not in at:
@@ -299,10 +299,10 @@ class Timetable:
         """Lets time go by, up to the next boundary at most. Earlier times are ignored."""
         self._given = True
         if now > self.instant or not self.conditions:
-            due = self.due
+            due = self.next_instant
             self.instant = now if due is None or now < due else max(self.instant, due - 1)
 
-    def passed(self, now: int) -> Turns:
+    def advance(self, now: int) -> Turns:
         """What changes when the instant becomes now, which may also be earlier. `accept` has to follow."""
         self._given = True
         turns = Turns(instant=now)
@@ -312,7 +312,7 @@ class Timetable:
                     if now < edge <= self.instant:
                         (turns.removed if condition.opens else turns.added).append((condition, terms))
             return turns
-        while (due := self.due) is not None and due <= now:
+        while (due := self.next_instant) is not None and due <= now:
             while self._heap and self._heap[0] == due:  # more than once if it was stale in between
                 heapq.heappop(self._heap)
             for condition, terms in self._at[due]:
@@ -390,7 +390,7 @@ class Timetable:
 
     def changes_until(self, now: int) -> int:
         """How many operands change until an instant, or more."""
-        due = self.due
+        due = self.next_instant
         if now < self.instant:
             return sum(len(condition.moments) for condition in self.conditions.values())
         if due is None or now < due:

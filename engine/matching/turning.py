@@ -10,7 +10,7 @@ from lamplighter.engine.matching.timetable import Timetable, Turns
 from lamplighter.engine.slices import Slices, sliced
 
 
-def turned(timetable: Timetable, state: CommitState) -> Turns:
+def clock_changes(timetable: Timetable, state: CommitState) -> Turns:
     """What changes by the operands that the matchers of a commit have collected.
 
     A condition whose operands cost too much makes its shape timeless.
@@ -37,7 +37,7 @@ def match_turns(turns: Turns, found: Any, matchers: ByPredicate, slices: Slices)
             condition.take(terms)
     for some in sliced(turns.added, slices):
         for condition, terms in some:
-            condition.put(terms)
+            condition.add(terms)
             s, p, o, g = condition.quad(terms)
             for matcher in matchers.get(p, ()):
                 matcher(s, p, o, g, found, 1)
