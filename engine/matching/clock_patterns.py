@@ -54,7 +54,7 @@ from lamplighter.engine.sparql.clock_conditions import (
     NameOf,
     clock_calls,
     conjuncts,
-    named,
+    name_of_part,
     read_condition,
 )
 from lamplighter.engine.sparql.clock_function import calls
@@ -100,7 +100,7 @@ def with_clock_patterns(tree: Any, predicates: Iterator[Term]) -> tuple[Any, tup
 
     tree: with the names of functions in it; predicates: a new one for each comparison. Raises ClockRefusal.
     """
-    rewriting = _Rewriting(named, predicates)
+    rewriting = _Rewriting(name_of_part, predicates)
     found = rewriting.tree(tree)
     return found, tuple(rewriting.found)
 

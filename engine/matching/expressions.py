@@ -19,7 +19,7 @@ import pyoxigraph as ox
 
 from lamplighter.engine.matching.costs import CHARACTERS_MAX, PIECES_CHARACTERS_MIN, Costs, Piece
 from lamplighter.engine.sparql.algebra import Constant, Exists, Expression, Function, Variable, without_brackets
-from lamplighter.engine.sparql.lexer import joined
+from lamplighter.engine.sparql.lexer import join_tokens
 from lamplighter.engine.store.quad_store import term_text
 from lamplighter.engine.terms import XSD, Term
 from lamplighter.engine.work import CALL, CHARACTERS_PER_UNIT, EVALUATION, Meter, TooMuchWork
@@ -186,7 +186,7 @@ def _store_evaluator(parts: Sequence[Any], found: Sequence[Operand], frame: str)
     # The store's optimizer treats a variable that no pattern binds as unbound, even if a term is substituted for it.
     # The patterns have no other effect, since the dataset is empty.
     patterns = " . ".join(f"<urn:s> <urn:p> ?v{index}" for index in range(len(variables)))
-    text = f"SELECT {projection} ({frame.format(joined(words))} AS ?value) {{ OPTIONAL {{ {patterns} }} }}"
+    text = f"SELECT {projection} ({frame.format(join_tokens(words))} AS ?value) {{ OPTIONAL {{ {patterns} }} }}"
 
     def ask_store(*terms: Term | None) -> Term | None:
         bound = {variable: _native(term) for variable, term in zip(variables, terms, strict=True) if term is not None}

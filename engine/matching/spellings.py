@@ -33,7 +33,7 @@ from lamplighter.engine.sparql.clock_function import may_call, without_clock
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.exists_variables import own_names
 from lamplighter.engine.sparql.grammar import read_select
-from lamplighter.engine.sparql.lexer import Token, joined
+from lamplighter.engine.sparql.lexer import Token, join_tokens
 from lamplighter.engine.sparql.limits import CONSTANTS_MAX
 from lamplighter.engine.sparql.requests import (
     ask_as_select,
@@ -98,7 +98,7 @@ class Spelling:
 
     def render(self, terms: Sequence[Term]) -> str:
         """The query text with these constants."""
-        body = joined(part if isinstance(part, str) else _term_text(terms[part]) for part in self.parts)
+        body = join_tokens(part if isinstance(part, str) else _term_text(terms[part]) for part in self.parts)
         return f"{self.prologue} {body}" if self.prologue else body
 
     def key(self, terms: Sequence[Term], dataset: Dataset | None) -> Any:

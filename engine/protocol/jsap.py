@@ -24,8 +24,8 @@ from lamplighter.engine.change_log import Missed
 from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, normal
 from lamplighter.engine.protocol.priorities import PriorityName
-from lamplighter.engine.sparql.clauses import listed, with_dataset, with_rows
-from lamplighter.engine.sparql.forced_bindings import ForcedBinding, Value, bound
+from lamplighter.engine.sparql.clauses import listed_variables, with_dataset, with_rows
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, Value, bind
 from lamplighter.engine.terms import XSD, Term, iri
 
 Method = Literal["GET", "POST", "URL_ENCODED_POST"]
@@ -252,11 +252,11 @@ class Jsap(msgspec.Struct, frozen=True):
             lengths = ", ".join(f"?{variable} has {len(terms)}" for variable, terms in arrays.items())
             raise ForcedBindingError(f"{name}: the arrays differ in length: {lengths}")
         count = len(next(iter(arrays.values()), (None,)))
-        for variable in listed(entry.sparql) & forced.keys():
+        for variable in listed_variables(entry.sparql) & forced.keys():
             arrays[variable] = [forced.pop(variable)] * count
         new_nodes = {variable for variable, declared in entry.forced_bindings.items() if declared.type == "bnode"}
         try:
-            text = bound(entry.sparql, forced, new_nodes)
+            text = bind(entry.sparql, forced, new_nodes)
             if arrays:
                 text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)), new_nodes)
         except ForcedBindingError as error:

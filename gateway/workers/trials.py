@@ -48,7 +48,7 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
-from lamplighter.engine.sparql.lexer import joined
+from lamplighter.engine.sparql.lexer import join_tokens
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
 from lamplighter.engine.sparql.text_cache import Remembered
@@ -321,4 +321,4 @@ def _generalised(text: str, lifted: Lifted, outline: _Outline) -> str:
     for number, (start, end) in reversed(list(enumerate(constant_spans(body)))):
         if number in outline.general:
             words[start:end] = [f"?lamplighter_{lifted.terms.index(lifted.terms[number])}"]
-    return f"{prologue} {joined(words)}"
+    return f"{prologue} {join_tokens(words)}"

@@ -57,7 +57,7 @@ from lamplighter.engine.change_log import Seal, decode, encode
 from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, PayloadError, UpstreamError
 from lamplighter.engine.protocol import requests
 from lamplighter.engine.protocol.jsap import parse
-from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.forced_bindings import bind
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import parse_query, parse_update
 from lamplighter.engine.sparql.skeletons import Lifter
@@ -90,8 +90,8 @@ def lexer(data: bytes) -> None:
         assert _BETWEEN.fullmatch(text, position, token.start), (position, token)
         position = token.end
     assert _BETWEEN.fullmatch(text, position), position
-    assert bound(text, {}) == text
-    bound(text, {"a": _TERM})
+    assert bind(text, {}) == text
+    bind(text, {"a": _TERM})
     with suppress(ValueError):
         lifted = Lifter(lambda prologue, raw: raw).lift(text)
         pieces = iter(lifted.terms)

@@ -8,7 +8,7 @@ import pytest
 from lamplighter.engine.matching import boundaries
 from lamplighter.engine.matching.boundaries import AFTER, BEFORE, boundary
 from lamplighter.engine.sparql.algebra import Variable
-from lamplighter.engine.sparql.clock_conditions import named, read_condition
+from lamplighter.engine.sparql.clock_conditions import name_of_part, read_condition
 from lamplighter.engine.sparql.clock_function import CLOCK, CLOCK_TIME
 from lamplighter.engine.work import Meter, Work
 from tests.support.tables import each_row
@@ -47,7 +47,7 @@ def condition(*parts: Any) -> Any:
     found = []
     for part in parts:
         found += [part, "(", ")"] if part in (CLOCK, CLOCK_TIME) else [part]
-    return read_condition(found, named)
+    return read_condition(found, name_of_part)
 
 
 FORMS = [

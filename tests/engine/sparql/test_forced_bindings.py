@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap import Jsap, parse
-from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bind
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical, literal
 from tests.support.amounts import AMOUNTS
@@ -182,9 +182,9 @@ def test_two_spellings_of_a_declared_language_that_differ_are_refused() -> None:
 
 def test_a_number_may_be_a_limit() -> None:
     count, other = literal("10", datatype=XSD + "integer"), literal("1.5", datatype=XSD + "decimal")
-    found = bound("SELECT * { ?s ?p ?n } LIMIT ?n OFFSET ?n", {"n": count})
+    found = bind("SELECT * { ?s ?p ?n } LIMIT ?n OFFSET ?n", {"n": count})
     assert " ".join(found.split()) == f"SELECT * {{ ?s ?p {count} }} LIMIT 10 OFFSET 10"
-    assert bound("SELECT * {} LIMIT ?n", {"n": other}).endswith(f"LIMIT  {other} ")
+    assert bind("SELECT * {} LIMIT ?n", {"n": other}).endswith(f"LIMIT  {other} ")
 
 
 def test_a_row_gives_its_terms_and_keywords_go_before_it() -> None:
@@ -324,7 +324,7 @@ def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any]
 @given(TEXTS)
 def test_terms_of_rows_stay_in_their_places_too(value: str) -> None:
     try:
-        text = bound("INSERT DATA { <a:s> <a:p> ?x }", {"x": literal(value)})
+        text = bind("INSERT DATA { <a:s> <a:p> ?x }", {"x": literal(value)})
     except ForcedBindingError:
         assert any("\ud800" <= sign <= "\udfff" for sign in value)
         return
