@@ -523,9 +523,9 @@ class Engine:
         """A delta with the inferred triples and the violations that it changes. Raises ShapesViolatedError."""
         try:
             if self._inference is not None:
-                delta = self._inference.completed(delta)
+                delta = self._inference.complete(delta)
             if self._validation is not None:
-                delta = self._validation.completed(delta, access, refuses=refuses)
+                delta = self._validation.complete(delta, access, refuses=refuses)
             return delta
         except BaseException:
             self._take_back_derived()
@@ -587,7 +587,7 @@ class Engine:
         if self._validation is None:
             return delta
         try:
-            return self._validation.completed(delta, refuses=False)
+            return self._validation.complete(delta, refuses=False)
         except BaseException:
             self._take_back_derived()
             raise

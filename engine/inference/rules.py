@@ -124,7 +124,7 @@ def classes(facts: Facts, triple: Triple) -> Iterator[Triple]:
             yield x, TYPE, o
 
 
-def supported(facts: Facts, about: Property, triple: Triple, meter: Meter) -> bool:
+def is_supported(facts: Facts, about: Property, triple: Triple, meter: Meter) -> bool:
     """Whether a triple that is not among the facts follows from them in one step. about: as in `consequences`; meter:
     counts the facts that are looked at. Raises TooMuchWork."""
     s, p, o = triple
@@ -171,7 +171,7 @@ def is_schema(triple: Triple) -> bool:
     return p in _SCHEMA and (p != TYPE or o in (SYMMETRIC, TRANSITIVE))
 
 
-def mentioned(triple: Triple) -> tuple[Term, ...]:
+def mentioned_properties(triple: Triple) -> tuple[Term, ...]:
     """The properties whose triples a triple of the schema makes premises or consequences of rules."""
     s, p, o = triple
     if p in (SUB_PROPERTY, INVERSE, EQUIVALENT_PROPERTY):
