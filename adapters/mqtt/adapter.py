@@ -49,7 +49,7 @@ from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
@@ -87,7 +87,7 @@ class Broker:
         address = f"broker {self.settings.host}:{self.settings.port}"
         if not self.inbox.subscribed.is_set():
             return f"{address} is not connected, retrying"
-        waiting = f" ({counted(len(self.inbox), 'message', ',')} waiting for the gateway)" if len(self.inbox) else ""
+        waiting = f" ({count_text(len(self.inbox), 'message', ',')} waiting for the gateway)" if len(self.inbox) else ""
         return f"{address} connected{waiting}"
 
 
@@ -272,7 +272,7 @@ class MqttAdapter:
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.feed.status() if self._discovering else ""
         said = "" if self._outward is None else self._outward.status()
-        return f"{brokers}, {counted(self.counters.committed, 'reading', ',')} committed{said}{devices}"
+        return f"{brokers}, {count_text(self.counters.committed, 'reading', ',')} committed{said}{devices}"
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""

@@ -13,7 +13,15 @@ from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import Jsap, profile
-from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, member_lines, merged, normal, overridden
+from lamplighter.engine.protocol.jsap_tree import (
+    Tree,
+    decode_tree,
+    included_addresses,
+    member_lines,
+    merge,
+    normal,
+    overridden,
+)
 
 DEPTH_MAX = 8
 """Documents in a chain of includes."""
@@ -74,10 +82,10 @@ class Loader:
         self._digest.update(document)
         self._documents[_display_address(address)] = document
         try:
-            tree = normal(decoded(document))
+            tree = normal(decode_tree(document))
         except JsapError as error:
             raise JsapError(f"{_display_address(address)}: {error}") from error
-        for reference in included(tree):
+        for reference in included_addresses(tree):
             try:
                 other = _included_address(address, reference)
             except ValueError as error:
@@ -86,7 +94,7 @@ class Loader:
                 ) from error
             if urlsplit(address).scheme != "file" and urlsplit(other).scheme == "file":
                 raise JsapError(f"{address}: include: a document from the network includes no files: {reference!r}")
-            tree = merged(tree, self._tree(other, (*chain, address)))
+            tree = merge(tree, self._tree(other, (*chain, address)))
         return tree
 
     def _document(self, address: str, chain: tuple[str, ...]) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from lamplighter.engine.access import INFERRED
-from lamplighter.engine.delta import QuadDelta, joined
+from lamplighter.engine.delta import QuadDelta, join_deltas
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.inference.closure import Closure
 from lamplighter.engine.inference.facts import InferredFacts
@@ -92,7 +92,7 @@ class Inference:
         for name in self._store.graphs():
             if name.startswith(INFERRED) and name not in current:
                 found.append(QuadDelta(removed=tuple(self._store.quads(name)), dropped=(name,)))
-        return joined(QuadDelta(), found)
+        return join_deltas(QuadDelta(), found)
 
     def complete(self, delta: QuadDelta) -> QuadDelta:
         """A delta together with what it changes in the inferred graphs, which it does not change itself.
@@ -127,7 +127,7 @@ class Inference:
             self._outdated |= any(is_schema(quad[:3]) for some in (*self._settled, noted) for quad in some.removed)
             self.take_back()
             found.append(noted)
-        return joined(delta, found)
+        return join_deltas(delta, found)
 
     def _follow(self, closure: Closure, delta: QuadDelta) -> None:
         sources, contains, held = closure.facts.sources, self._cts.contains, self.held

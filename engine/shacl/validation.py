@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lamplighter.engine.access import FULL, VIOLATIONS, Access
-from lamplighter.engine.delta import QuadDelta, joined
+from lamplighter.engine.delta import QuadDelta, join_deltas
 from lamplighter.engine.errors import InvalidShapesError, LimitExceededError, ShapesViolatedError
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.shacl.compiling import CompiledShapes
@@ -154,7 +154,7 @@ class Validation:
             raise self._refusal(refused, access)
         gone = _quads(one for one in before if one not in after)
         come = _quads(one for one in after if one not in before)
-        return joined(delta, [self._change(come, gone)]) if gone or come else delta
+        return join_deltas(delta, [self._change(come, gone)]) if gone or come else delta
 
     def accept(self, delta: QuadDelta) -> None:
         """A delta is committed: shapes that it changes count from now on."""
@@ -221,7 +221,7 @@ class Validation:
             found = finder.all()
             self.take_back()
             present = list(self._store.quads(VIOLATIONS))
-            whole = joined(delta, [self._change(_quads(found), dict.fromkeys(present))])
+            whole = join_deltas(delta, [self._change(_quads(found), dict.fromkeys(present))])
         except TooMuchWork as error:
             finder.shapes.data.close()
             raise LimitExceededError(

@@ -11,7 +11,7 @@ import msgspec
 from lamplighter.engine.change_log import VERSION, Gap, Record, Seal, decode, seal_name, segment_name
 from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.client.files import read_file
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.reader import LOG_FILE_BYTES_MAX, Segment, ends
@@ -176,7 +176,7 @@ class LogCheck:
         if _goes_on(before.last, first):
             if before.tail and not before.segment.sealed:
                 self._report.notes.append(
-                    f"{before.segment.path}: {before.tail}; the log leaves out {counted(before.bytes, 'byte')}, "
+                    f"{before.segment.path}: {before.tail}; the log leaves out {count_text(before.bytes, 'byte')}, "
                     f"{this.segment.path.name} goes on behind record {shown(before.last)}"
                 )
             return True

@@ -27,7 +27,7 @@ from lamplighter.engine.change_log import Record
 from lamplighter.engine.client.files import json_document, read_file, read_text
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings, Progress, Report, size
@@ -192,9 +192,9 @@ class _Verification:
         place = shown((reader.epoch, reader.sequence))
         for trouble in reader.torn:
             self._report.notes.append(
-                f"{trouble.segment.path}: byte {trouble.offset}: unreadable tail of {counted(trouble.bytes, 'byte')} "
-                f"behind record {place}: {trouble.reason}; nothing shows that it was acknowledged, the next start cuts "
-                "it off"
+                f"{trouble.segment.path}: byte {trouble.offset}: unreadable tail of "
+                f"{count_text(trouble.bytes, 'byte')} behind record {place}: {trouble.reason}; nothing shows that it "
+                "was acknowledged, the next start cuts it off"
             )
         if reader.damage is not None:
             self._findings.problem(

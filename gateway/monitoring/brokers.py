@@ -19,7 +19,7 @@ from lamplighter.adapters.mapping.tables import KINDS, Kind
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.clock import Clock, foreign_moment, iso
 from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
@@ -188,7 +188,7 @@ class Brokers:
         """In one line: ``41 devices, 2 unreachable: hall (no answer, 5 min)``."""
         others = {"unreachable": found.unreachable, "refusing": found.refusing}
         said = [
-            counted(found.devices, "device", ","),
+            count_text(found.devices, "device", ","),
             *(f"{count:,} {name}" for name, count in others.items() if count),
         ]
         worst = []

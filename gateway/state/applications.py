@@ -211,7 +211,7 @@ def _default_faults(profile: Jsap) -> Iterator[str]:
             for variable, declared in entry.forced_bindings.items():
                 if declared.value is not None and declared.value != "":
                     try:
-                        declared.term(declared.value, profile.expanded)
+                        declared.term(declared.value, profile.expand)
                     except ValueError as error:
                         yield f"{member}.{name}.forcedBindings.{variable}.value: {error}"
 

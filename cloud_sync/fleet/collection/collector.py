@@ -51,7 +51,7 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
 from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 FULL_S = 3600.0
 """Interval of full listings, where listing only the end of a folder is cheaper."""
@@ -87,11 +87,11 @@ class Tally(Counter[str]):
             "forgotten",
         )
         told = [
-            counted(self[name], "snapshot") if name == "snapshots" else f"{self[name]} {name}"
+            count_text(self[name], "snapshot") if name == "snapshots" else f"{self[name]} {name}"
             for name in names
             if self[name] or name == "landed"
         ]
-        return f"{counted(self['gateways'], 'gateway')}, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
+        return f"{count_text(self['gateways'], 'gateway')}, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
 
 
 Progress = Callable[[Tally], None]
@@ -469,7 +469,7 @@ def _status(arguments: argparse.Namespace) -> int:
         for one in found
     ]
     _print_table([heading, *rows])
-    print(f"{counted(len(found), 'gateway')}, {counted(sum(one.records for one in found), 'record')}")
+    print(f"{count_text(len(found), 'gateway')}, {count_text(sum(one.records for one in found), 'record')}")
     return 0
 
 
@@ -493,7 +493,7 @@ def _gaps(arguments: argparse.Namespace) -> int:
         return 0
     rows = [(gap.gw, _epochs(gap), str(gap.first), _shown(gap.last), _shown(_records(gap)), _why(gap)) for gap in found]
     _print_table([("GATEWAY", "EPOCH", "FIRST", "LAST", "RECORDS", "WHY"), *rows])
-    print(f"{counted(len(found), 'gap')}, {counted(sum(_records(gap) or 0 for gap in found), 'record')}")
+    print(f"{count_text(len(found), 'gap')}, {count_text(sum(_records(gap) or 0 for gap in found), 'record')}")
     return 0
 
 

@@ -31,7 +31,7 @@ from lamplighter.engine.change_log import (
 )
 from lamplighter.engine.change_log.frames import frame_lines
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad
 
 Range = tuple[int, int]
@@ -167,7 +167,7 @@ def checked_segment(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> Ch
                 raise Bad(f"it has more than {GAPS_MAX} gap records")
         expected, ts = expected + 1, record.ts
     if expected != said.last + 1:
-        raise Bad(f"it has {counted(expected - said.first, 'record')}, but its seal says {said.count}")
+        raise Bad(f"it has {count_text(expected - said.first, 'record')}, but its seal says {said.count}")
     return CheckedSegment(said, ts, tuple(gaps))
 
 
@@ -193,11 +193,11 @@ def checked_snapshot(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> C
         quads += added
         whole = part.last
         if whole and part.quads != quads:
-            raise Bad(f"it has {counted(quads, 'quad')}, but its last line says {part.quads}")
+            raise Bad(f"it has {count_text(quads, 'quad')}, but its last line says {part.quads}")
     if not whole:
         raise Bad("it is truncated")
     if quads != said.quads:
-        raise Bad(f"it has {counted(quads, 'quad')}, but its seal says {said.quads}")
+        raise Bad(f"it has {count_text(quads, 'quad')}, but its seal says {said.quads}")
     return CheckedSnapshot(said)
 
 
@@ -367,7 +367,7 @@ def _check_file(path: Path, seal: Seal | SnapshotSeal, gateway: str) -> None:
         raise Bad(f"its seal is of gateway {seal.gw}, but it is in the folder of {gateway}")
     size = path.stat().st_size
     if size != seal.bytes:
-        raise Bad(f"it has {counted(size, 'byte')}, but its seal says {seal.bytes}")
+        raise Bad(f"it has {count_text(size, 'byte')}, but its seal says {seal.bytes}")
     sha256 = sha256_of(path)
     if sha256 != seal.sha256:
         raise Bad(f"its sha256 is {sha256}, but its seal says {seal.sha256}")

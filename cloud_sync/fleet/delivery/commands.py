@@ -33,7 +33,7 @@ from lamplighter.cloud_sync.orders import Orders, signing_key
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted, text_table
+from lamplighter.engine.tables import count_text, text_table
 
 EVERY_S = 1.0
 GIVE_UP_H = 24.0
@@ -173,7 +173,7 @@ def _status(arguments: argparse.Namespace) -> int:
         for one in states.sinks
     ]
     names = ("sink", "kind", "state", "delivered", "waiting", "dead", "last success", "error")
-    title = f"{counted(len(rows), 'sink')}, as of {age(now - states.at)} ago"
+    title = f"{count_text(len(rows), 'sink')}, as of {age(now - states.at)} ago"
     print(text_table(title, names, rows, len(rows), len(rows)))
     if ahead:
         outcomes = ", ".join(f"{number} {outcome}" for outcome, number in ahead.items())

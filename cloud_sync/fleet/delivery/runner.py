@@ -18,7 +18,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, Subscriptio
 from lamplighter.cloud_sync.fleet.subscriptions.registry import Registered
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 logger = EventLogger(__name__)
 
@@ -132,7 +132,7 @@ class FleetDelivery:
         told = [*(one.reason for one in found.broken), *parts.table.damaged]
         for name, worker in sorted(self._workers.items()):
             buried = worker.cursor.dead - dead[name]
-            reasons = [f"{counted(buried, 'notification')} to the dead letters"] if buried else []
+            reasons = [f"{count_text(buried, 'notification')} to the dead letters"] if buried else []
             reasons += [worker.undelivered] if worker.undelivered else []
             reasons += [f"matches of {unread} not read" for unread in unread_batches(worker.cursor)]
             told += [f"subscription {name[0]}, sink {name[1]}: {reason}" for reason in reasons]

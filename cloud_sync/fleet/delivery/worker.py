@@ -24,7 +24,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 logger = EventLogger(__name__)
 
@@ -152,9 +152,9 @@ class SinkWorker:
     def undelivered(self) -> str:
         """Why matches up to the end of `once` are not delivered; empty if they are, or are dead letters."""
         if self.next_try is not None:
-            left = counted(self.waiting, "notification") if self.waiting > 0 else "its notifications are"
+            left = count_text(self.waiting, "notification") if self.waiting > 0 else "its notifications are"
             return f"{self.last_error}; {left} not delivered"
-        return f"{counted(self.waiting, 'notification')} not delivered; run it again" if self.waiting > 0 else ""
+        return f"{count_text(self.waiting, 'notification')} not delivered; run it again" if self.waiting > 0 else ""
 
     @property
     def _place(self) -> tuple[str, Any]:

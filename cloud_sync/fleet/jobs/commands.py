@@ -13,7 +13,7 @@ from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, top_rows, write
 from lamplighter.cloud_sync.fleet.jobs.texts import text_table
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -156,7 +156,7 @@ def write_results(found: Analysis, names: tuple[str, ...], out: Lake) -> dict[st
         began = time.monotonic()
         print(f"[{number}/{len(names)}] {name}: {RESULTS[name].title} ...", end="", file=sys.stderr, flush=True)
         written[name], rows = write(getattr(found, name), RESULTS[name], out)
-        print(f" {counted(rows, 'row', ',')}, {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+        print(f" {count_text(rows, 'row', ',')}, {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     return written
 
 

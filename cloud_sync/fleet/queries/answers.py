@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from lamplighter.engine.errors import PayloadError
-from lamplighter.engine.tables import counted, text_table
+from lamplighter.engine.tables import count_text, text_table
 from lamplighter.engine.terms import Term, is_blank, is_term, lexical, term_to_json
 
 FORMATS = ("table", "json", "csv")
@@ -27,7 +27,7 @@ def write_rows(variables: Sequence[str], rows: Iterable[Answer], format: str, ou
     checked = map(_checked, rows)
     if format == "table":
         shown = [[None if term is None else plain(term) for term in row] for row in checked]
-        out.write(text_table(counted(len(shown), "row", ","), variables, shown, len(shown), len(shown)) + "\n")
+        out.write(text_table(count_text(len(shown), "row", ","), variables, shown, len(shown), len(shown)) + "\n")
     elif format == "csv":
         lines = csv.writer(out)  # its line ends are CRLF, as the recommendation has them
         lines.writerow(variables)

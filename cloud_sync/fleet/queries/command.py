@@ -19,7 +19,7 @@ from lamplighter.cloud_sync.fleet.queries.answers import FORMATS, Answer, write_
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command, printable, small_text
 from lamplighter.cloud_sync.fleet.tables.state import moment
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import XSD, Term, literal
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def _run(arguments: argparse.Namespace) -> int:
                 shown, more = counter.count, counter.more
     finally:
         quads.unpersist()
-    _say(f"{counted(shown, 'row', ',')}, {time.monotonic() - began:.1f} s")
+    _say(f"{count_text(shown, 'row', ',')}, {time.monotonic() - began:.1f} s")
     if more:
-        _say(f"there are more than {counted(shown, 'row', ',')}; raise --limit-rows, or restrict the query")
+        _say(f"there are more than {count_text(shown, 'row', ',')}; raise --limit-rows, or restrict the query")
     return 1 if more or data.left_out else 0
 
 

@@ -13,7 +13,7 @@ from lamplighter.cloud_sync.ahead import RESULTS_BYTES_MAX, AheadNotification
 from lamplighter.cloud_sync.answers import AHEAD
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.engine.errors import GatewayError, PayloadError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 OBJECTS_MAX = 200
 """Objects of one gateway that are read in one pass."""
@@ -70,7 +70,7 @@ class AheadObjects:
 
     def _tell(self) -> None:
         if self._refused:
-            others = f" (and {counted(self._refused - 1, 'other')})" if self._refused > 1 else ""
+            others = f" (and {count_text(self._refused - 1, 'other')})" if self._refused > 1 else ""
             self._say(
                 f"{self._first}{others}; it is left out. Check who writes there; Spark finds what is in the segments"
             )

@@ -28,7 +28,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import (
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.engine.client.files import toml_document
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted, text_table
+from lamplighter.engine.tables import count_text, text_table
 
 SINK_FILE_BYTES_MAX = 131_072
 
@@ -235,7 +235,7 @@ def _list(arguments: argparse.Namespace) -> int:
             print(json.dumps(msgspec.to_builtins(record)))
     else:
         count = len(found.records)
-        title = f"lake {arguments.lake}: {counted(count, 'subscription')}"
+        title = f"lake {arguments.lake}: {count_text(count, 'subscription')}"
         print(text_table(title, _COLUMNS, map(_row, found.records), count, count))
     for broken in found.broken:
         print(f"lamplighter-fleet subscriptions: {printable(broken.reason)}", file=sys.stderr)

@@ -33,7 +33,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_
 from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
 from lamplighter.cloud_sync.fleet.subscriptions.slow_gateways import SlowGateways
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -147,8 +147,8 @@ class Matcher:
         if slow:
             self._slow.matched(took_s)
         self._say(
-            f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of {counted(len(chosen), 'segment', ',')}, "
-            f"{counted(len(followed), 'subscription', ',')}, {took_s:.1f} s"
+            f"matches {batch.id}: {count_text(batch.rows, 'row', ',')} of {count_text(len(chosen), 'segment', ',')}, "
+            f"{count_text(len(followed), 'subscription', ',')}, {took_s:.1f} s"
         )
         return batch
 
@@ -203,7 +203,7 @@ class Matcher:
             found = self._in_driver(earlier, new)
             batch = self._staged(batch, earlier, new, None if found is None or found.left else found.rows)
         self._commit(batch)
-        self._say(f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of earlier segments")
+        self._say(f"matches {batch.id}: {count_text(batch.rows, 'row', ',')} of earlier segments")
 
     def _take_ahead(self, followed: Sequence[FollowedSubscription]) -> TableBatch | None:
         """Writes the new matches that gateways sent ahead of their segments, as a batch."""
@@ -212,7 +212,7 @@ class Matcher:
             batch = msgspec.structs.replace(self._batch(), ahead=read)
             self._commit(self._matches.stage_rows(match_table(rows), batch))
             self._ahead.note(rows, self._order)
-            self._say(f"matches {batch.id}: {counted(len(rows), 'row', ',')} ahead of their segments")
+            self._say(f"matches {batch.id}: {count_text(len(rows), 'row', ',')} ahead of their segments")
         self._ahead.confirm(read)
         return self._written[batch.id] if rows else None
 

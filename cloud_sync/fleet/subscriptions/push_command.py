@@ -17,7 +17,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.push import Push, PushSummary
 from lamplighter.cloud_sync.orders import Orders, signing_key
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 
 def add_commands(commands: Any) -> None:
@@ -66,7 +66,7 @@ def _repeated(push: Push, before: PushSummary | None) -> PushSummary | None:
 
 def _told(summary: PushSummary) -> int:
     print(
-        f"{counted(summary.sent, 'order')} sent; on gateways: {summary.confirmed} confirmed, "
+        f"{count_text(summary.sent, 'order')} sent; on gateways: {summary.confirmed} confirmed, "
         f"{summary.unanswered} not answered, {len(summary.refused)} refused",
         flush=True,
     )

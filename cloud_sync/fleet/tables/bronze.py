@@ -22,7 +22,7 @@ from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -123,7 +123,7 @@ class Ingest:
             )
         )
         others.update(new)
-        self._say(f"batch {name}: {counted(batch.rows, 'record', ',')} of {counted(len(new), 'segment', ',')}")
+        self._say(f"batch {name}: {count_text(batch.rows, 'record', ',')} of {count_text(len(new), 'segment', ',')}")
         return batch
 
     def _segments_of_others(self, name: str) -> set[str]:
@@ -192,7 +192,7 @@ def _wrong(segment: str, rows: SegmentRows) -> str | None:
     if epochs := sorted(rows.epochs - {name.epoch}):
         return f"it has records of epoch {epochs[0]}"
     if (rows.first, rows.last, rows.lines) != (name.first, name.last, name.last - name.first + 1):
-        return f"it has {counted(rows.lines, 'record')}, {rows.first} to {rows.last}"
+        return f"it has {count_text(rows.lines, 'record')}, {rows.first} to {rows.last}"
     return None
 
 
@@ -311,7 +311,7 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     left = sorted(set(before) & set(unread(lake)))
     for segment in left:
         say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
-    print(f"bronze has {counted(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
+    print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
     return 1 if left else 0
 
 

@@ -19,7 +19,7 @@ from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
 from lamplighter.cloud_sync.fleet.tables.merged_matches import merge_matches
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
         # All of the table's sources are in one batch now.
         source = done["facts" if name == "streams" else "bronze"]
         done[name] = _compacted(spark, table(lake, name), None if source is None else [source.id])
-        say(f"{name}: {counted(sum(len(batch.files) for batch in table(lake, name).live()), 'file')}")
+        say(f"{name}: {count_text(sum(len(batch.files) for batch in table(lake, name).live()), 'file')}")
     unreadable = merge_matches(table(lake, "matches"))
     for line in unreadable:
         say(line)

@@ -21,7 +21,7 @@ from lamplighter.cloud_sync.fleet.tables.bronze import quad_count
 from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, name_of, snapshots_of
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,7 +180,7 @@ class Silver:
         sources = [batch.id for batch in new]
         frame = made(self._bronze.read(self._spark, new), quads_max(new))
         batch = table(self._lake, name).write(frame, TableBatch(id=name_of(sources), files=[], rows=0, sources=sources))
-        self._say(f"{name}: {counted(batch.rows, 'more row', ',')}")
+        self._say(f"{name}: {count_text(batch.rows, 'more row', ',')}")
 
     def _add_facts(self) -> None:
         self._add("facts", lambda bronze, most: streams.facts(bronze))
@@ -212,7 +212,7 @@ class Silver:
             )
         finally:
             read.unpersist()
-        self._say(f"streams: {counted(staged.rows, 'version', ',')}")
+        self._say(f"streams: {count_text(staged.rows, 'version', ',')}")
         if not table(self._lake, "observations").live():
             return staged, {}
         old, new = target.read(self._spark, before), target.open(self._spark, staged.files)

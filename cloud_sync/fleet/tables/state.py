@@ -14,7 +14,7 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.past import FleetPast, Place
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,5 +116,5 @@ def _run(arguments: argparse.Namespace) -> int:
     past = GatewayPast(spark, Lake(arguments.lake), arguments.gateway)
     place = past.place(arguments.at)
     count = write_lines(nquads(past.dataset(place)).orderBy("line"), arguments.output)
-    print(f"wrote {counted(count, 'quad')} as of record {place[0]}/{place[1]} to {arguments.output}")
+    print(f"wrote {count_text(count, 'quad')} as of record {place[0]}/{place[1]} to {arguments.output}")
     return 0

@@ -281,7 +281,7 @@ def test_no_value_changes_anything_but_its_own_place(declared: tuple[dict[str, s
     found, text = with_value(template, declared)
     if text is None:
         return
-    term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
+    term = ForcedBinding(**declared[0]).term(declared[1], found.expand)  # type: ignore[arg-type]
     around = [token.text for token in tokens(found.update_text("U", {}))]
     expected: list[str] = []
     for token in around:
@@ -299,7 +299,7 @@ def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any]
     found, text = with_value(template, declared)
     if text is None:
         return
-    term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
+    term = ForcedBinding(**declared[0]).term(declared[1], found.expand)  # type: ignore[arg-type]
     store = ox.Store()
     try:
         store.update(text)
@@ -315,7 +315,7 @@ def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any]
     )
     wanted = expected if isinstance(expected, ox.NamedNode) else next(iter(expected)).object
     assert wanted in arrived
-    assert lexical(term) == (declared[1] if is_literal(term) else found.expanded(declared[1]))
+    assert lexical(term) == (declared[1] if is_literal(term) else found.expand(declared[1]))
     others = sum(quad.subject != subject for quad in store)
     assert (len(arrived), others) == (len({wanted, ox.Literal("?x")} if "?xy" in template else {wanted}), 0)
 
