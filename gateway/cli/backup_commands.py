@@ -63,7 +63,7 @@ def _backup(options: argparse.Namespace) -> int:
 def _restore(options: argparse.Namespace) -> int:
     if not options.file.exists():
         raise ConfigurationError(f"{options.file}: there is no such file; name one of `lamplighter backup`")
-    made = backup.checked(options.file)
+    made = backup.check(options.file)
     if not options.json:
         print(f"backup of {made.place} from {made.ts[:19]}Z: {_content(made)}")
     if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):

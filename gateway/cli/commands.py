@@ -219,7 +219,7 @@ def _restore_at(options: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"{options.output}: its name must end in {' or '.join(_SYNTAXES)}, for N-Quads or TriG"
         )
-    found = history.named(options.at)
+    found = history.record_of(options.at)
     place = found.place
     if found.doubt:
         _say(f"record {shown(place)} is dated {found.ts}, but {found.doubt}")

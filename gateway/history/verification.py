@@ -144,7 +144,7 @@ class _Verification:
             for record in reader:
                 while ahead and ahead[0].begin <= place_of(record):
                     self._findings.reading(ahead.popleft().path, "replay ")
-                rest = self._passed(replay, rest, before=place_of(record))
+                rest = self._compare_snapshots(replay, rest, before=place_of(record))
                 replay.follow(record)
                 self._report.replayed += 1
             replay.engine.flush()
@@ -163,9 +163,9 @@ class _Verification:
                 self._history.log, f"record {shown((reader.epoch, reader.sequence))}", what, _NOT_APPLIED
             )
             return rest, None
-        return self._passed(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
+        return self._compare_snapshots(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
 
-    def _passed(self, replay: Replay, rest: list[Snapshot], before: Place) -> list[Snapshot]:
+    def _compare_snapshots(self, replay: Replay, rest: list[Snapshot], before: Place) -> list[Snapshot]:
         """Compares the state with the snapshots of its place. Returns the others."""
         while rest and rest[0].place < before:
             self._compare(rest[0], replay)

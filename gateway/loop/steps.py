@@ -100,7 +100,7 @@ class Steps:
         if step.tried is None and step.trial is not None:
             try:
                 trial = await self._done(step.trial)
-                passed = trial is None or trial.passed
+                passed = trial is None or trial.has_passed
             except BaseException as error:  # whatever a text does to those who look at it
                 await self._refuse(step, failure(error))
                 return

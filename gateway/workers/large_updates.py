@@ -51,7 +51,7 @@ class LargeUpdates:
     async def operations(self, text: str, client: str) -> list[Resolved]:
         """The operations of a text. client: whose turn it takes. Raises RequestError, StoreError."""
         async with self._turns.of(client):
-            lines = self._reader.parse(partial(_read, text)).chunks()
+            lines = self._reader.parse(partial(_parse, text)).chunks()
             found: list[Resolved] = []
             fresh = FreshNodes()
             rest: list[bytes] = []
@@ -82,7 +82,7 @@ def _take(found: list[Resolved], line: bytes, fresh: FreshNodes) -> None:
 # --- in the child -----------------------------------------------------------------------------------
 
 
-def _read(text: str, out: BinaryIO) -> None:
+def _parse(text: str, out: BinaryIO) -> None:
     operations = resolved(text)
     out.write(b"+")
     for line in _lines(operations):
@@ -113,8 +113,8 @@ class RequestReading:
         self._trial: Trial | None = None
 
     @property
-    def passed(self) -> bool:
-        return self._request.operations is not None and (self._trial is None or self._trial.passed)
+    def has_passed(self) -> bool:
+        return self._request.operations is not None and (self._trial is None or self._trial.has_passed)
 
     async def run(self, client: str = "") -> None:
         """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,

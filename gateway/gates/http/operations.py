@@ -17,7 +17,7 @@ from lamplighter.gateway.gates.http.answers import is_known, json_answer, stream
 from lamplighter.gateway.gates.http.calls import small_body
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.history.restoring import Restored, difference, received
+from lamplighter.gateway.history.restoring import Restored, difference, receive
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.monitoring.figures import LISTED_MAX
 from lamplighter.gateway.security.callers import Caller
@@ -137,7 +137,7 @@ class Operations:
 
     async def restore(self, request: Request, caller: Caller) -> Response:
         log = self._runner.log
-        async with received(log.disk, log.data / "snapshots", request.stream()) as path:
+        async with receive(log.disk, log.data / "snapshots", request.stream()) as path:
             return json_answer(await again_if_stuck(lambda: self._restored(path)))
 
     async def _restored(self, path: Path) -> Restored:
