@@ -59,7 +59,7 @@ class Queries:
             sparql = with_own_variables(sparql)
             return self._small.outline(sparql) or query_outline(sparql)
         finally:
-            self._timings.loop_held.ended(begun, self.outline)
+            self._timings.loop_held.count_work(begun, self.outline)
 
     def check_length(self, sparql: str) -> None:
         """Raises LimitExceededError for a query or subscription that is too long to be looked at."""

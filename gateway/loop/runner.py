@@ -357,7 +357,7 @@ class Runner:
             except Exception:  # it is one client's; the others are told
                 logger.exception("answer not delivered")
             if perf_counter() - held[0] > SLICE_S:
-                self.timings.loop_held.ended(held, release)
+                self.timings.loop_held.count_work(held, release)
                 await asyncio.sleep(0)
                 held = self.timings.loop_held.now()
 
@@ -590,7 +590,7 @@ class Runner:
         """The caller's pending delayed updates that are due next, everybody's if it is an operator. As
         `DelayedUpdates.table`."""
         rows = self._delayed.table(None if caller.operator else caller.name, limit, characters)
-        if not caller.numbered:
+        if not caller.sees_sequence:
             for row in rows:
                 del row["sequence"]
         return rows

@@ -12,7 +12,7 @@ from lamplighter.engine.errors import GatewayError, UnauthorizedError
 from lamplighter.engine.pacing import TokenBuckets
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.security.audit import audit, refused
+from lamplighter.gateway.security.audit import audit, log_refusal
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
 from lamplighter.gateway.security.rates import network, too_many
@@ -102,7 +102,7 @@ class Authorization:
                 self._guess(address)
             client, secret = await self.registry.register(name, code, self._settings.registration, self._grant)
         except GatewayError as error:
-            refused("registration_refused", client=name, address=address, reason=error.code)
+            log_refusal("registration_refused", client=name, address=address, reason=error.code)
             raise
         if code is not None:  # not a guess
             self._guesses.give_back(network(address))
@@ -177,7 +177,7 @@ class Authorization:
     def refuse(self, address: str, event: str, error: UnauthorizedError, **fields: object) -> NoReturn:
         """Raises the error, or QueueFullError after too many errors from that address."""
         self._attempt(address)
-        refused(event, **fields, address=address, reason=error.code, why=str(error))
+        log_refusal(event, **fields, address=address, reason=error.code, why=str(error))
         raise error
 
     def _client(self, authorization: object) -> Client:

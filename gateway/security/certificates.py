@@ -67,7 +67,7 @@ def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
     """
     wanted = list(dict.fromkeys([*machine_names(), *map(_general_name, names)]))
     try:
-        authority = _read(folder / AUTHORITY)
+        authority = _read_pair(folder / AUTHORITY)
         if authority is None:
             authority = _new_authority()
             disk.write_file(folder / AUTHORITY, [authority.pem])
@@ -205,7 +205,7 @@ class _Pair:
         ) + self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _read(path: Path) -> _Pair | None:
+def _read_pair(path: Path) -> _Pair | None:
     """The pair in a file of the gateway; None where there is no file. Raises ConfigurationError when it cannot be
     used."""
     try:
@@ -227,7 +227,7 @@ def _read(path: Path) -> _Pair | None:
 def _read_or_none(path: Path) -> _Pair | None:
     """The same for a file that can be made again: None where it cannot be used."""
     try:
-        return _read(path)
+        return _read_pair(path)
     except ConfigurationError as error:
         logger.warning("certificate replaced", reason=error)
         return None

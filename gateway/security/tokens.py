@@ -91,7 +91,7 @@ class TokenIssuer:
         self._verified: OrderedDict[str, tuple[_Payload, str]] = OrderedDict()  # token -> payload, key's name
         self._rotating = asyncio.Lock()
         self._revoked = RevokedTokens(folder, disk)
-        kept = self._read()
+        kept = self._read_keys()
         try:
             if kept is None:
                 kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())))
@@ -197,25 +197,25 @@ class TokenIssuer:
             previous = kept.previous
             before = None if previous is None else serialization.load_pem_public_key(previous.public.encode())
         except (ValueError, TypeError) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         if not isinstance(private, ec.EllipticCurvePrivateKey) or not isinstance(
             before, ec.EllipticCurvePublicKey | None
         ):
-            raise self._damaged("it has a key of another kind")
+            raise self._damage_error("it has a key of another kind")
         self._private = private
         self._key = _NamedKey(private.public_key())
         self._previous = None if previous is None or before is None else (previous, _NamedKey(before))
         self._verified.clear()
 
-    def _read(self) -> _KeptKeys | None:
+    def _read_keys(self) -> _KeptKeys | None:
         try:
             return json_document(read_file(self._path, follow=False), _KeptKeys)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
 
-    def _damaged(self, reason: object) -> ConfigurationError:
+    def _damage_error(self, reason: object) -> ConfigurationError:
         return ConfigurationError(
             f"{self._path} is damaged ({reason}); restore a copy of it, or remove it: clients then fetch new tokens"
         )

@@ -57,7 +57,7 @@ class Operations:
         asked = parameters(request)
         limit, characters = asked.number("limit", DELAYED_LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
         runner = self._runner
-        tag = self._tag(caller.operator, caller.name, caller.numbered, limit, characters, *runner.delayed_changes)
+        tag = self._tag(caller.operator, caller.name, caller.sees_sequence, limit, characters, *runner.delayed_changes)
         if is_known(request, tag):
             return Response(status_code=304, headers={"ETag": tag})
         rows = runner.delayed_updates(caller, limit, characters)

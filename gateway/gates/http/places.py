@@ -196,7 +196,7 @@ class HttpApplication:
                     caller.require_operator(f"use {place.path}")
             return answer
         except AccessDeniedError as error:
-            self._gatekeeper.denied(caller, place.path.strip("/"), error)
+            self._gatekeeper.audit_denial(caller, place.path.strip("/"), error)
             if place.problem is None:
                 raise
             return place.problem(error)

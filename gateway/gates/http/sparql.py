@@ -114,7 +114,7 @@ class Sparql:
             )
 
         accepted = await _resolved(request, call.sparql, outcome)
-        body: dict[str, Any] = {"sequence": accepted.sequence} if caller.numbered else {}
+        body: dict[str, Any] = {"sequence": accepted.sequence} if caller.sees_sequence else {}
         if accepted.delayed is not None:
             return json_answer(body | {"delayed": accepted.delayed}, 202)
         # Its clients look at the status only; both historic spellings are there (protocol 1.3).

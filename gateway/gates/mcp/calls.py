@@ -60,7 +60,7 @@ class ToolCalls:
         )
         # A client that disconnects does not take its update back, as over HTTP.
         accepted = await asyncio.shield(self._runner.update(call))
-        content: dict[str, Any] = {"sequence": accepted.sequence} if caller.numbered else {}
+        content: dict[str, Any] = {"sequence": accepted.sequence} if caller.sees_sequence else {}
         if accepted.delayed is not None:
             content["delayed"] = accepted.delayed
             return ToolAnswer(content, f"The update is accepted and runs later. Its id is {accepted.delayed}.")

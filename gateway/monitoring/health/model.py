@@ -67,7 +67,7 @@ class HealthModel:
 
     def overall(self, components: Sequence[Component]) -> Overall:
         """The state of the gateway as a whole. damaged: data was lost or is wrong."""
-        if self.own.damaged():
+        if self.own.has_damage():
             return "damaged"
         if self.own.refusal():
             return "refusing"

@@ -78,14 +78,14 @@ class OwnComponents:
     _orders_seen: tuple[int, OrderState] | None = None
 
     def components(self) -> list[Component]:
-        found = [self._reported(ENGINE), self._log_state(), self._disk(), self._clock_state()]
+        found = [self._report_of(ENGINE), self._log_state(), self._disk(), self._clock_state()]
         if self._settings().sync.destination:
             found.append(self._sync())
             if self._settings().sync.orders.key_file:
                 found.append(self._orders())
         return [*found, self._security()]
 
-    def damaged(self) -> bool:
+    def has_damage(self) -> bool:
         """Whether data was lost or is wrong."""
         return bool(self._log.damage.reports() or self._reports.of(ENGINE) or self._reports.of(LOG))
 
@@ -93,7 +93,7 @@ class OwnComponents:
         """Why updates are refused now; empty if they are not."""
         return self._log.refusing or ("" if self._log.broken is None else str(self._log.broken))
 
-    def _reported(self, name: str) -> Component:
+    def _report_of(self, name: str) -> Component:
         return self._reports.of(name) or Component(name=name)
 
     def _log_state(self) -> Component:
