@@ -189,7 +189,7 @@ def _add(arguments: argparse.Namespace) -> int:
         begin=arguments.begin,
         deliver=_sinks(arguments),
     )
-    return _said(record)
+    return _print_state(record)
 
 
 def _replace(arguments: argparse.Namespace) -> int:
@@ -205,22 +205,22 @@ def _replace(arguments: argparse.Namespace) -> int:
         gateways=arguments.gateway if arguments.gateway or arguments.all_gateways else None,
         deliver=sinks if sinks or arguments.no_sinks else None,
     )
-    return _said(record)
+    return _print_state(record)
 
 
 def _pause(arguments: argparse.Namespace) -> int:
-    return _said(_registry(arguments).pause(arguments.id))
+    return _print_state(_registry(arguments).pause(arguments.id))
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    return _said(_registry(arguments).resume(arguments.id))
+    return _print_state(_registry(arguments).resume(arguments.id))
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    return _said(_registry(arguments).remove(arguments.id))
+    return _print_state(_registry(arguments).remove(arguments.id))
 
 
-def _said(record: SubscriptionRecord) -> int:
+def _print_state(record: SubscriptionRecord) -> int:
     sinks = ", ".join(sink.name for sink in record.deliver) or "no sink"
     print(f"subscription {record.id} is {record.state}, version {record.version}, to {sinks}")
     return 0

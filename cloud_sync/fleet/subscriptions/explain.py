@@ -30,14 +30,14 @@ _KINDS = {"po": "predicate and object", "sp": "subject and predicate", "p": "pre
 
 def add_commands(commands: Any) -> None:
     """Declares `explain`."""
-    parser = add_lake_command(commands, "explain", "tell where subscriptions are evaluated, and why", _run)
+    parser = add_lake_command(commands, "explain", "tell where subscriptions are evaluated, and why", _run_explain)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("id", metavar="ID", nargs="?", help="one subscription (default: all)")
     which.add_argument("--query", metavar="TEXT", help="a SPARQL query that is not registered")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_explain(arguments: argparse.Namespace) -> int:
     """Exit code 1: a record or its query is broken; stderr names it."""
     lake = Lake(arguments.lake)
     registry = SubscriptionRegistry(lake)

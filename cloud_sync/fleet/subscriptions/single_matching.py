@@ -17,7 +17,7 @@ from lamplighter.cloud_sync.fleet.sparql.query_text import SolutionsText, soluti
 from lamplighter.cloud_sync.fleet.subscriptions.index import entries
 from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
-from lamplighter.cloud_sync.fleet.subscriptions.planner import chosen
+from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway
 from lamplighter.cloud_sync.fleet.subscriptions.single_index import SingleIndex
 
 TRIPLES_TOGETHER = 20_000
@@ -77,7 +77,7 @@ class SingleMatches:
         return [row for row in self._found if row["gw"] not in self.left]
 
     def _take(self, event: SingleEvent, late: bool) -> None:
-        keys = [key for key in self._index.candidates(event) if chosen(self._followed[key].record, event.gw)]
+        keys = [key for key in self._index.candidates(event) if covers_gateway(self._followed[key].record, event.gw)]
         if not keys:
             return
         self._pairs += len(keys)
