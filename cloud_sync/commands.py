@@ -46,13 +46,13 @@ def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Names
         one.set_defaults(command=lambda options: function(options, context(options)))
         return one
 
-    run = mode("run", "ship sealed segments and execute orders, and repeat", _run)
+    run = mode("run", "ship sealed segments and execute orders, and repeat", _run_sync)
     run.add_argument("--once", action="store_true", help="ship what is sealed now, execute waiting orders, and exit")
     status = mode("status", "show the progress of shipping", _status)
     status.add_argument("--json", action="store_true", help="print sync.json with the current lag")
 
 
-def _run(options: argparse.Namespace, context: Context) -> int:
+def _run_sync(options: argparse.Namespace, context: Context) -> int:
     settings = context.settings
     if not settings.destination:
         raise ConfigurationError("sync.destination is empty; name a folder or a URL in lamplighter.toml")
@@ -99,7 +99,7 @@ class RepeatedWork:
 
 
 def _ship(context: Context, clock: PaceClock, *, tell: bool) -> None:
-    with _opened(context) as to:
+    with _open_destination(context) as to:
         status = Shipper(context.data, to, context.settings, clock).run()
     if tell:
         print(_summary(status))
@@ -108,12 +108,12 @@ def _ship(context: Context, clock: PaceClock, *, tell: bool) -> None:
 def _orders(context: Context, clock: PaceClock) -> None:
     from lamplighter.cloud_sync.order_client import run_orders  # the shipper alone needs none of what it loads
 
-    with _opened(context) as to:
+    with _open_destination(context) as to:
         run_orders(context.data, to, gateway_identity(context.data), context.settings.orders, context.folder, clock)
 
 
 @contextmanager
-def _opened(context: Context) -> Iterator[Destination]:
+def _open_destination(context: Context) -> Iterator[Destination]:
     """The destination. Each round opens a new connection, because one may break between rounds."""
     settings = context.settings
     url = _from(context.folder, settings.destination)

@@ -93,7 +93,7 @@ class Shipper:
     def run(self) -> Status:
         """Sends what is waiting and returns the new status. Raises GatewayError, after writing it to `sync.json`."""
         try:
-            if self._run():
+            if self._ship():
                 self._update(last_success=self._clock.wall(), last_error="", last_error_at=None)
         except (GatewayError, OSError) as error:
             with contextlib.suppress(OSError):  # the first error is reported
@@ -106,7 +106,7 @@ class Shipper:
         self._save()
         return self.status
 
-    def _run(self) -> bool:
+    def _ship(self) -> bool:
         """False outside the window."""
         if not self._open():
             logger.info("nothing sent outside sync.window", window=self._settings.window)
@@ -176,7 +176,7 @@ class Shipper:
         """
         digest = ""
         for number in range(name, NAMES_MAX):
-            tried = _numbered(stem, number)
+            tried = _numbered_name(stem, number)
             place = "/".join(filter(None, (self._gateway, folder, tried)))
             file.seek(0)
             if not self._to.create(place + SUFFIX, self._pace(_chunks(file))):
@@ -220,7 +220,7 @@ class Shipper:
         """The state of a segment that was sent. A segment that arrived damaged, or has gone, is sent again."""
         sha256 = seal.sha256
         for number in range(NAMES_MAX):
-            place = f"{self._gateway}/{_numbered(segment.stem, number)}"
+            place = f"{self._gateway}/{_numbered_name(segment.stem, number)}"
             landed = self._answer(place + LANDED)
             if landed is not None and landed.sha256 == sha256:
                 return Fate.SETTLED
@@ -363,7 +363,7 @@ def gateway_identity(data: Path) -> str:
         ) from error
 
 
-def _numbered(stem: str, number: int) -> str:
+def _numbered_name(stem: str, number: int) -> str:
     return f"{stem}.r{number}" if number else stem
 
 

@@ -24,7 +24,7 @@ from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
 from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.lake.batches import compared
+from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, printable
@@ -148,7 +148,7 @@ def _status(arguments: argparse.Namespace) -> int:
         )
     told, ahead = list(states.damaged), {}
     try:
-        ahead = compared(table(lake, "matches").live())
+        ahead = comparison_counts(table(lake, "matches").live())
     except ConfigurationError as error:  # a damaged manifest
         told += [] if str(error) in told else [str(error)]
     for line in told:

@@ -52,7 +52,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     add_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="folder or URL of the results (default: results in the lake)")
     parser.add_argument("--rows", type=int, default=20, help="printed rows per result (default: 20)")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_job)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +160,7 @@ def write_results(found: Analysis, names: tuple[str, ...], out: Lake) -> dict[st
     return written
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_job(arguments: argparse.Namespace) -> int:
     """Writes a job's results and prints the first rows of each."""
     lake = Lake(arguments.lake)
     out = Lake(arguments.out) if arguments.out else results_folder(lake)

@@ -55,7 +55,7 @@ def state(
     past = FleetPast(spark, lake, wanted)
     places, left_out = {}, []
     for gateway, end in sorted(past.ends(at).items()):
-        place = past.known(gateway, end)
+        place = past.last_known_place(gateway, end)
         if place is None:
             left_out.append(gateway)
             say(f"gateway {gateway}: left out, because {past.way(gateway, end)} are missing; ship and ingest them")

@@ -282,7 +282,7 @@ class Matcher:
         from pyspark.sql import functions as F
 
         live = self._live(segments)
-        records = self._bronze.read(self._spark, live)
+        records = self._bronze.frame(self._spark, live)
         if segments.issuperset(segment for batch in live for segment in batch.segments):
             return records
         return records.where(F.array_contains(F.lit(sorted(segments)), F.col("segment")))
@@ -294,7 +294,7 @@ class Matcher:
 
     def _age_s(self, segment: str) -> float:
         """Seconds since a segment landed. A segment of unknown age waits for nothing."""
-        landed = self._lake.modified("segments", *segment.split("/"))
+        landed = self._lake.modification_time("segments", *segment.split("/"))
         return float("inf") if landed is None else self._wall() - landed
 
     def _batch(self, *, segments: list[str] | None = None, caught_up: list[str] | None = None) -> TableBatch:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lamplighter.cloud_sync.fleet.events.described import DescribedStreams
-from lamplighter.cloud_sync.fleet.events.single_events import SingleEvent, completed, single_events
+from lamplighter.cloud_sync.fleet.events.single_events import SingleEvent, complete, single_events
 from lamplighter.cloud_sync.fleet.sparql.event_store import EventStore, Row, StoredEvent
 from lamplighter.cloud_sync.fleet.sparql.query_text import SolutionsText, solutions_text
 from lamplighter.cloud_sync.fleet.subscriptions.index import entries
@@ -67,7 +67,7 @@ class SingleMatches:
         if record["gw"] in self.left:
             return
         for event in single_events(record, deleted=self._deleted):
-            self._take(completed(event, self._descriptions(event.gw)), late)
+            self._take(complete(event, self._descriptions(event.gw)), late)
         if self._triples > TRIPLES_TOGETHER:
             self._match()
 

@@ -264,7 +264,7 @@ def _run_name(lake: Lake) -> str:
 
 def add_commands(commands: Any) -> None:
     """Declares `ingest`."""
-    parser = add_lake_command(commands, "ingest", "read landed segments into bronze", _run)
+    parser = add_lake_command(commands, "ingest", "read landed segments into bronze", _run_ingest)
     parser.add_argument("--every", type=float, metavar="S", help="repeat every S seconds until interrupted")
     parser.add_argument("--again", action="store_true", help="read again the segments that failed before")
     parser.add_argument(
@@ -277,7 +277,7 @@ def add_commands(commands: Any) -> None:
     session.add_arguments(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_ingest(arguments: argparse.Namespace) -> int:
     lake = Lake(arguments.lake)
     if arguments.every is None and not lake.names("segments"):
         raise ConfigurationError(

@@ -70,7 +70,7 @@ class FleetPast:
                     self._segments[gateway].append(name)
         for names in self._segments.values():
             names.sort(key=lambda name: (name.epoch, name.first))
-        self.records = bronze.read(spark, self.batches)
+        self.records = bronze.frame(spark, self.batches)
         """BRONZE of these gateways."""
         if not whole:
             self.records = self.records.where(F.col("gw").isin(self.gateways))
@@ -91,7 +91,7 @@ class FleetPast:
         rows = early.groupBy("gw").agg(F.max(F.struct("epoch", "seq")).alias("place")).collect()
         return {row["gw"]: (row["place"]["epoch"], row["place"]["seq"]) for row in rows}
 
-    def known(self, gateway: str, end: Place) -> Place | None:
+    def last_known_place(self, gateway: str, end: Place) -> Place | None:
         """The last record up to `end` whose state is known: one with all records before it, or after a snapshot."""
         snapshots = (one for one in self._snapshots(gateway) if one <= end)
         places = {*snapshots, *(min(one, end) for one in self._run_ends(gateway, end))}
@@ -161,7 +161,7 @@ class FleetPast:
         return {}
 
     @cached_property
-    def _continued(self) -> dict[tuple[str, int], Place]:
+    def _continuations(self) -> dict[tuple[str, int], Place]:
         """Gateway and epoch -> the last valid record before that epoch, as its gap record says."""
         from pyspark.sql import functions as F
 
@@ -178,8 +178,8 @@ class FleetPast:
         """
         found = {place[0]: place[1]}
         epoch = place[0]
-        while (gateway, epoch) in self._continued:
-            epoch, last = self._continued[gateway, epoch]
+        while (gateway, epoch) in self._continuations:
+            epoch, last = self._continuations[gateway, epoch]
             found[epoch] = last
         return found
 
