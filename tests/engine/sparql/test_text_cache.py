@@ -84,7 +84,7 @@ def test_a_short_name_for_a_long_iri_is_not_remembered() -> None:
 def test_long_values_of_expressions_are_not_remembered() -> None:
     parts = ("REPLACE", "(", Variable("a"), ",", '"."', ",", Variable("b"), ")")
     evaluated = value(Expression(parts), Meter(Work()))
-    memo = inspect.getclosurevars(evaluated).nonlocals["evaluated"]
+    memo = inspect.getclosurevars(evaluated).nonlocals["evaluate"]
     short, long = '"' + "x" * 10 + '"', '"' + "y" * (OPERAND_MAX // 2) + '"'
     for _ in range(2):
         assert evaluated(short, '"z"') == '"zzzzzzzzzz"'
