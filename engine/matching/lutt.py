@@ -34,7 +34,7 @@ class TriplePattern:
 
 
 @dataclass(frozen=True)
-class Footprint:
+class PatternSignature:
     """The part of a dataset that a query can depend on.
 
     patterns: its triple patterns, empty if the query reads no quad; graph_names: whether it also depends on which named
@@ -45,7 +45,7 @@ class Footprint:
     graph_names: bool
 
 
-EVERYTHING = Footprint((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
+EVERYTHING = PatternSignature((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
 
 Owner = TypeVar("Owner")
 Matcher = Callable[..., None]
@@ -110,7 +110,7 @@ class Lutt(Generic[Owner]):
         """The number of owners."""
         return len(self._order)
 
-    def add(self, owner: Owner, footprint: Footprint) -> None:
+    def add(self, owner: Owner, footprint: PatternSignature) -> None:
         """Files an owner under its footprint."""
         self._order[owner] = self._next
         self._next += 1
@@ -120,7 +120,7 @@ class Lutt(Generic[Owner]):
         if footprint.graph_names:
             self._graph_names[owner] = None
 
-    def remove(self, owner: Owner, footprint: Footprint) -> None:
+    def remove(self, owner: Owner, footprint: PatternSignature) -> None:
         """Removes what `add` filed, and frees the memory."""
         del self._order[owner]
         for pattern in footprint.patterns:

@@ -10,7 +10,7 @@ from lamplighter.engine.delta import BindingDelta
 from lamplighter.engine.matching.analysis import WIDE
 from lamplighter.engine.matching.collectors import CommitState, GroupCollector, SeedCollector
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import Footprint, Lutt, Matcher
+from lamplighter.engine.matching.lutt import Lutt, Matcher, PatternSignature
 from lamplighter.engine.matching.ordering import OrderedRows
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.shapes import Shape, Unit
@@ -239,7 +239,7 @@ class ShapeRegistry:
         self.takeovers.end(shape)
         return [(unit, change) for unit, _, _, change in found]
 
-    def _plan_unit(self, unit: Unit) -> tuple[Unit, OrderedRows | None, Footprint, BindingDelta]:
+    def _plan_unit(self, unit: Unit) -> tuple[Unit, OrderedRows | None, PatternSignature, BindingDelta]:
         """A unit with the window that it gets, the footprint that it loses, and the change to the rows of its plan."""
         shape, window = unit.shape, unit.new_window()
         assert shape.plan is not None and unit.spu is not None

@@ -18,7 +18,7 @@ from lamplighter.engine.matching.analysis import Unsupported, in_graphs, with_eq
 from lamplighter.engine.matching.clock_patterns import ClockPattern, with_clock_patterns
 from lamplighter.engine.matching.construction import ConstructedTriples
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import ANY, EVERYTHING, Footprint, TriplePattern
+from lamplighter.engine.matching.lutt import ANY, EVERYTHING, PatternSignature, TriplePattern
 from lamplighter.engine.matching.ordering import ORDERED, OrderedRows, Window, without_window
 from lamplighter.engine.matching.paths import not_anchored, with_paths
 from lamplighter.engine.matching.plan import Plan
@@ -350,7 +350,7 @@ class Shape:
         """The query text of a unit."""
         return self.spelling.render(self.terms(key))
 
-    def footprint(self, key: Any) -> Footprint:
+    def footprint(self, key: Any) -> PatternSignature:
         """The quads on which the result of a unit can depend (Roffia 2016, III.B)."""
         if self.tree is None or self.spelling.select is None:
             return EVERYTHING
@@ -389,7 +389,7 @@ class Shape:
                             patterns[TriplePattern(ANY, ANY, term(end), place(graph))] = None
                 case Graph():
                     graph_names = True
-        return Footprint(tuple(patterns), graph_names)
+        return PatternSignature(tuple(patterns), graph_names)
 
     def close(self) -> None:
         """Releases what the shape holds in the CTS."""

@@ -43,7 +43,7 @@ from lamplighter.engine.sparql.requests import (
     subscribable,
 )
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import XSD, Term
 
 SPELLINGS_MAX = 1024
@@ -128,13 +128,13 @@ class Spelling:
         return None if all(graph in visible for graph in read) else dataset
 
 
-class Spellings:
+class QueryTextCache:
     """Reads query texts and caches what it learned of each skeleton."""
 
     def __init__(self, lifter: Lifter, slices: Slices) -> None:
         self._lifter = lifter
         self._slices = slices
-        self.cache = Remembered[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
+        self.cache = LruCache[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
 
     def parse(self, text: str) -> tuple[Spelling, list[Term]]:
         """The spelling and the constants of a query. Raises RequestError. Long texts are read off the event loop."""

@@ -18,7 +18,7 @@ from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.spellings import Spelling, Spellings
+from lamplighter.engine.matching.spellings import QueryTextCache, Spelling
 from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.matching.unit_numbers import UnitNumbers
@@ -69,7 +69,7 @@ class Subscriptions:
         self._work = work
         self._slices = slices
         self._store = store
-        self._spellings = Spellings(lifter, slices)
+        self._spellings = QueryTextCache(lifter, slices)
         self._lutt: Lutt[Unit] = Lutt()
         self._state = CommitState()
         self.timetable = Timetable(now, slices)

@@ -24,7 +24,7 @@ from lamplighter.engine.querying.query_reads import QueryReads, reads_of
 from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import QueryOutline, canonical
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore, query_native
 from lamplighter.engine.terms import Term
 
@@ -54,7 +54,7 @@ class SmallQueries:
     def __init__(self, store: QuadStore) -> None:
         self._store = store
         self._lifter = Lifter(canonical)
-        self._reads = Remembered[str, QueryReads | None](READS_MAX, READS_CHARACTERS_MAX)
+        self._reads = LruCache[str, QueryReads | None](READS_MAX, READS_CHARACTERS_MAX)
 
     def outline(self, text: str) -> QueryOutline | None:
         """The outline of a query whose skeleton is known, which has been checked; None for others."""

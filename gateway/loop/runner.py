@@ -61,7 +61,7 @@ from lamplighter.gateway.loop.updates import UpdateCall, UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
 from lamplighter.gateway.loop.validating import Validating
 from lamplighter.gateway.monitoring.brokers import Brokers
-from lamplighter.gateway.monitoring.figures import Counters, Figures, Parts, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, Figures, HighWaterMarks, Parts
 from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
 from lamplighter.gateway.monitoring.health.devices import DeviceComponents
 from lamplighter.gateway.monitoring.health.model import HealthModel
@@ -79,7 +79,7 @@ from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader, ReadyAnswer
-from lamplighter.gateway.workers.large_updates import LargeUpdates
+from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from lamplighter.gateway.workers.resources import ResourceRequest
 from lamplighter.gateway.workers.trials import Trials
@@ -121,7 +121,7 @@ class Runner:
         self._log = log
         self._applications = applications
         self._current = current = Current(settings)
-        self.timings, self.counters, self.peaks = Timings(), Counters(), Peaks()
+        self.timings, self.counters, self.peaks = Timings(), Counters(), HighWaterMarks()
         reports, outcomes = Reports(), Outcomes.of(applications)
         self._slices = slices = LoopSlices(self.timings.loop_held)
         log.slices = slices
@@ -130,7 +130,7 @@ class Runner:
         self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
         self._reader.steady = slices.steady
         self.rdf_bodies = RdfBodies(self._reader)
-        large_updates = LargeUpdates(self._reader)
+        large_updates = LargeUpdateParser(self._reader)
         self._trials = Trials(engine, self._reader, settings.limits)
         self._evaluations = Evaluations(engine, self._reader, self._trials, slices, current)
         self._queue = queue = Queue(current, self.counters, self.peaks)

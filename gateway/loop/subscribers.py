@@ -40,7 +40,7 @@ from lamplighter.gateway.loop.current import AccessOf, Current, current_access
 from lamplighter.gateway.loop.journal import Journal
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
-from lamplighter.gateway.monitoring.figures import Counters, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.quotas import check
@@ -165,7 +165,7 @@ class Subscribers:
     _trials: Trials
     _resuming: Resuming[Sink]
     _counters: Counters
-    _peaks: Peaks
+    _peaks: HighWaterMarks
     _queue: Queue
     _slices: Slices
     _current: Current

@@ -28,7 +28,7 @@ from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestKey
-from lamplighter.gateway.workers.large_updates import LargeUpdates, RequestReading
+from lamplighter.gateway.workers.large_updates import LargeUpdateParser, ParseJob
 from lamplighter.gateway.workers.trials import Trial, Trials
 
 
@@ -84,7 +84,7 @@ class UpdateRequests:
     _reactions: Reactions
     _delays: Delays
     _trials: Trials
-    _large_updates: LargeUpdates
+    _large_updates: LargeUpdateParser
     _queue: Queue
     _timings: Timings
     _counters: Counters
@@ -96,10 +96,10 @@ class UpdateRequests:
         def tried() -> Trial | None:
             return None if call.delayed else self._trials.of_update(request, call.caller.access)
 
-        def trial() -> Trial | RequestReading | None:
+        def trial() -> Trial | ParseJob | None:
             if self._journal.knowledge.request_ids.get(call.request_key):
                 return None
-            return RequestReading(self._large_updates, request, tried) if request.large else tried()
+            return ParseJob(self._large_updates, request, tried) if request.large else tried()
 
         outcome = self._queue.submit(
             lambda: self._update(call, request),

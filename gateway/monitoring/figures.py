@@ -64,7 +64,7 @@ class Counters:
 
 
 @dataclass
-class Peaks:
+class HighWaterMarks:
     """The largest numbers at one time since the start. waiting: requests; subscriptions: of clients; sockets: those of
     the WebSocket gate."""
 
@@ -173,7 +173,7 @@ class Figures(Generic[S]):
     """
 
     def __init__(
-        self, counters: Counters, peaks: Peaks, timings: Timings, health: HealthModel, parts: Parts[S]
+        self, counters: Counters, peaks: HighWaterMarks, timings: Timings, health: HealthModel, parts: Parts[S]
     ) -> None:
         self._counters = counters
         self._peaks = peaks

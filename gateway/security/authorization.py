@@ -44,7 +44,7 @@ class IssuedCredentials:
 
 
 @dataclass(frozen=True)
-class Given:
+class GrantedCredentials:
     """A token and its lifetime."""
 
     token: str
@@ -110,7 +110,7 @@ class Authorization:
         audit("registered", client=client.name, address=address, mode=self._settings.registration)
         return IssuedCredentials(client.name, secret)
 
-    def token(self, client_id: str, secret: str, address: str) -> Given:
+    def token(self, client_id: str, secret: str, address: str) -> GrantedCredentials:
         """Raises UnauthorizedError, QueueFullError."""
         if self._settings.test_identity and client_id == secret == TEST_IDENTITY:
             client, life_s = _TEST_CLIENT, TEST_TOKEN_LIFE_S
@@ -122,7 +122,7 @@ class Authorization:
         self._limit(client.name)
         token = self.tokens.give(client.name, client.registration, life_s)
         audit("token_given", client=client.name, address=address, life_s=life_s)
-        return Given(token, life_s)
+        return GrantedCredentials(token, life_s)
 
     async def revoke(self, token: str, address: str) -> None:
         """Ends a token before it expires. One that is not valid needs none of it, but counts as an attempt.

@@ -20,7 +20,7 @@ from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.lifetimes import Moment
+from lamplighter.gateway.security.lifetimes import ClockReading
 from lamplighter.gateway.security.revocations import RevokedToken, RevokedTokens
 
 ALGORITHM = "ES256"
@@ -46,7 +46,7 @@ class _Payload(msgspec.Struct, frozen=True):
     iat: int
     exp: int
     jti: str
-    at: Moment
+    at: ClockReading
     life_us: int
 
 
@@ -54,7 +54,7 @@ class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key that no longer signs. public: in PEM; until: when the last of its tokens expires, counted from `at`."""
 
     public: str
-    at: Moment
+    at: ClockReading
     life_us: int
 
 
@@ -184,12 +184,12 @@ class TokenIssuer:
                 return key
         return None
 
-    def _over(self, since: Moment, life_us: int) -> bool:
+    def _over(self, since: ClockReading, life_us: int) -> bool:
         return since.is_over(life_us, self._now())
 
-    def _now(self) -> Moment:
+    def _now(self) -> ClockReading:
         clock = self._clock
-        return Moment(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
+        return ClockReading(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
 
     def _use(self, kept: _KeptKeys) -> None:
         try:

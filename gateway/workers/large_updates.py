@@ -41,7 +41,7 @@ _Line = _Quads | Modification | GraphOperation
 _decode = msgspec.json.Decoder(_Line).decode
 
 
-class LargeUpdates:
+class LargeUpdateParser:
     """Parses texts. reader: starts the forks."""
 
     def __init__(self, reader: Reader) -> None:
@@ -100,13 +100,13 @@ def _lines(operations: list[Resolved]) -> Iterator[_Line]:
                 yield operation
 
 
-class RequestReading:
+class ParseJob:
     """A request with a large text: it is parsed first, then tried if the store has to evaluate something.
 
     trial: makes the trial that has to pass once the operations are known.
     """
 
-    def __init__(self, updates: LargeUpdates, request: Request, trial: Callable[[], Trial | None]) -> None:
+    def __init__(self, updates: LargeUpdateParser, request: Request, trial: Callable[[], Trial | None]) -> None:
         self._updates = updates
         self._request = request
         self._trial_of = trial

@@ -51,7 +51,7 @@ from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import join_tokens
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.settings import LimitSettings
@@ -179,7 +179,7 @@ class Trials:
         self.runs = 0
         """Requests that had to be tried."""
         self._lifter = Lifter(canonical)
-        self._outlines = Remembered[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
+        self._outlines = LruCache[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
 
     def of_update(self, request: Request, access: Access = FULL) -> Trial | None:
         """None for an update without evaluation by the store, and for an invalid one.

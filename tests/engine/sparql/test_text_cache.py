@@ -11,7 +11,7 @@ from lamplighter.engine.matching.spellings import SPELLINGS_CHARACTERS_MAX
 from lamplighter.engine.sparql.algebra import Expression, Variable
 from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import CANONICAL_MAX, Lifter
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.updating.updates import RECOGNISED_CHARACTERS_MAX, SHAPES_CHARACTERS_MAX
 from lamplighter.engine.work import Meter, Work
 
@@ -20,7 +20,7 @@ LONG = 10_000
 
 
 def test_the_last_used_ones_stay_as_far_as_there_is_room() -> None:
-    found = Remembered[str, int](3, 10)
+    found = LruCache[str, int](3, 10)
     assert [found.put(key, number, 2) for number, key in enumerate("abc")] == [[], [], []]
     assert found.get("a") == 0
     assert found.put("d", 3, 2) == [("b", 1)], "too many"
