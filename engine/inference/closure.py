@@ -48,7 +48,7 @@ class Closure:
         self._meter = meter
         self._quads_max: int | None = quads_max
         self._inferred: dict[Triple, bool] = {}
-        """What has changed in the inferred graph: whether the triple is in it now."""
+        """The changed triples of the inferred graph; True for those that are in it now."""
 
     def follow(self, gone: Iterable[Triple], come: Collection[Triple]) -> None:
         """Infers what changes when triples are no longer asserted, and when others are.
@@ -88,7 +88,7 @@ class Closure:
 
     @property
     def changes(self) -> QuadDelta:
-        """What has changed in the inferred graph."""
+        """The delta of the inferred graph."""
         graph = self.facts.inferred
         removed = [Quad(*triple, graph) for triple, there in self._inferred.items() if not there]
         added = [Quad(*triple, graph) for triple, there in self._inferred.items() if there]

@@ -27,7 +27,7 @@ class GraphFacts:
         self._properties: dict[Term, Property] = {}
 
     def property(self, p: Term) -> Property:
-        """What the triples say about a property; looked up again after `forget`."""
+        """The characteristics of a property; looked up again after `forget`."""
         found = self._properties.get(p)
         if found is None:
             found = self._properties[p] = Property(self, p)

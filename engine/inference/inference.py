@@ -152,7 +152,7 @@ class Inference:
         closure.follow(gone, come)
 
     def _apply(self, closure: Closure) -> QuadDelta:
-        """What has changed in an inferred graph. It exists while it has triples."""
+        """The delta of an inferred graph. It exists while it has triples."""
         facts, noted = closure.facts, closure.changes
         there, exists = facts.infers_any(self.held), self._store.has_graph(facts.inferred)
         return noted._replace(

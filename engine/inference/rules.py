@@ -66,7 +66,7 @@ class Facts(Protocol):
 
 
 class Property:
-    """What the facts say about a property. empty: they say nothing."""
+    """The facts about a property. empty: there are none."""
 
     __slots__ = ("domains", "empty", "inverses", "ranges", "supers", "symmetric", "transitive")
 
@@ -83,7 +83,7 @@ class Property:
 
 
 def consequences(facts: Facts, about: Property, triple: Triple) -> Iterator[Triple]:
-    """What follows in one step from a triple of the facts, together with others of them, but for `classes`.
+    """The triples that follow in one step from a triple of the facts, together with others of them, but for `classes`.
 
     about: what the facts say about its predicate. Some come more than once, and some are no RDF: `is_triple` tells.
     """
@@ -110,7 +110,7 @@ def consequences(facts: Facts, about: Property, triple: Triple) -> Iterator[Trip
 
 
 def classes(facts: Facts, triple: Triple) -> Iterator[Triple]:
-    """What follows in one step from a triple by cax-sco: an instance of a class is one of its superclasses.
+    """The triples that follow in one step from a triple by cax-sco: an instance of a class is one of its superclasses.
 
     Since the subclasses are transitive (scm-sco), all superclasses are found in this step. It need not be repeated for
     the triples that it gives.

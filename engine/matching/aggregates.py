@@ -212,7 +212,7 @@ def _is_text(value: Term) -> bool:
 
 
 def _separator(aggregate: Aggregate) -> str:
-    """What stands between two members of a GROUP_CONCAT, as it is written within a term."""
+    """The separator of a GROUP_CONCAT, as it is written within a term."""
     if aggregate.separator is None:
         return " "
     assert isinstance(aggregate.separator, str), "a separator is the shape's own"

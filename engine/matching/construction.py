@@ -69,7 +69,7 @@ class ConstructedTriples:
 
     @property
     def size(self) -> int:
-        """How many triples are counted."""
+        """The number of counted triples."""
         return len(self._counts or ())
 
     def first(self, rows: Iterable[Binding]) -> list[Binding]:

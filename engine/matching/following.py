@@ -396,7 +396,7 @@ class Follower:
         return [(unit, list(change.removed), list(change.added)) for unit, change in changes if change]
 
     def _re_evaluate(self, unit: Unit) -> BindingDelta | None:
-        """What the applied delta changes for a re-evaluated unit; None if the unit ends."""
+        """The delta of a re-evaluated unit after the applied delta; None if the unit ends."""
         assert unit.spu is not None
         try:
             change: BindingDelta = self._prices.measure_evaluation(unit.spu, self._state.again, unit.spu.follow)

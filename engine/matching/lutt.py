@@ -96,7 +96,7 @@ class Lutt(Generic[Owner]):
             self.matchers.pop(predicate, None)
 
     def matchings(self, delta: QuadDelta, slices: Slices = Slices()) -> int:  # noqa: B008 - it has no state
-        """How often a delta calls a matcher with a quad, at most `filed` times for each quad."""
+        """The number of calls of matchers for a delta, at most `filed` times for each quad."""
         wildcards, matchers = len(self.wildcards), self.matchers
         return sum(
             wildcards + len(matchers.get(quad.p, ()))

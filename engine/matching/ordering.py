@@ -148,7 +148,7 @@ class OrderedRows:
 
     @property
     def size(self) -> int:
-        """How many rows are kept."""
+        """The number of rows in memory."""
         return len(self._entries or ())
 
     def rows(self) -> list[Binding]:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Price(NamedTuple):
-    """What a subscription costs.
+    """The cost of a subscription.
 
     us: mean processor time, in microseconds, of a commit that its query is matched with: one with a quad of a predicate
     of the query, or an instant at which a comparison with the clock changes. None before the first such commit that was
@@ -53,7 +53,7 @@ class Spent:
 
 
 class Priced(Protocol):
-    """What has a price: a shape, or the query of a re-evaluated unit."""
+    """An object with a cost: a shape, or the query of a re-evaluated unit."""
 
     @property
     def spent(self) -> Spent: ...

@@ -158,7 +158,7 @@ class ShapeRegistry:
             self.shapes.pop(matcher, None)
 
     def price(self, unit: Unit) -> Price:
-        """What a unit costs."""
+        """The cost of a unit."""
         groups = sum(collector.size(unit) for collector in self.groups.get(unit.shape, ()))
         instants = sum(len(condition.moments) for condition in unit.shape.conditions)
         if unit.spu is not None:

@@ -84,7 +84,7 @@ class Unit:
 
     @property
     def spu_class(self) -> str:
-        """How the result is kept up to date; part of the answer to the subscriber."""
+        """The mode in which the result is kept up to date; part of the answer to the subscriber."""
         return self.shape.spu_class
 
     @property
@@ -113,7 +113,7 @@ class Unit:
 
     @property
     def row_count(self) -> int:
-        """How many rows are kept for it alone: the last result of the store, those in and near a window, different
+        """The number of rows kept for it alone: the last result of the store, those in and near a window, different
         ones with the time of their appearance, and triples that are counted."""
         rows = 0 if self.spu is None else len(self.spu.rows)
         rows += 0 if self.window is None else self.window.size
@@ -187,7 +187,7 @@ class Unit:
 
 
 class Shape:
-    """What queries share that differ in lifted constants only.
+    """The shared plan of queries that differ in lifted constants only.
 
     spelling, terms: of any one of the queries. dataset: the graphs chosen outside of the text. plan: None if only the
     store can evaluate the queries; reason then says why. units: the units by their constants.

@@ -57,7 +57,7 @@ _INTEGER_END = len(_INTEGER)
 
 @dataclass(frozen=True)
 class Spelling:
-    """What all queries with one skeleton have in common.
+    """The parsed form that all queries with one skeleton share.
 
     text: the query's tokens in a standard layout, followed by its columns; constants are numbers, and variables are
         renamed in order of appearance.

@@ -174,7 +174,7 @@ class Subscriptions:
         return self._units[number]
 
     def price(self, number: int) -> Price:
-        """What a subscription costs. Raises KeyError."""
+        """The cost of a subscription. Raises KeyError."""
         return self._shapes.price(self._units[number])
 
     @property

@@ -40,7 +40,7 @@ Pairs = tuple[list[Terms], list[Terms]]
 
 
 class Turns:
-    """What one commit changes: clock quads removed and added, as condition and operands, and the state behind it.
+    """The changes of one commit: clock quads removed and added, as condition and operands, and the state behind it.
 
     counted: (condition, operands, change of their number, boundary). instant: the new one, None for the same.
     """
@@ -303,7 +303,7 @@ class Timetable:
             self.instant = now if due is None or now < due else max(self.instant, due - 1)
 
     def advance(self, now: int) -> Turns:
-        """What changes when the instant becomes now, which may also be earlier. `accept` has to follow."""
+        """The changes when the instant becomes now, which may also be earlier. `accept` has to follow."""
         self._given = True
         turns = Turns(instant=now)
         if now < self.instant:
@@ -389,7 +389,7 @@ class Timetable:
                 heapq.heapify(self._heap)
 
     def changes_until(self, now: int) -> int:
-        """How many operands change until an instant, or more."""
+        """An upper bound on the number of operands that change until an instant."""
         due = self.next_instant
         if now < self.instant:
             return sum(len(condition.moments) for condition in self.conditions.values())

@@ -11,7 +11,7 @@ from lamplighter.engine.slices import Slices, sliced
 
 
 def clock_changes(timetable: Timetable, state: CommitState) -> Turns:
-    """What changes by the operands that the matchers of a commit have collected.
+    """The changes by the operands that the matchers of a commit have collected.
 
     A condition whose operands cost too much makes its shape timeless.
     """

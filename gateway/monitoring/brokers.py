@@ -129,7 +129,7 @@ class Brokers:
         return [one.members(now) for one in self.statuses()]
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """What each adapter that runs has counted, by its kind. Empty before its first report."""
+        """The counters of each running adapter, by its kind. Empty before its first report."""
         base_iri = self._settings().gateway.base_iri
         graph = ox.NamedNode(adapters_graph(base_iri))
         found: dict[str, dict[str, int]] = {}
@@ -146,7 +146,7 @@ class Brokers:
         return None if found is None else {**msgspec.structs.asdict(found), "text": self._devices_text(found)}
 
     def polled_reports(self) -> dict[str, dict[str, Any]]:
-        """What each adapter for polled devices that runs knows of them, with a text, by its kind. Empty before its
+        """The device reports of each running adapter for polled devices, with a text, by its kind. Empty before its
         first report."""
         found = {kind: self._health(kind, _DevicesHealth) for kind in POLLED if self.adapters[kind]}
         return {

@@ -72,7 +72,7 @@ class Timing:
 
 
 class Holds(Timing):
-    """How long single pieces of work blocked the event loop.
+    """Durations for which single pieces of work blocked the event loop.
 
     busiest: the most processor time of one, in seconds; on a busy machine the loop also waits for a processor, which
     no limit can shorten. busiest_work: the name of that work.

@@ -62,7 +62,7 @@ class Browsers:
         self._listening = frozenset(host.lower() for host in listening)
         self._told: set[str] = set()
         self.page_port = 0
-        """Where the HTTP gate listens: its own pages may use both gates."""
+        """The address of the HTTP gate: its own pages may use both gates."""
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:

@@ -44,7 +44,7 @@ _CN_CHARACTERS_MAX = 64  # RFC 5280, appendix A.1, ub-common-name
 
 @dataclass(frozen=True)
 class Identity:
-    """What the gateway presents to its clients.
+    """The TLS identity that the gateway presents to its clients.
 
     tls: for both gates; authority: the certificate in PEM that clients have to trust, None where the user provides it;
     fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is valid for.

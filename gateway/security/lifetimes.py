@@ -1,4 +1,4 @@
-"""How long tokens live.
+"""Lifetimes of tokens.
 
 Within the boot in which a token was issued, its lifetime is measured on CLOCK_BOOTTIME. Steps of the wall clock do not
 change it, and a board without a clock can issue tokens. Across boots only the wall clock is left: if it was not trusted

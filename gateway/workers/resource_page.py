@@ -115,7 +115,7 @@ class _Page:
         return iri.removeprefix(self._base_iri) or iri
 
     def _address(self, iri: str) -> str | None:
-        """Where the link to an IRI leads, None if it may not be one."""
+        """The target of the link to an IRI, None if it may not be a link."""
         if len(iri) > _SHOWN_MAX:
             return None
         try:

@@ -44,7 +44,7 @@ TURN_S = 0.005
 REST = 50.0
 """A round begins after so many times the duration of the one before."""
 GRACE_S = 10.0
-"""How long a device may take to reach its desired state."""
+"""Time limit for a device to reach its desired state."""
 
 _DEFAULT = ox.DefaultGraph()
 _OFFLINE = ox.Literal("false", datatype=ox.NamedNode(f"{XSD}boolean"))

@@ -33,7 +33,7 @@ SYNC_WINDOW = timedelta(hours=26)
 SYNC_FAILED = timedelta(days=1)
 """A shipper that has failed for less is degraded: networks come and go."""
 REFUSAL = timedelta(days=1)
-"""How long the refusal of an order is shown."""
+"""Time for which the refusal of an order is shown."""
 REASON_MAX = 300
 _PROBLEM_S = 600.0
 """A problem of the shipper is over if a complete run ended so long after it."""
