@@ -15,14 +15,14 @@ from contextlib import nullcontext
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.errors import bare
+from lamplighter.engine.matching.clock_delta import clock_changes, match_clock_delta
 from lamplighter.engine.matching.collectors import EXPECTED, CommitState, Rows, SeedCollector
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import ByPredicate, Lutt, Matcher
 from lamplighter.engine.matching.prices import Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.timetable import Timetable, Turns
-from lamplighter.engine.matching.turning import clock_changes, match_turns
+from lamplighter.engine.matching.timetable import ClockDelta, Timetable
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Quad, Term
@@ -86,7 +86,7 @@ class Follower:
         """Lets the instant become now, which may be earlier, and returns the changed units with their rows."""
         return self.follow(_NOTHING, self._timetable.advance(now))
 
-    def follow(self, delta: QuadDelta, passed: Turns | None = None) -> list[Change]:
+    def follow(self, delta: QuadDelta, passed: ClockDelta | None = None) -> list[Change]:
         """Applies a delta, and returns the changed units with their rows.
 
         passed: what a step of the clock changes, beside an empty delta.
@@ -97,7 +97,7 @@ class Follower:
         """
         state, timetable, prices = self._state, self._timetable, self._prices
         changed = len(delta.removed) + len(delta.added)
-        turns = passed
+        clock_delta = passed
         due = self._takeovers.pending(delta) if self._takeovers.waiting else ()
         self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
         found: Found = {}
@@ -114,25 +114,25 @@ class Follower:
             else:
                 self._match(delta, found, matchers, wildcards)
             if timetable.touched or passed is not None:
-                turns = passed or clock_changes(timetable, state)
-                match_turns(turns, found, matchers, self._slices)
+                clock_delta = passed or clock_changes(timetable, state)
+                match_clock_delta(clock_delta, found, matchers, self._slices)
             if found or state.seeds or state.groups or state.doubtful:
-                changes = self._changes(delta, found, turns)
-            touched = self._touched_units(delta, turns) if self._lutt.owners else ()
+                changes = self._changes(delta, found, clock_delta)
+            touched = self._touched_units(delta, clock_delta) if self._lutt.owners else ()
         except BaseException as error:
             state.note(error)
             prices.drop()
-            if turns is not None:
-                turns.take_back()
+            if clock_delta is not None:
+                clock_delta.take_back()
             self._take_back(delta)
             self._work.begin(changed)
             found = {}
             matchers, wildcards = self._guarded_matchers()
             self._match(delta, found, matchers, wildcards)
-            turns = passed or clock_changes(timetable, state)
-            match_turns(turns, found, matchers, self._slices)
-            changes = self._changes(delta, found, turns)
-            touched = self._touched_units(delta, turns)
+            clock_delta = passed or clock_changes(timetable, state)
+            match_clock_delta(clock_delta, found, matchers, self._slices)
+            changes = self._changes(delta, found, clock_delta)
+            touched = self._touched_units(delta, clock_delta)
         # The store is unchanged up to here. From here on nothing is taken back, only repeated.
         if prices.measuring:
             prices.settle()
@@ -141,8 +141,8 @@ class Follower:
         if state.windows:
             state.again(state.settle_windows)
         self._store.apply(delta)
-        if turns is not None:
-            timetable.accept(turns)
+        if clock_delta is not None:
+            timetable.accept(clock_delta)
             timetable.touched.clear()
         return self._told_changes(changes, touched, due)
 
@@ -169,10 +169,10 @@ class Follower:
             return []
         return [unit.shape.text(unit.key) for unit in self._lutt.lookup(delta)]
 
-    def _touched_units(self, delta: QuadDelta, turns: Turns | None) -> Sequence[Unit]:
+    def _touched_units(self, delta: QuadDelta, clock_delta: ClockDelta | None) -> Sequence[Unit]:
         """The re-evaluated units whose result a delta or the clock can change."""
         found = dict.fromkeys(self._lutt.lookup(delta, self._slices))
-        for condition in turns.conditions() if turns is not None else ():
+        for condition in clock_delta.conditions() if clock_delta is not None else ():
             found.update((unit, None) for unit in condition.shape.units.all.values() if unit.spu is not None)
         return list(found)
 
@@ -253,17 +253,17 @@ class Follower:
 
     # --- rows of plans ---
 
-    def _changes(self, delta: QuadDelta, found: Found, turns: Turns | None) -> list[Change]:
+    def _changes(self, delta: QuadDelta, found: Found, clock_delta: ClockDelta | None) -> list[Change]:
         """The net changes of the units with plans, after all quads have been matched."""
         state = self._state
         if state.seeds:
-            self._follow_seeds(delta, found, turns)
+            self._follow_seeds(delta, found, clock_delta)
         if state.groups:
             self._follow_groups(found)
         if self._shapes.ordered:
             self._follow_windows(found)
         if state.doubtful:
-            self._follow_doubtful(delta, found, turns)
+            self._follow_doubtful(delta, found, clock_delta)
         changes = []
         for unit, (removed, added) in found.items():
             if len(removed) + len(added) > LONG:
@@ -287,18 +287,18 @@ class Follower:
             except BaseException as reason:
                 self._state.give_up(unit.shape, reason)
 
-    def _follow_seeds(self, delta: QuadDelta, found: Found, turns: Turns | None) -> None:
+    def _follow_seeds(self, delta: QuadDelta, found: Found, clock_delta: ClockDelta | None) -> None:
         """Evaluates the rows that agree with the seeds: after the delta, and with the delta taken back."""
         doubtful = self._state.doubtful
         touched = [collector for collector in self._state.seeds if collector.shape not in doubtful]
         after = [self._rows_of(collector) for collector in touched]
         self._cts.apply(delta.invert())
-        if turns is not None:
-            turns.take_back()
+        if clock_delta is not None:
+            clock_delta.take_back()
         before = [self._rows_of(collector) for collector in touched]
         self._cts.apply(delta)
-        if turns is not None:
-            turns.apply()
+        if clock_delta is not None:
+            clock_delta.apply()
         for sign, results in ((0, before), (1, after)):
             for rows_of in results:
                 for unit, rows in rows_of.items():
@@ -323,14 +323,14 @@ class Follower:
                     self._state.give_up(collector.shape, reason)
                 self._slices.pause()
 
-    def _follow_doubtful(self, delta: QuadDelta, found: Found, turns: Turns | None) -> None:
+    def _follow_doubtful(self, delta: QuadDelta, found: Found, clock_delta: ClockDelta | None) -> None:
         """Hands the units of doubtful shapes over to the store, which has not taken the delta yet, or ends them."""
         doubtful = self._state.doubtful
         for shape, reason in list(doubtful.items()):
             too_much = self._state.timeless.pop(shape, None)
             if too_much is None and self._ends and shape.window is None:
                 too_much = self._too_much(shape, reason)
-            told = self._visible_rows(shape, delta, turns) if too_much is None else {}
+            told = self._visible_rows(shape, delta, clock_delta) if too_much is None else {}
             for unit in shape.units.all.values():
                 found.pop(unit, None)
                 if too_much is not None:
@@ -345,7 +345,7 @@ class Follower:
             del doubtful[shape]
 
     def _visible_rows(
-        self, shape: Shape, delta: QuadDelta, turns: Turns | None
+        self, shape: Shape, delta: QuadDelta, clock_delta: ClockDelta | None
     ) -> dict[Unit, Sequence[Binding] | None]:
         """`Unit.visible_rows` of the units of a shape. Ends the units for which they are unknown."""
         told: dict[Unit, Sequence[Binding] | None] = {}
@@ -354,8 +354,8 @@ class Follower:
         if shape.window is None and not plan.differs:
             return told
         self._cts.apply(delta.invert())
-        if turns is not None:
-            turns.take_back()
+        if clock_delta is not None:
+            clock_delta.take_back()
         with nullcontext() if self._ends else plan.meter.lifted():
             for unit in shape.units.all.values():
                 try:
@@ -363,8 +363,8 @@ class Follower:
                 except BaseException as error:
                     self._end(unit, error)
         self._cts.apply(delta)
-        if turns is not None:
-            turns.apply()
+        if clock_delta is not None:
+            clock_delta.apply()
         return told
 
     def _too_much(self, shape: Shape, reason: BaseException) -> TooMuchWork | None:
