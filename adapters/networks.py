@@ -34,7 +34,7 @@ class NotAllowedError(PayloadError):
     """No address of a host is in the networks. The reason has addresses, so it is for the operator only."""
 
 
-def parsed(entries: Sequence[str]) -> tuple[Network, ...]:
+def parse(entries: Sequence[str]) -> tuple[Network, ...]:
     """The networks that a setting lists, without `PRIVATE`. Raises ValueError that names the entry."""
     found = []
     for entry in entries:
@@ -88,7 +88,7 @@ class Networks:
         machine: Callable[[], Iterable[Network]] = machine_networks,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._listed = parsed(entries)
+        self._listed = parse(entries)
         self._private = PRIVATE in entries
         self._setting = setting
         self._machine = machine
@@ -103,7 +103,7 @@ class Networks:
             self._cached = now, tuple(self._machine())
         return self._listed + self._cached[1]
 
-    async def resolved(self, host: str, port: int, kind: socket.SocketKind) -> Address:
+    async def resolve(self, host: str, port: int, kind: socket.SocketKind) -> Address:
         """The first address of the host that is allowed.
 
         The caller sends to this address and does not resolve the name again. Raises PayloadError, which names the

@@ -22,7 +22,7 @@ from lamplighter.cloud_sync.shipper import Shipper, alone, gateway_identity
 from lamplighter.cloud_sync.status import Status, age, read_status, with_lag
 from lamplighter.engine.client.files import read_text, toml_document
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ def add_modes(parser: argparse.ArgumentParser, context: Callable[[argparse.Names
         one.set_defaults(command=lambda options: function(options, context(options)))
         return one
 
-    run = mode("run", "ship sealed segments and execute orders, and repeat", _run)
+    run = mode("run", "ship sealed segments and execute orders, and repeat", _run_sync)
     run.add_argument("--once", action="store_true", help="ship what is sealed now, execute waiting orders, and exit")
     status = mode("status", "show the progress of shipping", _status)
     status.add_argument("--json", action="store_true", help="print sync.json with the current lag")
 
 
-def _run(options: argparse.Namespace, context: Context) -> int:
+def _run_sync(options: argparse.Namespace, context: Context) -> int:
     settings = context.settings
     if not settings.destination:
         raise ConfigurationError("sync.destination is empty; name a folder or a URL in lamplighter.toml")
@@ -99,7 +99,7 @@ class RepeatedWork:
 
 
 def _ship(context: Context, clock: PaceClock, *, tell: bool) -> None:
-    with _opened(context) as to:
+    with _open_destination(context) as to:
         status = Shipper(context.data, to, context.settings, clock).run()
     if tell:
         print(_summary(status))
@@ -108,12 +108,12 @@ def _ship(context: Context, clock: PaceClock, *, tell: bool) -> None:
 def _orders(context: Context, clock: PaceClock) -> None:
     from lamplighter.cloud_sync.order_client import run_orders  # the shipper alone needs none of what it loads
 
-    with _opened(context) as to:
+    with _open_destination(context) as to:
         run_orders(context.data, to, gateway_identity(context.data), context.settings.orders, context.folder, clock)
 
 
 @contextmanager
-def _opened(context: Context) -> Iterator[Destination]:
+def _open_destination(context: Context) -> Iterator[Destination]:
     """The destination. Each round opens a new connection, because one may break between rounds."""
     settings = context.settings
     url = _from(context.folder, settings.destination)
@@ -127,7 +127,7 @@ def _from(folder: Path, url: str) -> str:
 
 
 def _summary(status: Status) -> str:
-    lag = f"{counted(status.lag_segments, 'segment')} with {counted(status.lag_records, 'record')}"
+    lag = f"{count_text(status.lag_segments, 'segment')} with {count_text(status.lag_records, 'record')}"
     return f"sent up to {_place(status.sent)}, confirmed up to {_place(status.confirmed)}; {lag} unconfirmed"
 
 
@@ -146,12 +146,12 @@ def _status(options: argparse.Namespace, context: Context) -> int:
         return 0
     now = time.time()
     snapshot = status.snapshot
-    records, size = counted(status.lag_records, "record"), counted(status.lag_bytes, "byte")
+    records, size = count_text(status.lag_records, "record"), count_text(status.lag_bytes, "byte")
     rows = [
         ("destination", status.destination or context.settings.destination or "none: sync.destination is empty"),
         ("sent", f"up to {_place(status.sent)}"),
         ("confirmed", f"up to {_place(status.confirmed)}"),
-        ("lag", f"{records}, {size} in {counted(status.lag_segments, 'segment')}"),
+        ("lag", f"{records}, {size} in {count_text(status.lag_segments, 'segment')}"),
         ("oldest", "-" if status.oldest_at is None else f"sealed {age(now - status.oldest_at)} ago"),
         ("snapshot", "none" if snapshot is None else _snapshot(snapshot.place, snapshot.landed, now - snapshot.at)),
         ("last success", "never" if status.last_success is None else f"{age(now - status.last_success)} ago"),
@@ -159,7 +159,7 @@ def _status(options: argparse.Namespace, context: Context) -> int:
     if status.last_error:
         rows.append(("last error", f"{age(now - (status.last_error_at or now))} ago: {status.last_error}"))
     if status.refused:
-        rows.append(("refused", f"{counted(status.refused, 'segment')} in the collector's quarantine"))
+        rows.append(("refused", f"{count_text(status.refused, 'segment')} in the collector's quarantine"))
     if status.problem:
         rows.append(("problem", f"{age(now - (status.problem_at or now))} ago: {status.problem}"))
     for name, value in [*rows, *orders]:
@@ -177,7 +177,7 @@ def _order_rows(context: Context) -> list[tuple[str, str]]:
     number = f"up to {state.number}" if state.number else "none"
     rows = [
         ("orders", f"{number}; {state.done} done, {state.refused} refused, {state.missing} missing"),
-        ("subscribed", f"{counted(len(state.subscriptions), 'subscription')} of the fleet"),
+        ("subscribed", f"{count_text(len(state.subscriptions), 'subscription')} of the fleet"),
     ]
     more = [("order waits", state.waits), ("last refusal", state.last_refusal), ("order error", state.error)]
     return rows + [(name, value) for name, value in more if value]

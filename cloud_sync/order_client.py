@@ -167,7 +167,7 @@ class OrderRound:
     async def _end(self, client: EngineClient, going: PushedSubscription) -> None:
         """Ends a subscription at the gateway."""
         taken = _Taken(self.gateway, going, _Budget(1))
-        task = asyncio.create_task(taken.fill(_resumed(client, going, leave=False)))
+        task = asyncio.create_task(taken.fill(_resume(client, going, leave=False)))
         await asyncio.sleep(0)  # it is asked for before the connection is
         with contextlib.suppress(RefusedError):
             await self._in_time(client.ask("ASK {}"))
@@ -194,7 +194,7 @@ class OrderRound:
         budget = _Budget(self.outbox.room())
         taken = [_Taken(self.gateway, one, budget) for one in self.intake.state.subscriptions]
         async with self.access.client() as client:
-            tasks = [asyncio.create_task(one.fill(_resumed(client, one.subscription))) for one in taken]
+            tasks = [asyncio.create_task(one.fill(_resume(client, one.subscription))) for one in taken]
             # The requests are made before there is a connection, which sends them in this order. So the answer to the
             # query comes behind what the gateway had retained.
             await asyncio.sleep(0)
@@ -223,7 +223,7 @@ class OrderRound:
             self.intake.update(ahead=self.outbox.add(lines, self.intake.state.ahead))
         for one in taken:
             if one.lines:
-                self.intake.begun(one.subscription)
+                self.intake.note_begun(one.subscription)
 
 
 @dataclass
@@ -245,13 +245,13 @@ class _Taken:
     def add(self, one: Notification) -> None:
         known = self.subscription
         results = one.added.to_json(), one.removed.to_json()
-        self._line(AheadNotification(*self._named(one.spuid), one.sequence, one.commit, *results))
+        self._line(AheadNotification(*self._name_fields(one.spuid), one.sequence, one.commit, *results))
         self.subscription = PushedSubscription(known.id, known.version, known.query, one.spuid, one.sequence)
 
     def end(self, reason: str) -> None:
         """Tells the fleet that the gateway has ended it."""
         known = self.subscription
-        self._line(AheadNotification(*self._named(known.spuid or ""), known.sequence, ended=reason))
+        self._line(AheadNotification(*self._name_fields(known.spuid or ""), known.sequence, ended=reason))
 
     async def fill(self, told_of: AsyncGenerator[Notification, None]) -> None:
         """Takes notifications until it is cancelled or there is no room. Raises the error that ends them."""
@@ -261,7 +261,7 @@ class _Taken:
                 if self.budget.left <= 0:
                     return
 
-    def _named(self, spuid: str) -> tuple[int, str, str, int, str]:
+    def _name_fields(self, spuid: str) -> tuple[int, str, str, int, str]:
         return VERSION, self.gateway, self.subscription.id, self.subscription.version, _incarnation(spuid)
 
     def _line(self, notification: AheadNotification) -> None:
@@ -269,9 +269,7 @@ class _Taken:
         self.budget.left -= len(self.lines[-1])
 
 
-def _resumed(
-    client: EngineClient, one: PushedSubscription, *, leave: bool = True
-) -> AsyncGenerator[Notification, None]:
+def _resume(client: EngineClient, one: PushedSubscription, *, leave: bool = True) -> AsyncGenerator[Notification, None]:
     assert one.spuid is not None
     place = one.spuid, one.sequence
     return client.subscribe(one.query, keep=KEEP, resume=place, leave=leave, tell_commit=True)

@@ -27,7 +27,7 @@ from lamplighter.cloud_sync.orders import (
     order_name,
     order_number,
     read_order,
-    verified,
+    verify,
 )
 from lamplighter.cloud_sync.pace import PaceClock
 from lamplighter.engine.client.files import json_document, read_file
@@ -140,7 +140,7 @@ class OrderIntake:
         data = read_order(self._source, order_name(self._gateway, number))
         if data is None:
             return self._behind_gap(number)
-        return self._received(data, number)
+        return self._receive(data, number)
 
     def settle(self, received: ReceivedOrder, outcome: Literal["done", "refused"], reason: str = "") -> None:
         """Makes the outcome of an order durable; `answer` tells it. Raises OSError."""
@@ -193,7 +193,7 @@ class OrderIntake:
                 return
         write_whole(path, content)
 
-    def begun(self, subscription: PushedSubscription) -> None:
+    def note_begun(self, subscription: PushedSubscription) -> None:
         """Notes a subscription, in place of its earlier version. To be saved with its order."""
         others = tuple(one for one in self.state.subscriptions if one.id != subscription.id)
         self.update(subscriptions=(*others, subscription))
@@ -207,9 +207,9 @@ class OrderIntake:
             ended=dict(list(ended.items())[-TOMBSTONES_MAX:]),
         )
 
-    def _received(self, data: bytes, number: int) -> ReceivedOrder | None:
+    def _receive(self, data: bytes, number: int) -> ReceivedOrder | None:
         try:
-            order = verified(data, self._gateway, number, self.keys)
+            order = verify(data, self._gateway, number, self.keys)
         except MalformedRequestError as error:
             return ReceivedOrder(number, reason=str(error))
         if not self._clock.trusted():
@@ -230,11 +230,11 @@ class OrderIntake:
         for later in [found for one in listed if (found := order_number(one.name))][:ROUND_MAX]:
             data = read_order(self._source, order_name(self._gateway, later)) or b""
             with suppress(MalformedRequestError):
-                verified(data, self._gateway, later, self.keys)
+                verify(data, self._gateway, later, self.keys)
                 self.update(gap=self.state.gap + 1)
                 if self.state.gap < GAP_ROUNDS:
                     self.update(waits=f"order {number} is missing, order {later} waits for it")
                     return None
-                return self._received(data, later)
+                return self._receive(data, later)
         self.update(gap=0, waits="")
         return None

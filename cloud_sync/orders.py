@@ -178,13 +178,13 @@ def signing_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def signed(order: FleetOrder, key: Ed25519PrivateKey) -> bytes:
+def sign(order: FleetOrder, key: Ed25519PrivateKey) -> bytes:
     """The object of an order."""
     signature = base64.b64encode(key.sign(order.signed_bytes)).decode()
     return msgspec.json.encode(msgspec.structs.replace(order, signature=signature)) + b"\n"
 
 
-def verified(data: bytes, gateway: str, number: int, keys: Sequence[Ed25519PublicKey]) -> FleetOrder:
+def verify(data: bytes, gateway: str, number: int, keys: Sequence[Ed25519PublicKey]) -> FleetOrder:
     """The order in an object, for this gateway and with this number.
 
     data: of any size. Raises MalformedRequestError with the reason. The expiry is not checked.
@@ -268,12 +268,12 @@ class Orders:
             raise MalformedRequestError(f"order {order_id[:150]!r}: {error}") from error
         order.content  # noqa: B018  (raises)
         marker = f"{ORDERS}/{gateway}/ids/{hashlib.sha256(order_id.encode()).hexdigest()}.json"
-        known = self._sent(marker, order)
+        known = self._sent_number(marker, order)
         if known is not None:
             return known
         number = self._next(gateway)
         while True:
-            data = signed(msgspec.structs.replace(order, number=number), self._key)
+            data = sign(msgspec.structs.replace(order, number=number), self._key)
             if len(data) > ORDER_BYTES_MAX:
                 raise MalformedRequestError(
                     f"order {order_id!r} has more than {ORDER_BYTES_MAX} bytes; send it in parts"
@@ -300,7 +300,7 @@ class Orders:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UpstreamError(f"{self._to.url}/{name}: not an answer: {error}; remove it") from error
 
-    def _sent(self, marker: str, order: FleetOrder) -> int | None:
+    def _sent_number(self, marker: str, order: FleetOrder) -> int | None:
         """The number under which an order with this id was sent. A marker counts only if it leads to that order."""
         content = self._to.get(marker)
         if content is None:
@@ -308,7 +308,7 @@ class Orders:
         try:
             number = msgspec.json.decode(content, type=dict[Literal["number"], Number])["number"]
             data = read_order(self._to, order_name(order.gateway, number)) or b""
-            found = verified(data, order.gateway, number, self._trusted)
+            found = verify(data, order.gateway, number, self._trusted)
         except (msgspec.MsgspecError, UnicodeDecodeError, KeyError, MalformedRequestError):
             return None
         if found.id != order.id:
@@ -328,7 +328,7 @@ class Orders:
         for number in numbers[:FORGED_MAX]:
             with suppress(MalformedRequestError):
                 data = read_order(self._to, order_name(gateway, number)) or b""
-                verified(data, gateway, number, self._trusted)
+                verify(data, gateway, number, self._trusted)
                 return number + 1
         if len(numbers) > FORGED_MAX:
             raise UpstreamError(

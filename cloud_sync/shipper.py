@@ -51,7 +51,7 @@ ROUND = 50
 _CHUNK = 64 * 1024
 
 
-class Fate(Enum):
+class Disposition(Enum):
     """State of a segment that was sent. SETTLED: the collector has it, landed or in quarantine, or the gateway has
     removed it; WAITS: the collector has not answered; SENT_AGAIN: sent again just now."""
 
@@ -93,7 +93,7 @@ class Shipper:
     def run(self) -> Status:
         """Sends what is waiting and returns the new status. Raises GatewayError, after writing it to `sync.json`."""
         try:
-            if self._run():
+            if self._ship():
                 self._update(last_success=self._clock.wall(), last_error="", last_error_at=None)
         except (GatewayError, OSError) as error:
             with contextlib.suppress(OSError):  # the first error is reported
@@ -106,7 +106,7 @@ class Shipper:
         self._save()
         return self.status
 
-    def _run(self) -> bool:
+    def _ship(self) -> bool:
         """False outside the window."""
         if not self._open():
             logger.info("nothing sent outside sync.window", window=self._settings.window)
@@ -176,7 +176,7 @@ class Shipper:
         """
         digest = ""
         for number in range(name, NAMES_MAX):
-            tried = _numbered(stem, number)
+            tried = _numbered_name(stem, number)
             place = "/".join(filter(None, (self._gateway, folder, tried)))
             file.seek(0)
             if not self._to.create(place + SUFFIX, self._pace(_chunks(file))):
@@ -202,10 +202,10 @@ class Shipper:
                 if segment.end > self.status.sent:
                     break
                 sealed = self._seal(segment)
-                fate = Fate.SETTLED if sealed is None else self._fate(segment, *sealed)
-                if fate is Fate.WAITS:
+                fate = Disposition.SETTLED if sealed is None else self._fate(segment, *sealed)
+                if fate is Disposition.WAITS:
                     break
-                unbroken = unbroken and fate is Fate.SETTLED
+                unbroken = unbroken and fate is Disposition.SETTLED
                 if unbroken:
                     self._update(confirmed=segment.end)
         finally:
@@ -216,14 +216,14 @@ class Shipper:
         if snapshot is not None and not snapshot.landed:
             self._confirm_snapshot(snapshot)
 
-    def _fate(self, segment: Sealed, seal: Seal, content: bytes) -> Fate:
+    def _fate(self, segment: Sealed, seal: Seal, content: bytes) -> Disposition:
         """The state of a segment that was sent. A segment that arrived damaged, or has gone, is sent again."""
         sha256 = seal.sha256
         for number in range(NAMES_MAX):
-            place = f"{self._gateway}/{_numbered(segment.stem, number)}"
+            place = f"{self._gateway}/{_numbered_name(segment.stem, number)}"
             landed = self._answer(place + LANDED)
             if landed is not None and landed.sha256 == sha256:
-                return Fate.SETTLED
+                return Disposition.SETTLED
             if landed is not None:
                 # The landed object is not this segment. Send the segment under another name.
                 self._tell(
@@ -235,16 +235,18 @@ class Shipper:
                 # The collector has the same bytes and keeps them. The gateway may remove its copy.
                 self._update(refused=self.status.refused + 1)
                 self._tell(f"{segment.name}: the collector keeps it in quarantine: {refused.reason}")
-                return Fate.SETTLED
+                return Disposition.SETTLED
             if landed is None and refused is None:
                 if self._to.get(place + SEAL) is not None and self._to.exists(place + SUFFIX):
-                    return Fate.WAITS
-                return Fate.SENT_AGAIN if self._segment_is_sent(segment, content, number) else Fate.SETTLED
+                    return Disposition.WAITS
+                return (
+                    Disposition.SENT_AGAIN if self._segment_is_sent(segment, content, number) else Disposition.SETTLED
+                )
         self._tell(
             f"{segment.name}: all {NAMES_MAX} names at the destination have other content, so the segment waits; check "
             "who else writes there"
         )
-        return Fate.WAITS
+        return Disposition.WAITS
 
     def _is_here(self, segment: Sealed, refused: CollectorAnswer) -> bool:
         """Whether the refused object has the bytes of this segment, so that sending it again would change nothing."""
@@ -363,7 +365,7 @@ def gateway_identity(data: Path) -> str:
         ) from error
 
 
-def _numbered(stem: str, number: int) -> str:
+def _numbered_name(stem: str, number: int) -> str:
     return f"{stem}.r{number}" if number else stem
 
 

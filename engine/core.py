@@ -47,7 +47,7 @@ from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import canonical, dataset_of, parse_query
 from lamplighter.engine.sparql.skeletons import Lifter
 from lamplighter.engine.store.quad_store import Loaded, QuadStore, evaluating, quad_from_native, query_native
-from lamplighter.engine.tables import changes, counted, html_table, sample, text_table
+from lamplighter.engine.tables import changes, count_text, html_table, sample, text_table
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating.by_store import UsingGraphs
@@ -138,7 +138,7 @@ class Commit(NamedTuple):
 
     def _repr_html_(self) -> str:
         """A table for notebooks, of bounded size: added quads with +, removed quads with -."""
-        told = counted(len(self.notifications), "notification")
+        told = count_text(len(self.notifications), "notification")
         title = f"commit {self.sequence}: {len(self.added)} added, {len(self.removed)} removed, {told}"
         headings = ("", "subject", "predicate", "object", "graph")
         return html_table(title, headings, changes(self.added, self.removed), len(self.added) + len(self.removed))
@@ -223,8 +223,8 @@ class QueryResult:
 
     def _table(self) -> tuple[str, Iterable[Sequence[Term | None]]]:
         if isinstance(self.value, Bag):
-            return counted(len(self.value), "row"), self.value
-        return counted(len(self), "triple"), iter(self)
+            return count_text(len(self.value), "row"), self.value
+        return count_text(len(self), "triple"), iter(self)
 
     def to_json(self) -> dict[str, object]:
         """SPARQL 1.1 Query Results JSON. The triples of CONSTRUCT and DESCRIBE come as the variables
@@ -530,9 +530,9 @@ class Engine:
         """A delta with the inferred triples and the violations that it changes. Raises ShapesViolatedError."""
         try:
             if self._inference is not None:
-                delta = self._inference.completed(delta)
+                delta = self._inference.complete(delta)
             if self._validation is not None:
-                delta = self._validation.completed(delta, access, refuses=refuses)
+                delta = self._validation.complete(delta, access, refuses=refuses)
             return delta
         except BaseException:
             self._take_back_derived()
@@ -595,7 +595,7 @@ class Engine:
         if self._validation is None:
             return delta
         try:
-            return self._validation.completed(delta, refuses=False)
+            return self._validation.complete(delta, refuses=False)
         except BaseException:
             self._take_back_derived()
             raise
@@ -645,7 +645,7 @@ class Engine:
     @property
     def due(self) -> datetime | None:
         """The next instant at which a subscription's comparison with the clock changes, None if there is none."""
-        due = self.timetable.due
+        due = self.timetable.next_instant
         return None if due is None else EPOCH + timedelta(microseconds=due)
 
     @property
@@ -715,7 +715,7 @@ class Engine:
             except Exception as error:
                 errors.append(error)
         if errors:
-            text = f"commit {commit.sequence} stands, but {counted(len(errors), 'listener')} failed: {errors[0]!r}"
+            text = f"commit {commit.sequence} stands, but {count_text(len(errors), 'listener')} failed: {errors[0]!r}"
             raise ListenerError(text, commit) from errors[0]
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:

@@ -44,7 +44,7 @@ class QuadDelta(NamedTuple):
         return QuadDelta(removed=self.added, added=self.removed, created=self.dropped, dropped=self.created)
 
 
-def joined(delta: QuadDelta, others: Sequence[QuadDelta]) -> QuadDelta:
+def join_deltas(delta: QuadDelta, others: Sequence[QuadDelta]) -> QuadDelta:
     """One delta of several that have no quad and no graph in common. The kept quads are those of the first."""
     parts = (delta, *others)
     return QuadDelta(

@@ -35,7 +35,7 @@ class Event:
         self.fields = {key: value for key, value in fields.items() if value is not None}
 
     def __str__(self) -> str:
-        return " ".join([self.name, *(f"{key}={_quoted(str(value))}" for key, value in self.fields.items())])
+        return " ".join([self.name, *(f"{key}={_quote(str(value))}" for key, value in self.fields.items())])
 
 
 class EventLogger:
@@ -88,7 +88,7 @@ def _shorten(error: BaseException | bool | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A value on one line and in one piece: as a JSON string unless it is a plain word."""
     if text.isprintable() and text and not any(sign in ' "=' for sign in text):
         return text

@@ -59,7 +59,7 @@ def public_refusal(address: Address) -> str:
     Loopback, link-local, private and reserved addresses are refused besides those of `refusal`, also where an IPv6
     address stands for an IPv4 address.
     """
-    for meant in (address, *_embedded(address)):
+    for meant in (address, *_embedded_addresses(address)):
         reason = refusal(meant, EVERYWHERE)
         if reason:
             return reason
@@ -69,7 +69,7 @@ def public_refusal(address: Address) -> str:
     return ""
 
 
-def _embedded(address: Address) -> list[IPv4Address]:
+def _embedded_addresses(address: Address) -> list[IPv4Address]:
     """The IPv4 addresses to which packets for an IPv6 address may go."""
     if isinstance(address, IPv4Address):
         return []

@@ -13,7 +13,7 @@ SAMPLE = 4
 Row = Sequence[str | None]
 
 
-def counted(number: int, noun: str, form: str = "") -> str:
+def count_text(number: int, noun: str, form: str = "") -> str:
     """``1 row``, ``2 rows``. form: the number's format; ``,`` gives ``2,000 rows``."""
     return f"{number:{form}} {noun}" if number == 1 else f"{number:{form}} {noun}s"
 
@@ -66,7 +66,7 @@ def _cell(text: str | None, most: int = CELL_CHARACTERS_MAX) -> str:
 
 def _rest(headings: Sequence[str], count: int, rows_max: int = ROWS_MAX) -> list[str]:
     """What the table does not show."""
-    more = [counted(count - rows_max, "more row")] if count > rows_max else []
+    more = [count_text(count - rows_max, "more row")] if count > rows_max else []
     if len(headings) > COLUMNS_MAX:
-        more.append(counted(len(headings) - COLUMNS_MAX, "more column"))
+        more.append(count_text(len(headings) - COLUMNS_MAX, "more column"))
     return [f"... {' and '.join(more)}"] if more else []

@@ -45,11 +45,11 @@ _JSON = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<
 
 def check_terms(quads: Iterable[Quad], bytes_max: int) -> None:
     """Raises LimitExceededError for a term of more than bytes_max bytes or `TERM_DEPTH_MAX` levels."""
-    for _ in checked(quads, bytes_max):
+    for _ in check_quads(quads, bytes_max):
         pass
 
 
-def checked(quads: Iterable[Quad], bytes_max: int) -> Iterator[Quad]:
+def check_quads(quads: Iterable[Quad], bytes_max: int) -> Iterator[Quad]:
     """The quads, each yielded after its check. Raises as `check_terms`."""
     for quad in quads:
         s, p, o, g = quad

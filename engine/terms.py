@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lamplighter.engine.tables import counted, html_table
+from lamplighter.engine.tables import count_text, html_table
 
 Term = str
 """A term in N-Triples syntax."""
@@ -247,12 +247,12 @@ class Bag:
     def __repr__(self) -> str:
         shown = repr(self.variables)
         if len(shown) > _SHOWN_CHARACTERS_MAX:
-            shown = f"({counted(len(self.variables), 'variable')})"
-        return f"Bag({shown}, {counted(len(self.rows), 'row')})"
+            shown = f"({count_text(len(self.variables), 'variable')})"
+        return f"Bag({shown}, {count_text(len(self.rows), 'row')})"
 
     def _repr_html_(self) -> str:
         """A table for notebooks, of bounded size."""
-        return html_table(counted(len(self.rows), "row"), self.variables, self.rows, len(self.rows))
+        return html_table(count_text(len(self.rows), "row"), self.variables, self.rows, len(self.rows))
 
     def bindings(self) -> Iterator[dict[str, Term]]:
         """The rows as variable -> term, without unbound variables."""

@@ -120,7 +120,7 @@ class Exchanges:
         host, port = host_and_port(uri)
         try:
             async with asyncio.timeout(self.settings.answer_timeout_s):
-                address = await self._networks.resolved(host, port, socket.SOCK_DGRAM)
+                address = await self._networks.resolve(host, port, socket.SOCK_DGRAM)
         except TimeoutError as error:
             raise UpstreamError(f"{host} was not resolved in time") from error
         return CheckedPeer(self.endpoint.address(address, port, _scope(address)), self._seals(device, uri, address))

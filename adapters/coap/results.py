@@ -33,13 +33,13 @@ def result_body(result: Bag, content_format: int) -> bytes:
         return _text(ordered)
     if content_format in (JSON, CBOR):
         document: Any = ordered.to_json()
-        return _json(document) if content_format == JSON else cbor.encoded(document)
+        return _json(document) if content_format == JSON else cbor.encode(document)
     if "v" not in ordered.variables:
         raise PayloadError("SenML needs the variable v")
     pack = [_record(row) for row in ordered.bindings()]
     if content_format == SENML_JSON:
         return _json(pack)
-    return cbor.encoded([{_LABELS[label]: value for label, value in record.items()} for record in pack])
+    return cbor.encode([{_LABELS[label]: value for label, value in record.items()} for record in pack])
 
 
 def _json(document: Any) -> bytes:

@@ -101,8 +101,8 @@ class CoapSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
 
     def __post_init__(self) -> None:
-        networks.parsed(self.networks)
-        networks.parsed(self.plain or ())
+        networks.parse(self.networks)
+        networks.parse(self.plain or ())
         if self.retry_max_s < self.retry_min_s:
             raise ValueError(f"retry_max_s ({self.retry_max_s}) is less than retry_min_s ({self.retry_min_s})")
 

@@ -23,7 +23,7 @@ _EXPONENT_MAX = 64
 _DECIMAL_FRACTION = 4
 
 
-def decoded(data: bytes) -> Any:
+def decode(data: bytes) -> Any:
     """The only data item of a payload. Byte strings are refused. Raises PayloadError."""
     import cbor2  # with the first payload: most gateways have none
 
@@ -89,7 +89,7 @@ class _DecodedItems:
         raise PayloadError("payload has a CBOR simple value")
 
 
-def encoded(document: Any) -> bytes:
+def encode(document: Any) -> bytes:
     """A document of `None`, booleans, integers, floats, `Number`, texts, lists and maps, in the shortest form (RFC 8949
     section 4.1). Raises PayloadError."""
     parts: list[bytes] = []

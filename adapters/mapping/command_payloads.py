@@ -13,7 +13,7 @@ from lamplighter.adapters.literals import NUMBERS
 from lamplighter.adapters.mapping import cbor, lwm2m, senml, uris
 from lamplighter.adapters.mapping.modbus_places import place_of
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, Found, Number
-from lamplighter.adapters.mapping.publishes import TERM_CHARS_MAX, encoded, filled, json_value
+from lamplighter.adapters.mapping.publishes import TERM_CHARS_MAX, encode_text, fill_template, json_value
 from lamplighter.adapters.mapping.resource_commands import (
     PAYLOAD_SLOT,
     STATE_SLOTS,
@@ -39,9 +39,9 @@ _JSON = msgspec.json.Decoder(float_hook=Number)
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
     table = rule.table
-    text, as_json = _replaced(table, state)
+    text, as_json = _state_texts(table, state)
     words = {"json": as_json, "value": text}
-    return encoded(filled(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
+    return encode_text(fill_template(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
 
 
 def request_payload(
@@ -49,17 +49,21 @@ def request_payload(
 ) -> bytes:
     """The body of the request for a state. resource: its URI; captures: see `ResourceCommandRule`. Raises
     PayloadError, whose reason is for people."""
-    text, as_json = _replaced(rule.table, state)
+    text, as_json = _state_texts(rule.table, state)
     if rule.registers is not None:
         return rule.registers.body(text, place_of(resource))
     if rule.form not in TEMPLATE_FORMATS:
         boolean = state.endswith(_BOOLEAN) and not rule.table.values
         value = (
-            text in ("true", "1") if boolean else _typed(text) if rule.table.values or state.endswith(NUMBERS) else text
+            text in ("true", "1")
+            if boolean
+            else _parse_scalar(text)
+            if rule.table.values or state.endswith(NUMBERS)
+            else text
         )
         if rule.form.startswith("senml"):
-            return _short(senml.encoded(rule.table.name, value, rule.form))
-        return _short(lwm2m.encoded(rule.form, uris.name(resource), value))
+            return _short(senml.encode(rule.table.name, value, rule.form))
+        return _short(lwm2m.encode(rule.form, uris.name(resource), value))
 
     def part(slot: re.Match[str]) -> str:
         in_json, name = slot[1], slot[2]
@@ -68,14 +72,14 @@ def request_payload(
         found = captures.get(in_json or name)
         return slot[0] if found is None else found if in_json is None else _json_text(found)
 
-    body = encoded(filled(PAYLOAD_SLOT, rule.payload, part, PAYLOAD_BYTES_MAX, _TOO_LONG))
+    body = encode_text(fill_template(PAYLOAD_SLOT, rule.payload, part, PAYLOAD_BYTES_MAX, _TOO_LONG))
     if rule.form == "text":
         return body
     try:
         document = _JSON.decode(body)
     except (ValueError, RecursionError) as error:
         raise PayloadError("the payload would not be JSON; write {json} or {json:name} for texts") from error
-    return body if rule.form == "json" else _short(cbor.encoded(document))
+    return body if rule.form == "json" else _short(cbor.encode(document))
 
 
 def _short(body: bytes) -> bytes:
@@ -84,7 +88,7 @@ def _short(body: bytes) -> bytes:
     return body
 
 
-def _replaced(table: CommandBase, state: Term) -> tuple[str, str]:
+def _state_texts(table: CommandBase, state: Term) -> tuple[str, str]:
     """A state that the rule takes, as text and as JSON. Raises PayloadError."""
     if len(state) > TERM_CHARS_MAX:
         raise PayloadError(_TOO_LONG)
@@ -100,7 +104,7 @@ def _replaced(table: CommandBase, state: Term) -> tuple[str, str]:
     return text, as_json
 
 
-def _typed(text: str) -> Found:
+def _parse_scalar(text: str) -> Found:
     """A text as the boolean or number that it reads as."""
     if text in ("true", "false"):
         return text == "true"

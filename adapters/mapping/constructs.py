@@ -156,7 +156,7 @@ def _term(tokens: list[_Token], at: int, prefixes: Mapping[str, str]) -> tuple[s
     if token.kind == "iri":
         return token.text, at + 1
     if token.kind == "prefixed":
-        return _prefixed(token.text, prefixes), at + 1
+        return _expand_prefix(token.text, prefixes), at + 1
     if token.text == "a":
         return iri(RDF_TYPE), at + 1
     if token.text in ("true", "false"):
@@ -165,12 +165,12 @@ def _term(tokens: list[_Token], at: int, prefixes: Mapping[str, str]) -> tuple[s
         kind = "double" if "e" in token.text.lower() else "decimal" if "." in token.text else "integer"
         return literal(token.text, datatype=XSD + kind), at + 1
     if token.kind == "string":
-        text = _ESCAPE.sub(_unescaped, token.text[1:-1])
+        text = _ESCAPE.sub(_unescape, token.text[1:-1])
         after = tokens[at + 1 : at + 3]
         if after and after[0].kind == "language":
             return literal(text, language=after[0].text[1:].lower()), at + 2
         if len(after) == 2 and after[0].kind == "typed" and after[1].kind in ("iri", "prefixed"):
-            datatype = after[1].text if after[1].kind == "iri" else _prefixed(after[1].text, prefixes)
+            datatype = after[1].text if after[1].kind == "iri" else _expand_prefix(after[1].text, prefixes)
             return literal(text, datatype=datatype[1:-1]), at + 3
         return literal(text), at + 1
     raise ValueError(
@@ -178,14 +178,14 @@ def _term(tokens: list[_Token], at: int, prefixes: Mapping[str, str]) -> tuple[s
     )
 
 
-def _prefixed(name: str, prefixes: Mapping[str, str]) -> Term:
+def _expand_prefix(name: str, prefixes: Mapping[str, str]) -> Term:
     prefix, _, local = name.partition(":")
     if prefix not in prefixes:
         raise ValueError(f"the prefix {prefix + ':'!r} is not declared")
     return iri(prefixes[prefix] + local)
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     code = found[1] or found[2]
     if code is None:
         if found[3] not in _ESCAPES:

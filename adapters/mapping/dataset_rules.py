@@ -100,7 +100,7 @@ class DatasetRules:
             self._steps -= _steps(self._rows.pop(row, None))
         for row in added:
             if row not in self._rows:
-                made = self._made(row)
+                made = self._parse_row(row)
                 if self._steps + _steps(made) > STEPS_MAX:
                     made = "the expressions in the topics of all rules can take too many steps together"
                 self._rows[row] = made
@@ -145,7 +145,7 @@ class DatasetRules:
         self._said = problems
         return updates
 
-    def _made(self, row: _Row) -> AnyRule | str | None:
+    def _parse_row(self, row: _Row) -> AnyRule | str | None:
         mapping, text = row
         problem = ""
         if len(self._rows) >= RULES_MAX:

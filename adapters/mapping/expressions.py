@@ -31,7 +31,7 @@ _GROUP = re.compile(r"\((?:\?:|\?P<(?P<name>[A-Za-z_][A-Za-z0-9_]*)>)?")
 _DEPTH_MAX = 10
 
 
-def compiled(text: str, *, search: bool) -> re.Pattern[str]:
+def compile_expression(text: str, *, search: bool) -> re.Pattern[str]:
     """The expression, for texts of at most `EXPRESSION_TEXT_CHARS_MAX` characters.
 
     It may have characters, classes, groups, alternatives and quantifiers, but no look-around, back-reference or flag.
@@ -86,7 +86,7 @@ def _alternatives(text: str, at: int, depth: int) -> tuple[_Bound, int]:
         own, at = _item(text, at, depth)
         quantifier = _QUANTIFIER.match(text, at)
         if quantifier:
-            own = _repeated(own, quantifier)
+            own = _quantified_bound(own, quantifier)
             at = quantifier.end()
             if text[at : at + 1] in ("?", "+"):  # lazy and possessive quantifiers take no more steps
                 at += 1
@@ -119,7 +119,7 @@ def _item(text: str, at: int, depth: int) -> tuple[_Bound, int]:
     return _ONE, found.end()
 
 
-def _repeated(own: _Bound, quantifier: re.Match[str]) -> _Bound:
+def _quantified_bound(own: _Bound, quantifier: re.Match[str]) -> _Bound:
     """Bound of an item with its quantifier: the item may end after each repetition, and starts again in each."""
     endless = False
     if quantifier["low"] is not None:

@@ -78,16 +78,16 @@ def load_resource_rules(folder: Path, base_iri: str, kind: Kind = "coap") -> Res
 def file_rules(folder: Path, base_iri: str) -> FileRules:
     """All rules of a folder, and the faults of the others. Raises ConfigurationError for a bad base IRI."""
     check_base_iri(base_iri)
-    return _collected(found for path in sorted(folder.glob("*.toml")) for found in _file_rules(path, base_iri))
+    return _group_by_kind(found for path in sorted(folder.glob("*.toml")) for found in _file_rules(path, base_iri))
 
 
 def text_rules(text: str, name: str, base_iri: str) -> FileRules:
     """The rules of a text that could be a file, and the faults of the others. name: begins their places."""
     check_base_iri(base_iri)
-    return _collected(_text_rules(text, name, base_iri))
+    return _group_by_kind(_text_rules(text, name, base_iri))
 
 
-def _collected(found: Iterable[AnyRule | FileFault]) -> FileRules:
+def _group_by_kind(found: Iterable[AnyRule | FileFault]) -> FileRules:
     good: list[AnyRule] = []
     faults: list[FileFault] = []
     for one in found:

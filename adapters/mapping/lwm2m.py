@@ -74,7 +74,7 @@ def records(data: bytes, form: str, place: str, received: datetime) -> list[Reco
     return found
 
 
-def encoded(form: str, place: str, value: Found) -> bytes:
+def encode(form: str, place: str, value: Found) -> bytes:
     """The body that writes one resource. form, place: as in `records`; the last level of the path is the resource.
 
     Its type is that of the resource, or if that is unknown, that of the value. Raises PayloadError.
@@ -82,7 +82,7 @@ def encoded(form: str, place: str, value: Found) -> bytes:
     path = _numbers(place)
     if not path:
         raise PayloadError("the path of the resource does not end in the number of an LwM2M resource")
-    value = _converted(value, _type(path))
+    value = _convert(value, _type(path))
     if form == "lwm2m+tlv":
         return _entry(_RESOURCE, int(path[-1]), _binary(value))
     name, last = "/" + "".join(f"{level}/" for level in path[:-1]), path[-1]
@@ -166,24 +166,24 @@ def _value(path: list[str], resource: list[str], content: bytes) -> tuple[list[s
     if type_ is None:
         return path, PayloadError(f"the type of the LwM2M resource {_path(resource) or 'without a number'} is unknown")
     try:
-        return path, _decoded(content, type_)
+        return path, _decode(content, type_)
     except (ValueError, struct.error):  # UnicodeDecodeError is a ValueError
         return path, PayloadError(f"the value of the LwM2M resource {_path(path)} is not of type {type_}")
 
 
-def _decoded(content: bytes, type_: Type) -> Found:
+def _decode(content: bytes, type_: Type) -> Found:
     """Raises ValueError and struct.error."""
     if type_ == "text":
         return content.decode()
     if type_ == "boolean":
-        return {b"\0": False, b"\1": True}[content] if content in (b"\0", b"\1") else _refused()
+        return {b"\0": False, b"\1": True}[content] if content in (b"\0", b"\1") else _refuse()
     if type_ == "integer":
-        return int.from_bytes(content, signed=True) if len(content) in (1, 2, 4, 8) else _refused()
+        return int.from_bytes(content, signed=True) if len(content) in (1, 2, 4, 8) else _refuse()
     layout: FloatLayout = ">f" if len(content) == 4 else ">d"
     return shortest(struct.unpack(layout, content)[0], layout)
 
 
-def _refused() -> Found:
+def _refuse() -> Found:
     raise ValueError
 
 
@@ -215,7 +215,7 @@ def _entry(kind: int, number: int, content: bytes) -> bytes:
     return bytes([head]) + number.to_bytes(2 if number > 255 else 1) + length + content
 
 
-def _converted(value: Found, type_: Type | None) -> Found:
+def _convert(value: Found, type_: Type | None) -> Found:
     """A state as the type of its resource: a bool, int, float or text. Raises PayloadError."""
     number = None
     if isinstance(value, Number | int | float) and not isinstance(value, bool):

@@ -153,7 +153,10 @@ def register_writing(table: ResourceCommandTable, modbus: ModbusPlace, place: st
         if getattr(table, key) is not None and form.kind != "number":
             raise ConfigurationError(f"{place}: {key}: is for numbers; the type is {form.type}")
     try:
-        scale, offset = values.bounded(table.scale or Decimal(1)), values.bounded(table.offset or Decimal(0))
+        scale, offset = (
+            values.checked_decimal(table.scale or Decimal(1)),
+            values.checked_decimal(table.offset or Decimal(0)),
+        )
     except ValueError as error:
         raise ConfigurationError(f"{place}: scale and offset: {error}") from error
     if table.scale is not None and not table.scale:

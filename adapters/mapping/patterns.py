@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
-from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, STEPS_MAX, compiled, steps
+from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, STEPS_MAX, compile_expression, steps
 
 TOPIC_BYTES_MAX = 1_024
 LEVELS_MAX = 64
@@ -196,7 +196,7 @@ def meet(one: str, other: str) -> bool:
     return True
 
 
-def uncovered(filters: Iterable[str]) -> list[str]:
+def minimal_filters(filters: Iterable[str]) -> list[str]:
     """The filters without those that another one covers, so that the broker sends each message once.
 
     Clients may add thousands of filters. Where finding out would take too long, a filter stays.
@@ -248,7 +248,7 @@ def _level(text: str) -> _Level:
     expression = None
     if capture["expression"] is not None:
         try:
-            expression = compiled(capture["expression"], search=False)
+            expression = compile_expression(capture["expression"], search=False)
         except ValueError as error:
             raise ValueError(f"level {text!r}: {error}") from error
     return _Level(None, capture[1], expression)

@@ -61,7 +61,7 @@ class PublishRule(NamedTuple):
     def topic(self, row: Mapping[str, Term]) -> str:
         """Raises PayloadError: a variable is not bound, or its value is no level."""
         too_long = f"the topic would have more than {TOPIC_BYTES_MAX} bytes"
-        text = filled(
+        text = fill_template(
             CAPTURE,
             self.table.topic,
             lambda found: _level(found[1], row.get(found[1]), self.base_iri),
@@ -139,7 +139,7 @@ def _level(name: str, term: Term | None, base_iri: str) -> str:
     return _ESCAPED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
 
 
-def filled(
+def fill_template(
     slots: re.Pattern[str], template: str, value: Callable[[re.Match[str]], str], chars_max: int, too_long: str
 ) -> str:
     """A template with values in its slots. It ends as soon as the text is too long: a client may write a template with
@@ -184,7 +184,7 @@ def row_payload(template: str, variables: Iterable[str], row: Mapping[str, Term]
         term = short(row.get(name, ""))
         return lexical(term) if is_iri(term) or is_literal(term) else term
 
-    return encoded(filled(_SLOT, template, value, PAYLOAD_BYTES_MAX, _TOO_LONG))
+    return encode_text(fill_template(_SLOT, template, value, PAYLOAD_BYTES_MAX, _TOO_LONG))
 
 
 def graph_payload(template: str | None, triples: Iterable[Triple]) -> bytes:
@@ -198,11 +198,11 @@ def graph_payload(template: str | None, triples: Iterable[Triple]) -> bytes:
             raise PayloadError(_TOO_LONG)
     lines = "".join(f"{s} {p} {o} .\n" for s, p, o in sorted(found))
     if template is None or not lines:
-        return encoded(lines)
-    return encoded(filled(_TRIPLES, template, lambda slot: lines, PAYLOAD_BYTES_MAX, _TOO_LONG))
+        return encode_text(lines)
+    return encode_text(fill_template(_TRIPLES, template, lambda slot: lines, PAYLOAD_BYTES_MAX, _TOO_LONG))
 
 
-def encoded(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """The payload of a message. Raises PayloadError."""
     try:
         payload = text.encode()
@@ -222,7 +222,7 @@ class Messages(NamedTuple):
         """The newest state of a topic wins."""
         return later
 
-    def encoded(self, table: PublishTable) -> tuple[bytes, ...]:
+    def encode(self, table: PublishTable) -> tuple[bytes, ...]:
         return self.payloads
 
     def after(self, sent: int) -> Waiting:
@@ -244,7 +244,7 @@ class GraphChange(NamedTuple):
             (self.added - later.removed) | (later.added - self.removed),
         )
 
-    def encoded(self, table: PublishTable) -> tuple[bytes, ...]:
+    def encode(self, table: PublishTable) -> tuple[bytes, ...]:
         """Raises PayloadError."""
         payloads = []
         if self.removed and table.removed is not None:
@@ -296,14 +296,14 @@ class PublishedResult:
         if self._rule.graph is not None:
             return self._graph(new, gone, started=started)
         if self._rule.table.retain:
-            return self._retained(new, gone)
+            return self._retained_topics(new, gone)
         return Topics({}, []) if started else self._changes(entered, [row for row in gone if row not in rows])
 
-    def _named(self, row: Row) -> dict[str, Term]:
+    def _binding(self, row: Row) -> dict[str, Term]:
         return {name: term for name, term in zip(self._variables, row, strict=True) if term is not None}
 
     def _payload(self, template: str, row: Row) -> bytes:
-        return row_payload(template, self._variables, self._named(row))
+        return row_payload(template, self._variables, self._binding(row))
 
     @property
     def _template(self) -> str:
@@ -317,7 +317,7 @@ class PublishedResult:
         def add(rows: Iterable[Row], template: str, taken: Iterable[str]) -> None:
             for row in sorted(rows, key=_order):
                 try:
-                    topic = self._rule.topic(self._named(row))
+                    topic = self._rule.topic(self._binding(row))
                     if topic not in taken:
                         payloads.setdefault(topic, []).append(self._payload(template, row))
                 except PayloadError as error:
@@ -328,7 +328,7 @@ class PublishedResult:
             add(left, self._rule.table.removed, frozenset(payloads))
         return Topics({topic: Messages(tuple(found)) for topic, found in payloads.items()}, errors)
 
-    def _retained(self, new: Counter[Row], gone: Counter[Row]) -> Topics:
+    def _retained_topics(self, new: Counter[Row], gone: Counter[Row]) -> Topics:
         """One message for each topic whose rows changed: of its last row, or of the last one that left."""
         errors: list[PayloadError] = []
         left: dict[str, Row] = {}
@@ -336,7 +336,7 @@ class PublishedResult:
         for rows, sign in ((gone, -1), (new, 1)):
             for row, count in sorted(rows.items(), key=lambda item: _order(item[0])):
                 try:
-                    topic = self._rule.topic(self._named(row))
+                    topic = self._rule.topic(self._binding(row))
                 except PayloadError as error:
                     if sign > 0:
                         errors.append(error)
@@ -367,7 +367,7 @@ class PublishedResult:
         change: Counter[Triple] = Counter()
         for rows, sign in ((new, 1), (gone, -1)):
             for row, count in rows.items():
-                for triple in self._rule.graph.triples(self._named(row)):
+                for triple in self._rule.graph.triples(self._binding(row)):
                     change[triple] += sign * count
         added, removed = set(), set()
         for triple, count in change.items():

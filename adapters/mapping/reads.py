@@ -9,7 +9,7 @@ from datetime import datetime, tzinfo
 from typing import Any, NamedTuple, TypeVar
 
 from lamplighter.adapters.mapping import lwm2m, senml, sparkplug, times, units, values
-from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
+from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compile_expression, steps
 from lamplighter.adapters.mapping.patterns import TopicPattern
 from lamplighter.adapters.mapping.payloads import AbsentError, Csv, Found, JsonPath, Number, Payload
 from lamplighter.adapters.mapping.tables import PayloadKind, ReadTable, Word
@@ -17,8 +17,8 @@ from lamplighter.adapters.mapping.templates import (
     CAPTURE,
     STARTS_ABSOLUTE,
     check_names,
-    encoded,
-    expanded,
+    encode_captures,
+    expand,
     expanded_template,
     filled_iri,
     filled_text,
@@ -145,7 +145,7 @@ class Read:
         if table.result == "quantity" and self.payload in ("boolean", "text"):
             raise refused("result", 'quantity is for numbers; write payload = "number", or leave it out')
         self._quantity = table.result == "quantity"
-        self._keep = _kept(table, self.payload, checked, refused)
+        self._keep = _keep_rule(table, self.payload, checked, refused)
         self._zone: tzinfo | None = None
         if table.time_zone is not None:
             self._zone = checked("time_zone", times.time_zone, table.time_zone)
@@ -195,7 +195,7 @@ class Read:
             if field >= len(layout.unpack(bytes(layout.size))):
                 raise refused("field", f"the format has no value {field}; they are counted from 0")
             self._value_name = f"{field}"
-            return lambda payload: _unpacked(payload.binary(), layout, field)
+            return lambda payload: _unpack(payload.binary(), layout, field)
         return Payload.text if self._origin.kind == "mqtt" else lambda payload: payload.whole()
 
     def _value_term(self, table: ReadTable, prefixes: Mapping[str, str], checked: Any, refused: Any) -> ValueTerm:
@@ -217,7 +217,7 @@ class Read:
         if self.payload == "number":
             if table.scale is None and table.offset is None:
                 return values.number
-            return checked("scale", lambda _: values.scaled(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
+            return checked("scale", lambda _: values.scaling(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
         if self.payload == "boolean":
             return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
         return values.text if self.payload == "text" and not self._origin.untyped else values.any_kind
@@ -233,7 +233,7 @@ class Read:
         """The single value. Raises AbsentError if the payload does not have it, and PayloadError."""
         found: Found = self._find(payload)
         if self._expression is not None:
-            found = self._matched(found)
+            found = self._match(found)
         return self._value(found)
 
     def terms(self, payload: Payload, context: ReadContext) -> Iterator[tuple[PayloadRecord, Term | PayloadError]]:
@@ -244,7 +244,7 @@ class Read:
                 yield record, found
                 continue
             try:
-                yield record, self._value(found if self._expression is None else self._matched(found))
+                yield record, self._value(found if self._expression is None else self._match(found))
             except PayloadError as error:
                 yield record, error
 
@@ -265,7 +265,7 @@ class Read:
             if self.member is None or self.member in (name, own_name):
                 yield PayloadRecord({RECORD_NAME: name}, value, unit, time)
 
-    def _matched(self, found: Found) -> Found:
+    def _match(self, found: Found) -> Found:
         assert self._expression is not None
         text = str(found)
         if len(text) > EXPRESSION_TEXT_CHARS_MAX:
@@ -293,7 +293,7 @@ class Read:
             time = record.time
         elif self.records:
             return context.received, None  # a record without a time is of now
-        return times.judged(time, context.received, trusted=context.trusted)
+        return times.result_time(time, context.received, trusted=context.trusted)
 
     # Streams
 
@@ -307,21 +307,21 @@ class Read:
         levels = topic.split("/")
         if any(level in (".", "..") for level in levels):
             raise PayloadError("a topic level is '.' or '..'")
-        inserted = encoded(captures, self.pattern.rest_name)
+        inserted = encode_captures(captures, self.pattern.rest_name)
         if self.payload == "lwm2m":
             inserted |= {} if record is None else record.captures  # a path of numbers, which needs no encoding
         base_iri = self._base_iri
         path = "/".join(segment(level) for level in levels if level)
         parent = path if self._item or self.many else path.rpartition("/")[0] or path
         sensor_path = f"{path}/{self._own_segment(record)}" if self._item or self.many else path
-        sensor = self._filled("sensor", inserted, f"sensor/{sensor_path}")
-        feature = self._filled("feature", inserted, f"feature/{parent}")
-        platform = self._filled("platform", inserted, f"platform/{parent}")
+        sensor = self._fill("sensor", inserted, f"sensor/{sensor_path}")
+        feature = self._fill("feature", inserted, f"feature/{parent}")
+        platform = self._fill("platform", inserted, f"platform/{parent}")
         observed = filled_iri(self.property, inserted, base_iri)
         tail = f"{stream_path(sensor, base_iri)};{short(observed)};{stream_path(feature, base_iri)}"
         return Stream(
             iri=iri(f"{base_iri}stream/{tail}"),
-            observation=iri(self._filled("observation", inserted, f"observation/{tail}")),
+            observation=iri(self._fill("observation", inserted, f"observation/{tail}")),
             sensor=iri(sensor),
             property=iri(observed),
             feature=iri(feature),
@@ -364,7 +364,7 @@ class Read:
             return "/".join(own if self.payload == "lwm2m" else map(segment, own))
         return segment(self._value_name)
 
-    def _filled(self, key: str, captures: Mapping[str, str], default: str) -> str:
+    def _fill(self, key: str, captures: Mapping[str, str], default: str) -> str:
         template = self._templates[key]
         return self._base_iri + default if template is None else filled_iri(template, captures, self._base_iri)
 
@@ -387,17 +387,17 @@ def usual_payload(table: ReadTable) -> PayloadKind | None:
 def _checks(place: str) -> tuple[Any, Callable[[str, str], ConfigurationError]]:
     """What makes the value of a key, and what makes the error of a key."""
 
-    def checked(key: str, make: Callable[[Any], Result], value: Any) -> Result:
+    def check(key: str, make: Callable[[Any], Result], value: Any) -> Result:
         try:
             return make(value)
         except ValueError as error:
             shown = f"{value!r}" if isinstance(value, str | int) else f"{value}"
             raise ConfigurationError(f"{place}: {key} = {shown}: {error}") from error
 
-    def refused(key: str, reason: str) -> ConfigurationError:
+    def configuration_error(key: str, reason: str) -> ConfigurationError:
         return ConfigurationError(f"{place}: {key}: {reason}")
 
-    return checked, refused
+    return check, configuration_error
 
 
 def _iri_templates(table: ReadTable, names: frozenset[str], checked: Any) -> dict[str, Any]:
@@ -412,9 +412,9 @@ def _iri_templates(table: ReadTable, names: frozenset[str], checked: Any) -> dic
     }
 
 
-def _kept(table: ReadTable, payload: PayloadKind, checked: Any, refused: Any) -> Keep | None:
+def _keep_rule(table: ReadTable, payload: PayloadKind, checked: Any, refused: Any) -> Keep | None:
     """Which repeated values are kept, None for the usual ones."""
-    dead_band = None if table.dead_band is None else checked("dead_band", values.bounded, table.dead_band)
+    dead_band = None if table.dead_band is None else checked("dead_band", values.checked_decimal, table.dead_band)
     if dead_band is not None and (payload != "number" or dead_band <= 0):
         raise refused("dead_band", 'write a positive number, for payload = "number" only')
     keep = Keep(table.on_repeat or "refresh", dead_band, table.throttle_s or 0.0)
@@ -435,7 +435,7 @@ def _no_single(payload: Payload) -> Found:
 
 
 def _value_expression(text: str) -> re.Pattern[str]:
-    expression = compiled(text, search=True)
+    expression = compile_expression(text, search=True)
     if expression.groups > 1:
         raise ValueError("write one group (...) around the value, and (?:...) for others")
     return expression
@@ -480,7 +480,7 @@ def _layout(text: str) -> struct.Struct:
     return layout
 
 
-def _unpacked(data: bytes, layout: struct.Struct, field: int) -> Found:
+def _unpack(data: bytes, layout: struct.Struct, field: int) -> Found:
     if len(data) != layout.size:
         raise PayloadError(f"payload does not have the {layout.size} bytes of the format")
     found: Found | bytes = layout.unpack(data)[field]
@@ -495,7 +495,7 @@ def _unpacked(data: bytes, layout: struct.Struct, field: int) -> Found:
 def _unit(text: str, prefixes: Mapping[str, str]) -> Term:
     """An IRI if it looks like one, or the unit of a code. Codes have no colon."""
     if ":" in text:
-        return iri(expanded(text, prefixes))
+        return iri(expand(text, prefixes))
     if not units.readable(text):
         raise ValueError(f"write a UCUM code of 1 to {units.UNIT_CHARS_MAX} printable characters, or an IRI")
     return _unit_term(text)
@@ -516,7 +516,7 @@ def _word(value: Word, prefixes: Mapping[str, str]) -> Term:
     if isinstance(value, str) and (
         STARTS_ABSOLUTE.match(value) or (":" in value and value.partition(":")[0] in prefixes)
     ):
-        return iri(expanded(value, prefixes))
+        return iri(expand(value, prefixes))
     try:
         return values.any_kind(Number(repr(value)) if isinstance(value, float) else value)
     except PayloadError as error:

@@ -91,12 +91,12 @@ class RegisterForm(NamedTuple):
         not UTF-8.
         """
         if self.type in ("string", "bits"):
-            ordered = self._ordered(registers)
+            ordered = self._reorder(registers)
             if self.type == "bits":
                 return [bool(register >> bit & 1) for register in ordered for bit in range(REGISTER_BITS)]
             return [_text(register_bytes(ordered))]
         size = self.size
-        parts = [register_bytes(self._ordered(registers[at : at + size])) for at in range(0, len(registers), size)]
+        parts = [register_bytes(self._reorder(registers[at : at + size])) for at in range(0, len(registers), size)]
         if self.type in _INTEGERS:
             return [struct.unpack(_INTEGERS[self.type][0], part)[0] for part in parts]
         layout = _FLOATS[self.type][0]
@@ -122,7 +122,7 @@ class RegisterForm(NamedTuple):
                 data = struct.pack(_FLOATS[self.type][0], float(number))
             except OverflowError as error:
                 raise PayloadError(f"the value for the register would be too large for {self.type}") from error
-        return self._ordered(body_registers(data))
+        return self._reorder(body_registers(data))
 
     def text_registers(self, text: str, registers: int) -> list[int]:
         """The registers with a text, filled up with zeros; the type is "string". Raises PayloadError."""
@@ -131,9 +131,9 @@ class RegisterForm(NamedTuple):
             raise PayloadError(
                 f"the text has a null character, or more than the {2 * registers} bytes of its registers"
             )
-        return self._ordered(body_registers(data.ljust(2 * registers, b"\0")))
+        return self._reorder(body_registers(data.ljust(2 * registers, b"\0")))
 
-    def _ordered(self, registers: Sequence[int]) -> list[int]:
+    def _reorder(self, registers: Sequence[int]) -> list[int]:
         """Between the order of the device and the order of the protocol, in either direction."""
         ordered = list(registers)
         if self.word_order == "little":

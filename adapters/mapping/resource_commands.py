@@ -28,7 +28,7 @@ from lamplighter.adapters.mapping.publishes import QUERY_CHARS_MAX
 from lamplighter.adapters.mapping.reads import Read, ReadContext, ReadOrigin, usual_payload
 from lamplighter.adapters.mapping.resources import (
     BodyFormats,
-    accepted,
+    accepted_formats,
     check_reading,
     forms,
     of_registers,
@@ -74,7 +74,7 @@ class UriTemplate:
             raise ConfigurationError(
                 f"{place}: {key} = {text!r}: write coap://{{host}}/lamp/{{n}}, or one {{name}} for the whole URI"
             )
-        self.example = resource_uri(self._filled(dict.fromkeys(self.names, "1")), key, place)
+        self.example = resource_uri(self._fill(dict.fromkeys(self.names, "1")), key, place)
 
     def uri(self, captures: Mapping[str, str]) -> str:
         """The URI in normal form. captures: the value of each variable. Raises PayloadError."""
@@ -83,12 +83,12 @@ class UriTemplate:
         for name in self.names:
             if not 0 < len(captures[name]) <= CAPTURE_CHARS_MAX:
                 raise PayloadError(f"?{name} of the resource does not have 1 to {CAPTURE_CHARS_MAX} characters")
-        found = uris.normal(captures[next(iter(self.names))] if self._whole else self._filled(captures))
+        found = uris.normal(captures[next(iter(self.names))] if self._whole else self._fill(captures))
         if uris.kind_of_uri(found) != self.kind:
             raise PayloadError(f"only coap:// URIs are whole values of a variable: {found}")
         return found
 
-    def _filled(self, captures: Mapping[str, str]) -> str:
+    def _fill(self, captures: Mapping[str, str]) -> str:
         def host(found: re.Match[str]) -> str:
             if not _AUTHORITY.fullmatch(captures[found[1]]):
                 raise PayloadError(f"?{found[1]} of the resource is no host")
@@ -120,14 +120,14 @@ class StateRule:
     def value(self, body: Payload, resource: str, received: datetime) -> Term | None:
         """The state in a body; None if the body has none, and may do so. resource: its URI. Raises PayloadError."""
         try:
-            found = self._found(body, resource, received)
+            found = self._read_state(body, resource, received)
         except AbsentError:
             if self.read.optional:
                 return None
             raise
         return self.states.get(lexical(found), found) if is_literal(found) else found
 
-    def _found(self, body: Payload, resource: str, received: datetime) -> Term:
+    def _read_state(self, body: Payload, resource: str, received: datetime) -> Term:
         if not self.read.many:
             return self.read.term(body)
         context = ReadContext(uris.name(resource), {}, received, True, sparkplug.Births())
@@ -219,20 +219,20 @@ def resource_command(
 ) -> ResourceCommandRule:
     """state_variable: of the query. Raises ConfigurationError, which names rule, key and cure."""
 
-    def refused(key: str, reason: str) -> ConfigurationError:
+    def configuration_error(key: str, reason: str) -> ConfigurationError:
         return ConfigurationError(f"{place}: {key}: {reason}")
 
     actuator = actuator_iri(table, prefixes, base_iri, place)
-    select = None if table.query is None else _select(table.query, actuator, prefixes, refused)
+    select = None if table.query is None else _select(table.query, actuator, prefixes, configuration_error)
     resource = UriTemplate(table.resource, "resource", place)
     number = (
         CONTENT_FORMATS.get(table.content_format) if isinstance(table.content_format, str) else table.content_format
     )
     form = "text" if number is None else _FORM_NAMES.get(number, "text")
     if form.startswith("lwm2m") and resource.kind != "coap":
-        raise refused("content_format", f"{form} is for coap:// resources; write json, or another one")
+        raise configuration_error("content_format", f"{form} is for coap:// resources; write json, or another one")
     if table.device is not None and resource.kind != "coap":
-        raise refused("device", "is for coap:// resources; leave it out, the address says which it is")
+        raise configuration_error("device", "is for coap:// resources; leave it out, the address says which it is")
     registers = None
     if resource.kind == "modbus":
         registers = register_writing(table, place_of(resource.example), place)
@@ -241,8 +241,8 @@ def resource_command(
     state = _state_rule(table, form, resource, registers, prefixes=prefixes, base_iri=base_iri, place=place)
     in_uris = resource.names | (state.resource.names if state is not None and state.resource is not None else set())
     if in_uris and select is None:
-        raise refused("resource", f"{{{min(in_uris)}}} is a variable; write query, or the URI without it")
-    payload = _payload(table, form, refused)
+        raise configuration_error("resource", f"{{{min(in_uris)}}} is a variable; write query, or the URI without it")
+    payload = _payload(table, form, configuration_error)
     names = in_uris
     if select is not None and form in TEMPLATE_FORMATS:
         names |= {one or other for one, other in PAYLOAD_SLOT.findall(payload)} - STATE_SLOTS
@@ -350,7 +350,7 @@ def _state_rule(
         state,
         resource,
         "never" if table.observe == "never" else state.observe,
-        accepted((read,), accept, here),
+        accepted_formats((read,), accept, here),
         read,
         back if untyped else {},
     )

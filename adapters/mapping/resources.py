@@ -53,11 +53,11 @@ class BodyFormats(NamedTuple):
         number = content_format if content_format is not None else 0 if self.number is None else self.number
         form = _NAMES.get(number) or (self.as_form if number == self.number else "")
         if not form or (form not in self.names and number in _NAMES):
-            known = ", ".join(shown_format(FORMAT_NUMBERS[name]) for name in self.sorted())
+            known = ", ".join(shown_format(FORMAT_NUMBERS[name]) for name in self.sorted_names())
             raise PayloadError(f"the content format is {shown_format(number)}; the rule reads {known}")
         return form
 
-    def sorted(self) -> list[str]:
+    def sorted_names(self) -> list[str]:
         """The names, those of the smallest numbers first."""
         return sorted(self.names, key=lambda name: FORMAT_NUMBERS[name])
 
@@ -83,7 +83,7 @@ def of_registers(registers: RegisterForm) -> BodyFormats:
     return BodyFormats(frozenset(("octets",)), OCTETS, "octets", registers)
 
 
-def accepted(reads: Sequence[Read], accept: str | int | None, place: str) -> BodyFormats:
+def accepted_formats(reads: Sequence[Read], accept: str | int | None, place: str) -> BodyFormats:
     """What a rule with these reads reads. accept: of its table. Raises ConfigurationError."""
     names = frozenset.intersection(*map(forms, reads))
     if not names:
@@ -94,7 +94,7 @@ def accepted(reads: Sequence[Read], accept: str | int | None, place: str) -> Bod
         return found
     number = FORMAT_NUMBERS[accept] if isinstance(accept, str) else accept
     if _NAMES.get(number) not in (names if number in _NAMES or any(read.records for read in reads) else (None,)):
-        known = " or ".join(f'"{name}"' if name != "octets" else str(OCTETS) for name in found.sorted())
+        known = " or ".join(f'"{name}"' if name != "octets" else str(OCTETS) for name in found.sorted_names())
         raise ConfigurationError(f"{place}: accept = {accept!r}: the rule reads another content format; write {known}")
     return found._replace(number=number)
 
@@ -157,7 +157,7 @@ class ResourceRule(ReadingRule):
             origin=ReadOrigin(self.kind, self.resource, condition=condition),
         )
         if registers is None:
-            self.accepted = accepted(self.reads, table.accept, place)
+            self.accepted = accepted_formats(self.reads, table.accept, place)
         else:
             check_register_reads(self.reads, registers, place_of(self.resource).quantity)
             self.accepted = of_registers(registers)
@@ -188,4 +188,4 @@ class PathRule(ReadingRule):
             place=place,
             origin=ReadOrigin("coap", condition=condition),
         )
-        self.accepted = accepted(self.reads, None, place)
+        self.accepted = accepted_formats(self.reads, None, place)

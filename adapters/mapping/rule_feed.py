@@ -58,10 +58,10 @@ async def _settle(
 
 
 async def _write(client: UpdatesClient, updates: Sequence[str], kind: str) -> None:
-    def refused(error: GatewayError) -> None:
+    def log_refusal(error: GatewayError) -> None:
         logger.warning(f"{kind} rule problem not written", reason=error)
 
-    await write(client, updates, DeclaredCause(kind, "rules"), refused)
+    await write(client, updates, DeclaredCause(kind, "rules"), log_refusal)
 
 
 def _rows(bag: Bag) -> list[tuple[Term, Term]]:

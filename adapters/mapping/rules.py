@@ -13,7 +13,7 @@ import msgspec
 from lamplighter.adapters.literals import datetime_term
 from lamplighter.adapters.mapping import sparkplug, times
 from lamplighter.adapters.mapping.expressions import STEPS_MAX
-from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, uncovered
+from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, minimal_filters
 from lamplighter.adapters.mapping.payloads import PAYLOAD_BYTES_MAX, AbsentError, Payload
 from lamplighter.adapters.mapping.publishes import PublishRule
 from lamplighter.adapters.mapping.reads import OVER_MQTT, PayloadRecord, Read, ReadContext, ReadOrigin, usual_payload
@@ -73,7 +73,7 @@ class ReadingRule:
         self._made_of = base_iri, table, dict(prefixes)
         if len(table.read) > READS_MAX:
             raise ConfigurationError(f"{place}: read: write at most {READS_MAX} items")
-        items = [(inherited(table, item), f"{place} read {number}") for number, item in enumerate(table.read, 1)]
+        items = [(inherit(table, item), f"{place} read {number}") for number, item in enumerate(table.read, 1)]
         several = bool(table.read)
         self.reads = tuple(
             Read(
@@ -127,7 +127,7 @@ class StreamRule(ReadingRule):
         )
 
 
-def inherited(table: ReadTable, item: ReadTable) -> ReadTable:
+def inherit(table: ReadTable, item: ReadTable) -> ReadTable:
     """The item with the keys that only the table has. A key for another kind of payload is not inherited."""
     own = item.payload or usual_payload(item)
     keys = {name: getattr(item, name) for name in _ITEM_KEYS}
@@ -296,15 +296,15 @@ class ReadingRules(Generic[SomeRule]):
                     readings.append(Reading(stream, read.term(document), arrival, retained, problem, received))
                     continue
                 context = ReadContext(topic, properties or {}, received, trusted, births or sparkplug.Births())
-                readings += self._timed(source, document, context, retained)
+                readings += self._timed_readings(source, document, context, retained)
             except AbsentError as error:
                 if not read.optional:
-                    readings.append(_named(read, error))
+                    readings.append(_with_read_name(read, error))
             except PayloadError as error:
-                readings.append(_named(read, error))
+                readings.append(_with_read_name(read, error))
         return readings
 
-    def _timed(
+    def _timed_readings(
         self, source: _Source, document: Payload, context: ReadContext, retained: bool
     ) -> list[Reading | PayloadError]:
         """The readings of a source whose values have a time of their own, or are many."""
@@ -315,12 +315,12 @@ class ReadingRules(Generic[SomeRule]):
         readings: list[Reading | PayloadError] = []
         for record, found in read.terms(document, context):
             if isinstance(found, PayloadError):
-                readings.append(_named(read, found))
+                readings.append(_with_read_name(read, found))
                 continue
             try:
                 stream = self._record_stream(read, context.topic, record)
             except PayloadError as error:
-                readings.append(_named(read, error))
+                readings.append(_with_read_name(read, error))
                 continue
             time = read.time(document, context, record) if read.own_time else (context.received, None)
             readings.append(self._reading(stream, found, time, context, retained, own=read.own_time))
@@ -380,7 +380,7 @@ class ReadingRules(Generic[SomeRule]):
         return stream
 
 
-def _named(read: Read, error: PayloadError) -> PayloadError:
+def _with_read_name(read: Read, error: PayloadError) -> PayloadError:
     return PayloadError(f"{read.name}: {error}") if read.name else error
 
 
@@ -409,7 +409,7 @@ class Mapping(ReadingRules[StreamRule]):
     @cached_property
     def filters(self) -> tuple[str, ...]:
         """What to subscribe to; a filter that another one covers is left out, so that messages come once."""
-        return tuple(uncovered(rule.filter for rule in self.readers))
+        return tuple(minimal_filters(rule.filter for rule in self.readers))
 
     def of_broker(self, name: str) -> Mapping:
         """The rules for one broker: streams and states that it sends, with their commands."""

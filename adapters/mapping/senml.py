@@ -39,28 +39,28 @@ def records(data: bytes, received: datetime) -> list[tuple[str, str, Found, str 
     A payload that begins with ``[`` or white space is JSON, another one is CBOR. Records with a data value (vd) are
     left out. Raises PayloadError.
     """
-    pack = _json(data) if data[:1] in (b"[", b" ", b"\n", b"\r", b"\t") else cbor.decoded(data)
+    pack = _json(data) if data[:1] in (b"[", b" ", b"\n", b"\r", b"\t") else cbor.decode(data)
     if not isinstance(pack, list) or len(pack) > RECORDS_MAX:
         raise PayloadError(f"payload is not a SenML pack of at most {RECORDS_MAX} records")
     base: dict[str, Any] = {}
     found: list[tuple[str, str, Found, str | None, datetime | None]] = []
     for entry in pack:
-        record = _labelled(entry)
+        record = _with_labels(entry)
         base |= {key: value for key, value in record.items() if key in ("bn", "bt", "bu", "bv", "bs", "bver")}
-        resolved = _resolved(base, record, received)
+        resolved = _resolve(base, record, received)
         if resolved is not None:
             found.append(resolved)
     return found
 
 
-def encoded(name: str, value: Found, form: str) -> bytes:
+def encode(name: str, value: Found, form: str) -> bytes:
     """A pack of one record. name: empty: the record has none. form: "senml+json" or "senml+cbor". Raises
     PayloadError."""
     number = isinstance(value, Number)
     label = "vb" if isinstance(value, bool) else "vs" if isinstance(value, str) and not number else "v"
     if form == "senml+cbor":
         keys = {text: key for key, text in _LABELS.items()}
-        return cbor.encoded([{**({keys["n"]: name} if name else {}), keys[label]: value}])
+        return cbor.encode([{**({keys["n"]: name} if name else {}), keys[label]: value}])
     names = f'"n": {_text(name)}, ' if name else ""
     return f'[{{{names}"{label}": {value if number else _text(value)}}}]'.encode()
 
@@ -76,7 +76,7 @@ def _json(data: bytes) -> Any:
         raise PayloadError("payload is not JSON") from error
 
 
-def _labelled(entry: Any) -> dict[str, Any]:
+def _with_labels(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise PayloadError("a SenML record is not an object")
     record = {_LABELS.get(key, "") if isinstance(key, int) else key: value for key, value in entry.items()}
@@ -85,7 +85,7 @@ def _labelled(entry: Any) -> dict[str, Any]:
     return record
 
 
-def _resolved(
+def _resolve(
     base: dict[str, Any], record: dict[str, Any], received: datetime
 ) -> tuple[str, str, Found, str | None, datetime | None] | None:
     if _number(base.get("bver", _VERSION)) > _VERSION:

@@ -90,7 +90,7 @@ class Births:
                 raise PayloadError("a metric has an alias, and the birth that explains it has not been received")
             if name == "bdSeq" or name.startswith(_CONTROL) or metric.null or metric.found is None:
                 continue
-            value = _typed(metric.found, metric.type or (birth.type if birth else 0))
+            value = _to_signed(metric.found, metric.type or (birth.type if birth else 0))
             time = metric.timestamp or timestamp
             found.append(
                 (
@@ -214,7 +214,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _typed(found: Found, type_: int) -> Found:
+def _to_signed(found: Found, type_: int) -> Found:
     """A metric's value by its data type: negative integers are sent as their two's complement."""
     if type_ == _BOOLEAN_TYPE and isinstance(found, int):
         return bool(found)

@@ -26,7 +26,7 @@ ABSOLUTE = re.compile(
 STARTS_ABSOLUTE = re.compile(r"https?://|urn:")
 
 
-def expanded(name: str, prefixes: Mapping[str, str]) -> str:
+def expand(name: str, prefixes: Mapping[str, str]) -> str:
     """The full IRI of a prefixed name or full IRI. Raises ValueError."""
     address = _with_namespace(name, prefixes)
     if not ABSOLUTE.fullmatch(address):
@@ -37,12 +37,12 @@ def expanded(name: str, prefixes: Mapping[str, str]) -> str:
 def address(text: str, prefixes: Mapping[str, str], base_iri: str) -> str:
     """The full IRI of a full IRI, prefixed name or path under the base IRI. Raises ValueError."""
     if STARTS_ABSOLUTE.match(text) or text.partition(":")[0] in prefixes:
-        return expanded(text, prefixes)
+        return expand(text, prefixes)
     return base_iri + iri_template(text, frozenset())
 
 
 def expanded_template(name: str, prefixes: Mapping[str, str], names: frozenset[str]) -> str:
-    """As `expanded`, with captures behind the namespace. Raises ValueError."""
+    """As `expand`, with captures behind the namespace. Raises ValueError."""
     check_names(name, names)
     template = _with_namespace(name, prefixes)
     _check_absolute(template)
@@ -73,7 +73,7 @@ def check_names(template: str, names: frozenset[str]) -> None:
         raise ValueError(f"{{{unknown[0]}}} is not captured by the topic ({', '.join(sorted(names)) or 'none is'})")
 
 
-def encoded(captures: Mapping[str, str], rest: str | None) -> dict[str, str]:
+def encode_captures(captures: Mapping[str, str], rest: str | None) -> dict[str, str]:
     """Captures for `filled_iri`: each is one segment, the rest of a topic a path.
 
     Raises PayloadError for a capture that would be an empty or relative segment.

@@ -84,7 +84,7 @@ def seconds(value: Decimal) -> datetime | None:
         return None
 
 
-def judged(time: datetime | None, received: datetime, *, trusted: bool) -> tuple[datetime, str | None]:
+def result_time(time: datetime | None, received: datetime, *, trusted: bool) -> tuple[datetime, str | None]:
     """The result time and its mark, if any.
 
     time: of the payload, None if it has none; received: by the gateway's clock; trusted: whether that is synchronised.

@@ -55,9 +55,9 @@ def number(found: Found) -> Term:
     raise PayloadError("not a number")
 
 
-def scaled(scale: Decimal | None, offset: Decimal | None) -> ValueTerm:
+def scaling(scale: Decimal | None, offset: Decimal | None) -> ValueTerm:
     """Value * scale + offset: exact for integers and decimals, rounded once for doubles. Raises ValueError."""
-    factor, summand = bounded(Decimal(1) if scale is None else scale), bounded(offset or Decimal(0))
+    factor, summand = checked_decimal(Decimal(1) if scale is None else scale), checked_decimal(offset or Decimal(0))
 
     def term(found: Found) -> Term:
         spelled = number(found)
@@ -78,7 +78,7 @@ def boolean(on: Sequence[str] | None, off: Sequence[str] | None) -> ValueTerm:
     """
     if len(on or ()) + len(off or ()) > WORDS_MAX or on == [] or off == []:
         raise ValueError(f"write 1 to {WORDS_MAX} words")
-    true, false = _folded(ON_WORDS if on is None else on), _folded(OFF_WORDS if off is None else off)
+    true, false = _fold(ON_WORDS if on is None else on), _fold(OFF_WORDS if off is None else off)
     if on is None:
         true -= false
     elif off is None:
@@ -100,7 +100,7 @@ def boolean(on: Sequence[str] | None, off: Sequence[str] | None) -> ValueTerm:
     return term
 
 
-def _folded(words: Sequence[str]) -> set[str]:
+def _fold(words: Sequence[str]) -> set[str]:
     return {word.strip().lower() for word in words}
 
 
@@ -140,7 +140,7 @@ def any_kind(found: Found) -> Term:
     return number(found)
 
 
-def bounded(value: Decimal) -> Decimal:
+def checked_decimal(value: Decimal) -> Decimal:
     """The number of a rule, if it is finite and short. Raises ValueError."""
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int) or exponent < -DIGITS_MAX or (value and value.adjusted() >= DIGITS_MAX):

@@ -167,7 +167,7 @@ class ModbusConnection:
             self._idle.cancel()
         self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.close)
         if self._open is None:
-            address = await self._networks.resolved(self._host, self._port, socket.SOCK_STREAM)
+            address = await self._networks.resolve(self._host, self._port, socket.SOCK_STREAM)
             lost = asyncio.Event()
             client = AsyncModbusTcpClient(
                 str(address),

@@ -29,7 +29,7 @@ from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import ReportedState
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.patterns import is_reserved, uncovered
+from lamplighter.adapters.mapping.patterns import is_reserved, minimal_filters
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.mapping.rules import changed_reads, new_rules
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
@@ -50,7 +50,7 @@ from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
@@ -89,7 +89,7 @@ class Broker:
         address = f"broker {self.settings.host}:{self.settings.port}"
         if not self.inbox.subscribed.is_set():
             return f"{address} is not connected, retrying"
-        waiting = f" ({counted(len(self.inbox), 'message', ',')} waiting for the gateway)" if len(self.inbox) else ""
+        waiting = f" ({count_text(len(self.inbox), 'message', ',')} waiting for the gateway)" if len(self.inbox) else ""
         problem = f" ({self.inbox.problem})" if self.inbox.problem else ""
         return f"{address} connected{waiting}{problem}"
 
@@ -98,7 +98,7 @@ class Broker:
         readers = [rule.filter for rule in new_rules(self.mapping.readers, mapping.readers)]
         new = [*readers, *(one for one in filters if one not in self.read)]
         self.mapping, self.read = mapping, frozenset(filters)
-        self.inbox.change_filters(uncovered(filters), new_readers=new)
+        self.inbox.change_filters(minimal_filters(filters), new_readers=new)
 
 
 class MqttAdapter:
@@ -177,7 +177,7 @@ class MqttAdapter:
         self, name: str, settings: BrokerSettings, mapping: Mapping, former: Mapping, clock: Callable[[], datetime]
     ) -> Broker:
         read, found = self._filters(name, mapping), self._discovering
-        filters = uncovered(read)
+        filters = minimal_filters(read)
         inbox = Inbox(
             settings,
             filters,
@@ -282,7 +282,7 @@ class MqttAdapter:
         brokers = ", ".join(broker.status() for broker in self.brokers.values())
         devices = self._discovering.feed.status() if self._discovering else ""
         said = "" if self._outward is None else self._outward.status()
-        return f"{brokers}, {counted(self.counters.committed, 'reading', ',')} committed{said}{devices}"
+        return f"{brokers}, {count_text(self.counters.committed, 'reading', ',')} committed{said}{devices}"
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""

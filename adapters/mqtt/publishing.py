@@ -23,7 +23,7 @@ from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import GatewayError, PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import TokenBuckets, back_off_s
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 TOPICS_MAX = 10_000
 """Topics whose messages wait for the broker; messages for further ones are dropped."""
@@ -109,8 +109,8 @@ class RowPublisher:
         """In a few words; empty without rules."""
         if not self._followers:
             return ""
-        waiting = f", {counted(len(self._topics), 'topic', ',')} waiting" if self._topics else ""
-        return f"{counted(self.counters.published, 'message', ',')} of query results published{waiting}"
+        waiting = f", {count_text(len(self._topics), 'topic', ',')} waiting" if self._topics else ""
+        return f"{count_text(self.counters.published, 'message', ',')} of query results published{waiting}"
 
     def _followed(self, rule: PublishRule, tasks: asyncio.TaskGroup) -> asyncio.Task[None]:
         return tasks.create_task(self._follow(rule), name=f"mqtt publish {rule.place}")
@@ -196,7 +196,7 @@ class RowPublisher:
         """What is left to be sent again, None: nothing."""
         table = topic.rule.table
         try:
-            payloads = sending.encoded(table)
+            payloads = sending.encode(table)
         except PayloadError as error:
             self._refuse(topic.rule, str(error))
             return None

@@ -25,7 +25,7 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from lamplighter.adapters.mapping.patterns import own_topics, uncovered
+from lamplighter.adapters.mapping.patterns import minimal_filters, own_topics
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.link import End, PahoConnection
 from lamplighter.adapters.mqtt.settings import BrokerSettings
@@ -259,7 +259,7 @@ class RetainedStates:
         while True:
             await self._demanded.wait()
             await asyncio.sleep(GATHERING_S)
-            filters, self._due = uncovered(self._due), []
+            filters, self._due = minimal_filters(self._due), []
             self._demanded.clear()
             try:
                 count = await self._take_all(filters)

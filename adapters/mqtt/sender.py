@@ -17,7 +17,7 @@ from lamplighter.adapters.mapping.patterns import is_reserved
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 logger = EventLogger(__name__)
 
@@ -105,7 +105,10 @@ def output_status(output: Output[CommandRule]) -> str:
         "waiting for the broker": states.waiting,
         "with a refused state": states.refused,
     }
-    said = [counted(states.known, "actuator", ","), f"{counted(output.counters.acknowledged, 'state', ',')} published"]
+    said = [
+        count_text(states.known, "actuator", ","),
+        f"{count_text(output.counters.acknowledged, 'state', ',')} published",
+    ]
     return ", ".join([*said, *(f"{count:,} {what}" for what, count in others.items() if count)])
 
 

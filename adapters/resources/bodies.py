@@ -56,7 +56,7 @@ class Body(Payload):
     def json(self) -> Any:
         """The document of JSON or CBOR; the keys of its maps are texts. Raises PayloadError."""
         if self._form == "cbor":
-            return self.once("cbor", lambda: _with_text_keys(cbor.decoded(self.data)))
+            return self.once("cbor", lambda: _with_text_keys(cbor.decode(self.data)))
         self._check("json")
         return super().json()
 

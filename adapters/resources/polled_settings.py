@@ -38,7 +38,7 @@ class PolledSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     events_kept: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
 
     def __post_init__(self) -> None:
-        networks.parsed(self.networks)
+        networks.parse(self.networks)
         if self.retry_max_s < self.retry_min_s:
             raise ValueError(f"retry_max_s ({self.retry_max_s}) is less than retry_min_s ({self.retry_min_s})")
 

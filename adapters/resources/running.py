@@ -37,7 +37,7 @@ from lamplighter.adapters.resources.sensors import ResourceSensors
 from lamplighter.adapters.resources.states import DeviceStates
 from lamplighter.adapters.specs import Kind, table_name
 from lamplighter.engine.errors import GatewayError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Term
 
 NO_RULES = ResourceRules()
@@ -145,7 +145,7 @@ class RunningResources:
             "refuse their state": states.refused,
         }
         acknowledged = self.basis.counters.acknowledged
-        said = [counted(states.known, "actuator", ","), f"{acknowledged:,} commands acknowledged"]
+        said = [count_text(states.known, "actuator", ","), f"{acknowledged:,} commands acknowledged"]
         said += [f"{count:,} {what}" for what, count in others.items() if count]
         return ", ".join(said) + self.sensors.status()
 

@@ -42,7 +42,7 @@ from lamplighter.adapters.resources.exchange import (
 )
 from lamplighter.adapters.resources.reachability import DeviceContacts
 from lamplighter.engine.errors import PayloadError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Term
 
 TURN_S = 0.02
@@ -207,10 +207,10 @@ class ResourceSensors:
         if not self._sources:
             return ""
         states = self.states()
-        said = [f"{counted(len(self._sources), 'sensor resource', ',')}"]
+        said = [f"{count_text(len(self._sources), 'sensor resource', ',')}"]
         said += [f"{states.unreachable:,} of them unreachable"] * bool(states.unreachable)
         said += [f"{states.refused:,} refuse"] * bool(states.refused)
-        return f", {', '.join(said)}, {counted(self.counters.committed, 'reading', ',')} committed"
+        return f", {', '.join(said)}, {count_text(self.counters.committed, 'reading', ',')} committed"
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""

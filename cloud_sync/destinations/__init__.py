@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lamplighter.cloud_sync.destinations.base import Destination, StoredObject, shown
+from lamplighter.cloud_sync.destinations.base import Destination, StoredObject, display_url
 from lamplighter.cloud_sync.destinations.folder import LocalFolder
 from lamplighter.engine.errors import ConfigurationError
 
@@ -32,7 +32,7 @@ def destination(url: str, options: dict[str, Any]) -> Destination:
             raise ConfigurationError(f"{url}: not a folder of this machine; write /path or file:///path")
         return LocalFolder(Path(unquote(parts.path)) if parts.scheme else Path(url))
     if parts.password:
-        raise ConfigurationError(f"{shown(url)}: move the password to the file that sync.options_file names")
+        raise ConfigurationError(f"{display_url(url)}: move the password to the file that sync.options_file names")
     if parts.scheme in ("s3", "s3a"):
         from lamplighter.cloud_sync.destinations.s3 import S3Bucket
 

@@ -68,12 +68,12 @@ class Destination(Protocol):
         ...
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def checked(name: str) -> str:
+def check_object_name(name: str) -> str:
     assert name
     assert not name.startswith("/")
     assert ".." not in name.split("/")

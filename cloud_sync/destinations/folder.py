@@ -14,7 +14,7 @@ from lamplighter.cloud_sync.destinations.base import (
     SMALL_BYTES_MAX,
     StoredObject,
     absent,
-    checked,
+    check_object_name,
     errors,
     readable,
 )
@@ -39,7 +39,7 @@ class LocalFolder:
         with errors(f"{self.url}/{name}"), self._folder_of(name, make=True) as (folder, last):
             if _is_there(last, folder):
                 return False
-            temporary, written = self._written(last, folder, chunks)
+            temporary, written = self._write_temporary(last, folder, chunks)
             try:
                 # Unlike a rename, a link never replaces another file.
                 os.link(temporary, last, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -57,17 +57,17 @@ class LocalFolder:
 
     def put(self, name: str, data: bytes) -> None:
         with errors(f"{self.url}/{name}"), self._folder_of(name, make=True) as (folder, last):
-            temporary, _ = self._written(last, folder, [data])
+            temporary, _ = self._write_temporary(last, folder, [data])
             os.rename(temporary, last, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
 
     def get(self, name: str) -> bytes | None:
-        with errors(f"{self.url}/{name}"), absent(), self._opened(name) as file:
+        with errors(f"{self.url}/{name}"), absent(), self._open(name) as file:
             return file.read(SMALL_BYTES_MAX)
         return None
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        with errors(f"{self.url}/{name}"), absent(), self._opened(name) as file:
+        with errors(f"{self.url}/{name}"), absent(), self._open(name) as file:
             while data := file.read(CHUNK):
                 yield data
 
@@ -80,7 +80,7 @@ class LocalFolder:
         with (
             errors(f"{self.url}/{folder}"),
             absent(),
-            opened_folder(self._path, checked(folder).split("/")) as opened,
+            opened_folder(self._path, check_object_name(folder).split("/")) as opened,
             os.scandir(opened) as listing,
         ):
             return readable(_entries(listing, after), after, most)
@@ -101,7 +101,7 @@ class LocalFolder:
         """A descriptor of the object's folder, and the object's name in it."""
         if make:
             self._make_sure()
-        *parts, last = checked(name).split("/")
+        *parts, last = check_object_name(name).split("/")
         try:
             with opened_folder(self._path, parts, make=make) as folder:
                 yield folder, last
@@ -112,11 +112,11 @@ class LocalFolder:
             raise UpstreamError(f"{place}: a file, not a folder; remove it, or use another destination") from error
 
     @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[BinaryIO]:
+    def _open(self, name: str) -> Iterator[BinaryIO]:
         with self._folder_of(name) as (folder, last), open_plain(last, folder, self._path / name) as file:
             yield file
 
-    def _written(self, name: str, folder: int, chunks: Iterable[bytes]) -> tuple[str, int]:
+    def _write_temporary(self, name: str, folder: int, chunks: Iterable[bytes]) -> tuple[str, int]:
         """Writes the bytes durably to a temporary file. Returns its name and inode."""
         temporary = name + PART
         try:

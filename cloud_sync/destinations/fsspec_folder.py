@@ -12,10 +12,10 @@ from lamplighter.cloud_sync.destinations.base import (
     SMALL_BYTES_MAX,
     StoredObject,
     absent,
-    checked,
+    check_object_name,
+    display_url,
     errors,
     readable,
-    shown,
 )
 from lamplighter.engine.errors import ConfigurationError
 
@@ -31,8 +31,8 @@ def filesystem(protocol: str, url: str, options: dict[str, Any]) -> Any:
     except (ImportError, ValueError) as error:  # ValueError: no such protocol
         extra = _EXTRAS.get(protocol)
         cure = f"pip install 'lamplighter[{extra}]'" if extra else "name a folder, or a URL with s3: or sftp:"
-        raise ConfigurationError(f"{shown(url)}: {error}; {cure}") from error
-    with errors(shown(url)):
+        raise ConfigurationError(f"{display_url(url)}: {error}; {cure}") from error
+    with errors(display_url(url)):
         return kind(skip_instance_cache=True, **options)
 
 
@@ -43,7 +43,7 @@ class FsspecFolder:
 
     def __init__(self, url: str, options: dict[str, Any], *, root: str | None = None) -> None:
         parts = urlsplit(url)
-        self.url = shown(url).rstrip("/")
+        self.url = display_url(url).rstrip("/")
         self._root = (f"{parts.netloc}{parts.path}" if root is None else root).rstrip("/")
         self._fs = filesystem(parts.scheme, url, options)
 
@@ -76,10 +76,10 @@ class FsspecFolder:
     def entries(self, folder: str, after: str = "", most: int | None = None) -> list[StoredObject]:
         with errors(f"{self.url}/{folder}"), absent():
             self._fs.invalidate_cache()  # a cached listing hides new objects
-            return readable(map(_entry, self._listed(folder)), after, most)
+            return readable(map(_entry, self._list(folder)), after, most)
         return []
 
-    def _listed(self, folder: str) -> list[dict[str, Any]]:
+    def _list(self, folder: str) -> list[dict[str, Any]]:
         """The files in a folder. fsspec keeps the whole listing in memory."""
         return [info for info in self._fs.ls(self._path(folder), detail=True) if info["type"] == "file"]
 
@@ -93,7 +93,7 @@ class FsspecFolder:
         pass
 
     def _path(self, name: str) -> str:
-        return f"{self._root}/{checked(name)}"
+        return f"{self._root}/{check_object_name(name)}"
 
     def _write(self, path: str, chunks: Iterable[bytes]) -> None:
         parent = path.rpartition("/")[0]

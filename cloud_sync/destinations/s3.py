@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from lamplighter.cloud_sync.destinations.base import StoredObject, absent, checked, errors, shown
+from lamplighter.cloud_sync.destinations.base import StoredObject, absent, check_object_name, display_url, errors
 from lamplighter.cloud_sync.destinations.fsspec_folder import filesystem
 
 PART_BYTES = 5 * 1024 * 1024
@@ -22,7 +22,7 @@ class S3Bucket:
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         parts = urlsplit(url)
-        self.url = shown(url).rstrip("/")
+        self.url = display_url(url).rstrip("/")
         self._bucket, prefix = parts.netloc, parts.path.strip("/")
         self._prefix = f"{prefix}/" if prefix else ""
         self._fs = filesystem("s3", url, options)
@@ -70,7 +70,7 @@ class S3Bucket:
         return list(itertools.islice(self._entries(folder, after), most))
 
     def _entries(self, folder: str, after: str) -> Iterator[StoredObject]:
-        prefix = f"{self._prefix}{checked(folder)}/"
+        prefix = f"{self._prefix}{check_object_name(folder)}/"
         more: dict[str, str] = {"StartAfter": prefix + after} if after else {}
         while True:
             with errors(f"{self.url}/{folder}"):
@@ -110,10 +110,10 @@ class S3Bucket:
         )
 
     def _path(self, name: str) -> str:
-        return f"{self._bucket}/{self._prefix}{checked(name)}"
+        return f"{self._bucket}/{self._prefix}{check_object_name(name)}"
 
     def _call(self, method: str, name: str, **arguments: Any) -> dict[str, Any]:
-        key = self._prefix + checked(name)
+        key = self._prefix + check_object_name(name)
         return cast("dict[str, Any]", self._fs.call_s3(method, Bucket=self._bucket, Key=key, **arguments))
 
     def _create_in_parts(self, name: str, first: bytes, second: bytes, rest: Iterator[bytes]) -> None:

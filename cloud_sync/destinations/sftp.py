@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lamplighter.cloud_sync.destinations.base import shown
+from lamplighter.cloud_sync.destinations.base import display_url
 from lamplighter.cloud_sync.destinations.fsspec_folder import FsspecFolder
 from lamplighter.engine.errors import ConfigurationError
 
@@ -38,7 +38,7 @@ def _options(url: str, options: dict[str, Any]) -> dict[str, Any]:
     try:
         import paramiko
     except ImportError as error:
-        raise ConfigurationError(f"{shown(url)}: {error}; pip install 'lamplighter[sync-sftp]'") from error
+        raise ConfigurationError(f"{display_url(url)}: {error}; pip install 'lamplighter[sync-sftp]'") from error
 
     class KnownHosts(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
         def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
@@ -50,8 +50,8 @@ def _options(url: str, options: dict[str, Any]) -> dict[str, Any]:
                 ) from error
             if not keys.check(hostname, key):
                 raise ConfigurationError(
-                    f"{shown(url)}: {known} does not have the key of {hostname}; check the key and add it, or set "
-                    "known_hosts in the options file"
+                    f"{display_url(url)}: {known} does not have the key of {hostname}; check the key and add it, or "
+                    "set known_hosts in the options file"
                 )
 
     options.setdefault("timeout", 30)

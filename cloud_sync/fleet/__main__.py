@@ -92,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = _code(arguments, lambda: run(arguments))
     if getattr(arguments, "metrics", None) is None:
         return code
-    return _code(arguments, lambda: _written(arguments, code, time.monotonic() - began))
+    return _code(arguments, lambda: _write_metrics(arguments, code, time.monotonic() - began))
 
 
-def _written(arguments: argparse.Namespace, code: int, seconds: float) -> int:
+def _write_metrics(arguments: argparse.Namespace, code: int, seconds: float) -> int:
     """Writes the metrics of a run, and returns its exit code."""
     write_metrics(arguments.metrics, arguments.command, Lake(arguments.lake), code, seconds)
     return code

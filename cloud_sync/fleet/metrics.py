@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.lake.batches import compared
+from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 
@@ -42,7 +42,7 @@ def write_metrics(path: Path, command: str, lake: Lake, code: int, seconds: floa
             live = table(lake, name).live()
             rows.labels(command, lake.url, name).set(sum(batch.rows for batch in live))
             batches.labels(command, lake.url, name).set(len(live))
-            for outcome, number in compared(live).items():
+            for outcome, number in comparison_counts(live).items():
                 ahead.labels(command, lake.url, outcome).set(number)
     except (GatewayError, OSError):
         # The command has reported that the lake cannot be read.

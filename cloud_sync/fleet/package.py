@@ -59,10 +59,10 @@ def add_commands(commands: Any) -> None:
     """Declares `package`."""
     parser = add_command(commands, "package", "write the files that spark-submit needs to run these commands")
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder to write to")
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run_package)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_package(arguments: argparse.Namespace) -> int:
     for path in package(arguments.folder):
         print(path)
     return 0

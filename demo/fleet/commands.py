@@ -209,7 +209,7 @@ def _collect_round(story: NumberedSteps, bucket: Store, lake: Path) -> int:
             if not tally["left"]:
                 break
     with contextlib.closing(Manifest(lake)) as manifest:
-        found, gaps = manifest.quarantined(), manifest.gaps()
+        found, gaps = manifest.quarantined_objects(), manifest.gaps()
     for reason in sorted({one.reason.partition(":")[0] for one in found})[:3]:
         story.tell(f"in quarantine: {reason}")
     said = sum(gap.said for gap in gaps)

@@ -22,7 +22,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_
 from lamplighter.demo.fleet.checks import Check, same
 from lamplighter.demo.fleet.gateways import RealGateway
 from lamplighter.engine.errors import UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class WarmPlaces:
                 time.sleep(0.2)
         gateways = len({one["gateway"] for one in found})
         self._say(
-            f"{NAME} fired: {counted(len(found), 'notification', ',')} of {counted(gateways, 'gateway')}, such as"
+            f"{NAME} fired: {count_text(len(found), 'notification', ',')} of {count_text(gateways, 'gateway')}, such as"
         )
         for one in found[:: max(1, len(found) // _SHOWN)][:_SHOWN]:
             row = _rows(one)[0]

@@ -183,14 +183,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 def encode(record: Record, slices: Slices = Slices()) -> bytes:  # noqa: B008 - it has no state
     """The line of a record, with its newline."""
     if len(record.d) + len(record.a) + len(record.k) > LONG:
-        members = {name: _encoded(getattr(record, name), slices) for name in ("d", "a", "k") if getattr(record, name)}
+        members = {
+            name: _encode_quads(getattr(record, name), slices) for name in ("d", "a", "k") if getattr(record, name)
+        }
         record = msgspec.structs.replace(record, **members)
         slices.pause()
     body = _encode(record)[:-1]
     return b'%s%s%08x"}\n' % (body, _CRC, google_crc32c.value(body))
 
 
-def _encoded(quads: Sequence[Quad], slices: Slices) -> msgspec.Raw:
+def _encode_quads(quads: Sequence[Quad], slices: Slices) -> msgspec.Raw:
     """Quads as JSON."""
     return msgspec.Raw(b"[%s]" % b",".join([_encode(some)[1:-1] for some in sliced(quads, slices)]))
 

@@ -62,7 +62,7 @@ class _Line(msgspec.Struct, frozen=True):
     a: tuple[Quad, ...] = ()
 
 
-async def followed(get: Get, after: str | None, timeout_s: float) -> AsyncIterator[DatasetChange]:
+async def follow(get: Get, after: str | None, timeout_s: float) -> AsyncIterator[DatasetChange]:
     """As `SparqlEndpoint.follow_changes`. timeout_s: within which an answer has to begin."""
     position, reset, failures = after, _BEGINNING, 0
     wait = f"{min(_WAIT_S, timeout_s / 2):.3f}"

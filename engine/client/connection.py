@@ -119,8 +119,8 @@ class EngineClient:
             for alias in pending.aliases:
                 pending.answer(alias, error)
         for subscription in self._subscriptions.values():
-            if not subscription.put(error):
-                subscription.put(error)  # the first call has emptied the full queue
+            if not subscription.enqueue(error):
+                subscription.enqueue(error)  # the first call has emptied the full queue
 
     # --- requests ---
 
@@ -179,7 +179,7 @@ class EngineClient:
                 elif isinstance(answer, GatewayError):
                     answered[members["alias"]] = answer
                 else:
-                    answered[members["alias"]] = _updated(answer)
+                    answered[members["alias"]] = _update_answer(answer)
             waiting = again
             if waiting:
                 refusals += 1
@@ -287,16 +287,16 @@ class EngineClient:
 
         Requests whose token has expired are repeated once with a new token.
         """
-        answers = await self._asked(kind, bodies)
+        answers = await self._request(kind, bodies)
         expired = [index for index, answer in enumerate(answers) if _is_expired(answer)]
         if expired and self._tokens is not None:
             await self._renew()
-            again = await self._asked(kind, [bodies[index] for index in expired])
+            again = await self._request(kind, [bodies[index] for index in expired])
             for index, answer in zip(expired, again, strict=True):
                 answers[index] = answer
         return answers
 
-    async def _asked(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
+    async def _request(self, kind: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
         async with self._room:
             if self._closed:
                 raise UpstreamError("the client was closed")
@@ -337,7 +337,7 @@ class EngineClient:
 
     async def _renew(self) -> None:
         assert self._tokens is not None
-        self._tokens.expired(await self._tokens.token())
+        self._tokens.discard(await self._tokens.token())
 
     # --- connection ---
 
@@ -419,7 +419,7 @@ class EngineClient:
     def _take(self, message: dict[str, Any]) -> bool:
         """Dispatches a message. Returns False if the consumer's queue is full."""
         if "notification" in message:
-            return self._notified(message["notification"])
+            return self._dispatch_notification(message["notification"])
         if "resumed" in message:
             going_on = self._subscriptions.get(message["resumed"].get("alias"))
             if going_on is not None:
@@ -427,7 +427,7 @@ class EngineClient:
                 self._by_spuid[message["resumed"]["spuid"]] = going_on
             return True
         if "status_code" in message:
-            return self._refused(message)
+            return self._dispatch_error(message)
         if "answers" in message:
             for one in message["answers"]:
                 self._take(one)  # answers to updates, which no consumer has to take
@@ -442,7 +442,7 @@ class EngineClient:
                 self._answer(message[kind].get("alias", ""), message[kind])
         return True
 
-    def _refused(self, message: dict[str, Any]) -> bool:
+    def _dispatch_error(self, message: dict[str, Any]) -> bool:
         """Retries after an error, or dispatches it. Returns False if the consumer's queue is full."""
         error = RefusedError(message["error"], message["status_code"], message.get("error_description", ""))
         alias = message.get("alias") or self._only_waiting()
@@ -460,7 +460,7 @@ class EngineClient:
         elif error.retriable:
             self._begin(self._subscribe_again(ended, _ASK_AGAIN_S * random.uniform(0.5, 1)))
             return True
-        return ended.put(error)
+        return ended.enqueue(error)
 
     def _only_waiting(self) -> str:
         """The alias of the only waiting subscription, else empty: some errors have no alias (SEPA protocol 2.6)."""
@@ -472,7 +472,7 @@ class EngineClient:
         self._asking_again.add(task)
         task.add_done_callback(self._asking_again.discard)
 
-    def _notified(self, body: dict[str, Any]) -> bool:
+    def _dispatch_notification(self, body: dict[str, Any]) -> bool:
         """Dispatches a notification. Returns False if the consumer's queue is full, or an earlier one is missing."""
         sequence = body["sequence"]
         if sequence == 0 and body.get("alias") in self._subscriptions:
@@ -493,7 +493,7 @@ class EngineClient:
                 return True
             if sequence > target.sequence + 1:
                 return False
-        if target.put(Notification.of(body)):
+        if target.enqueue(Notification.of(body)):
             target.sequence = sequence
             return True
         target.behind = target.resumable
@@ -508,7 +508,7 @@ class EngineClient:
             if self._socket is socket and subscription.alias in self._subscriptions:
                 await self._send("subscribe", subscription.body)
         except GatewayError as error:
-            subscription.put(error)
+            subscription.enqueue(error)
 
     async def _tell(self, answer: dict[str, Any]) -> None:
         """Answers a question of the gateway, which waits for it only briefly."""
@@ -521,7 +521,7 @@ class EngineClient:
             pending.answer(alias, answer)
 
 
-def _updated(answer: dict[str, Any]) -> UpdateAnswer:
+def _update_answer(answer: dict[str, Any]) -> UpdateAnswer:
     """The answer of a message. Raises UpstreamError for a delta that cannot be read."""
     try:
         return UpdateAnswer(answer.get("sequence"), answer.get("delayed"), UpdateDelta.of(answer.get("delta")))

@@ -144,10 +144,10 @@ def with_contexts(document: Any) -> Any:
     """
     left = REFERENCES_MAX
 
-    def known(context: Any) -> Any:
+    def replace_context(context: Any) -> Any:
         nonlocal left
         if isinstance(context, list):
-            return [known(one) for one in context]
+            return [replace_context(one) for one in context]
         if not isinstance(context, str):
             _check_inline(context)
             return context
@@ -163,14 +163,14 @@ def with_contexts(document: Any) -> Any:
             raise LimitExceededError(f"a document may name {REFERENCES_MAX} contexts")
         return found
 
-    def walked(value: Any) -> Any:
+    def walk(value: Any) -> Any:
         if isinstance(value, list):
-            return [walked(one) for one in value]
+            return [walk(one) for one in value]
         if isinstance(value, dict):
-            return {name: known(one) if name == "@context" else walked(one) for name, one in value.items()}
+            return {name: replace_context(one) if name == "@context" else walk(one) for name, one in value.items()}
         return value
 
-    return walked(document)
+    return walk(document)
 
 
 def _check_inline(context: Any) -> None:

@@ -45,7 +45,7 @@ def read_file(path: Path | str, bytes_max: int = FILE_BYTES_MAX, *, follow: bool
         while size < len(content) <= bytes_max and (more := file.read(_GROWTH_BYTES)):
             content += more  # the file has grown meanwhile, or the kernel makes it while it is read
     if max(size, len(content)) > bytes_max:
-        raise _refused(errno.EFBIG, f"more than {bytes_max:,} bytes; make it smaller", path)
+        raise _refusal(errno.EFBIG, f"more than {bytes_max:,} bytes; make it smaller", path)
     return content
 
 
@@ -58,17 +58,17 @@ def open_file(path: Path | str, *, follow: bool = True) -> BinaryIO:
         descriptor = os.open(path, _OPEN | (0 if follow else os.O_NOFOLLOW))
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
-            raise _refused(errno.ELOOP, "a symbolic link; replace it by the file", path) from error
+            raise _refusal(errno.ELOOP, "a symbolic link; replace it by the file", path) from error
         if error.errno == errno.ENXIO:
-            raise _refused(errno.ENXIO, "not a regular file; replace it by one", path) from error
+            raise _refusal(errno.ENXIO, "not a regular file; replace it by one", path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _refused(errno.EINVAL, "not a regular file; replace it by one", path)
+        raise _refusal(errno.EINVAL, "not a regular file; replace it by one", path)
     return os.fdopen(descriptor, "rb")
 
 
-def _refused(number: int, reason: str, path: Path | str) -> OSError:
+def _refusal(number: int, reason: str, path: Path | str) -> OSError:
     return OSError(number, reason, str(path))
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from lamplighter.engine.client import results
 from lamplighter.engine.client.addresses import check_private, split_address, trusting
-from lamplighter.engine.client.changes import DatasetChange, followed
+from lamplighter.engine.client.changes import DatasetChange, follow
 from lamplighter.engine.client.messages import Tokens, UpdateAnswer, UpdateDelta, graph_members
 from lamplighter.engine.errors import (
     ConfigurationError,
@@ -59,8 +59,8 @@ class SparqlEndpoint:
     ) -> None:
         self._base = base.rstrip("/")
         self._timeout_s = timeout_s
-        self._query_url = _checked(query_url or (f"{base.rstrip('/')}/query" if base else ""))
-        self._update_url = _checked(update_url or (f"{base.rstrip('/')}/update" if base else ""))
+        self._query_url = _check_url(query_url or (f"{base.rstrip('/')}/query" if base else ""))
+        self._update_url = _check_url(update_url or (f"{base.rstrip('/')}/update" if base else ""))
         self._query_method = query_method
         self._update_method = update_method
         self._tokens = tokens
@@ -122,8 +122,8 @@ class SparqlEndpoint:
         if not self._update_url:
             raise ConfigurationError("this endpoint has no address for updates; give update_url")
         headers = {"Accept": "*/*"} | ({"Prefer": "return=representation"} if delta else {})
-        async with self._sent("update", self._update_url, self._update_method, sparql, parameters, headers) as answer:
-            body = await _read(answer)
+        async with self._send("update", self._update_url, self._update_method, sparql, parameters, headers) as answer:
+            body = await _read_body(answer)
         try:
             told = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -148,14 +148,14 @@ class SparqlEndpoint:
         """
         if not self._base:
             raise ConfigurationError("this endpoint has no address for changes; give base")
-        async for change in followed(self._got, after, self._timeout_s):
+        async for change in follow(self._get, after, self._timeout_s):
             yield change
 
     @asynccontextmanager
-    async def _got(self, path: str, parameters: Mapping[str, str], accept: str) -> AsyncIterator[httpx.Response]:
+    async def _get(self, path: str, parameters: Mapping[str, str], accept: str) -> AsyncIterator[httpx.Response]:
         url = self._base + path
         headers = {"Accept": accept}
-        async with self._accepted(
+        async with self._open_accepted(
             url, lambda: self._http.build_request("GET", url, params=dict(parameters), headers=headers)
         ) as answer:
             yield answer
@@ -182,7 +182,7 @@ class SparqlEndpoint:
             raise ConfigurationError("this endpoint has no address for queries; give query_url")
         parameters = {**(graphs or {}), **({} if at is None else {"at": [at]})}
         headers = {"Accept": accept}
-        async with self._sent("query", self._query_url, self._query_method, sparql, parameters, headers) as answer:
+        async with self._send("query", self._query_url, self._query_method, sparql, parameters, headers) as answer:
             self.as_of = answer.headers.get("lamplighter-at", "")
             if at is not None and not self.as_of:
                 raise UpstreamError(f"{self._query_url} does not query past datasets; it answered with the current one")
@@ -200,7 +200,7 @@ class SparqlEndpoint:
             raise UpstreamError(f"{self._query_url} answered with {media_type}, which is no JSON") from error
 
     @asynccontextmanager
-    async def _sent(
+    async def _send(
         self,
         kind: str,
         url: str,
@@ -209,18 +209,18 @@ class SparqlEndpoint:
         parameters: Mapping[str, str | Sequence[str]],
         headers: Mapping[str, str],
     ) -> AsyncIterator[httpx.Response]:
-        """As `_accepted`, of a SPARQL request."""
+        """As `_open_accepted`, of a SPARQL request."""
 
         def build() -> httpx.Request:
             request = self._request(kind, url, method, sparql, parameters)
             request.headers.update(headers)
             return request
 
-        async with self._accepted(url, build) as answer:
+        async with self._open_accepted(url, build) as answer:
             yield answer
 
     @asynccontextmanager
-    async def _accepted(self, url: str, build: Callable[[], httpx.Request]) -> AsyncIterator[httpx.Response]:
+    async def _open_accepted(self, url: str, build: Callable[[], httpx.Request]) -> AsyncIterator[httpx.Response]:
         """The answer to an accepted request. A request whose token has expired is repeated once with a new token."""
         tokens_left = 2
         while True:
@@ -236,14 +236,14 @@ class SparqlEndpoint:
                 if answer.status_code < 300:
                     yield answer
                     return
-                refusal = refused(answer.status_code, await _read(answer))
+                refusal = refusal_error(answer.status_code, await _read_body(answer))
             finally:
                 await answer.aclose()
             tokens_left -= 1
             if token is None or not tokens_left or (refusal.status, refusal.code) != (401, "invalid_grant"):
                 raise refusal
             assert self._tokens is not None
-            self._tokens.expired(token)
+            self._tokens.discard(token)
 
     def _request(
         self, kind: str, url: str, method: Method, sparql: str, parameters: Mapping[str, str | Sequence[str]]
@@ -260,7 +260,7 @@ class SparqlEndpoint:
         return self._http.build_request("POST", url, content=form.encode(), headers={"Content-Type": _FORM})
 
 
-def refused(status: int, body: bytes) -> RefusedError:
+def refusal_error(status: int, body: bytes) -> RefusedError:
     """The error of an answer (SEPA protocol 1.4); for other endpoints, with the beginning of their text."""
     try:
         told = msgspec.json.decode(body)
@@ -277,11 +277,11 @@ async def _chunks(answer: httpx.Response) -> AsyncIterator[bytes]:
         raise UpstreamError(f"the answer from {answer.url} broke off: {error or type(error).__name__}") from error
 
 
-async def _read(answer: httpx.Response) -> bytes:
+async def _read_body(answer: httpx.Response) -> bytes:
     return b"".join([chunk async for chunk in _chunks(answer)])
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     if url and (split_address(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise ConfigurationError(f"not an address: {url!r}; it looks like http://host:8000")
     return url

@@ -107,13 +107,13 @@ class InboxReader:
     async def inbox(self) -> str:
         """The URL of the inbox: by the header Link of the target, else by its RDF. Raises NoInboxError besides."""
         if self._inbox is None:
-            self._inbox = _without_fragment(self._target) if self._is_inbox else await self._discovered()
+            self._inbox = _without_fragment(self._target) if self._is_inbox else await self._discover()
         return self._inbox
 
     async def urls(self) -> list[str]:
         """The URLs of the notifications that the inbox lists now, each once, in its order."""
         at, answer = await self._answer(await self.inbox(), None)
-        found = await _read(notifications_in_body, at, answer)
+        found = await _read_document(notifications_in_body, at, answer)
         self._inbox_origin = _origin(at)
         return list(dict.fromkeys(map(_without_fragment, found)))
 
@@ -123,25 +123,25 @@ class InboxReader:
             await self.urls()
         assert self._inbox_origin is not None
         at, answer = await self._answer(url, {self._inbox_origin, *self._origins})
-        return await _read(triples_of, at, answer)
+        return await _read_document(triples_of, at, answer)
 
-    async def _discovered(self) -> str:
-        at, answer = await self._sent(self._target, None)
+    async def _discover(self) -> str:
+        at, answer = await self._send(self._target, None)
         found = inbox_in_links(answer.headers.get("link", ""))
         if found is None:
             _check(at, answer)
-            found = await _read(inbox_in_body, at, answer)
+            found = await _read_document(inbox_in_body, at, answer)
         if found is None:
             raise NoInboxError(f"{at} advertises no inbox, neither by a Link header nor in its RDF")
-        return _joined(at, found)
+        return _resolve_reference(at, found)
 
     async def _answer(self, url: str, within: Collection[WebOrigin] | None) -> tuple[str, OutwardAnswer]:
         """The URL behind the redirects, and its answer of 2xx."""
-        at, answer = await self._sent(url, within)
+        at, answer = await self._send(url, within)
         _check(at, answer)
         return at, answer
 
-    async def _sent(self, url: str, within: Collection[WebOrigin] | None) -> tuple[str, OutwardAnswer]:
+    async def _send(self, url: str, within: Collection[WebOrigin] | None) -> tuple[str, OutwardAnswer]:
         """within: the origins that may be called, None for all. Redirects are followed, each as a URL of its own."""
         at = _without_fragment(url)
         for _ in range(REDIRECTS_MAX + 1):
@@ -160,7 +160,7 @@ class InboxReader:
                 raise UpstreamError(f"{at}: {str(error).removeprefix(f'{origin(at)}: ')}") from error
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return at, answer
-            at = _joined(at, answer.headers["location"])
+            at = _resolve_reference(at, answer.headers["location"])
         raise UpstreamError(f"{url}: more than {REDIRECTS_MAX} redirects")
 
     def _is_trusted(self, there: WebOrigin) -> bool:
@@ -197,7 +197,7 @@ def _without_fragment(url: str) -> str:
     return url.partition("#")[0]
 
 
-def _joined(base: str, reference: str) -> str:
+def _resolve_reference(base: str, reference: str) -> str:
     """A reference resolved, without a fragment. Raises UpstreamError."""
     try:
         return _without_fragment(urljoin(base, reference))
@@ -213,7 +213,7 @@ def _check(url: str, answer: OutwardAnswer) -> None:
         raise UpstreamError(f"{url}: the answer has more than {DOCUMENT_BYTES_MAX} bytes")
 
 
-async def _read(reading: Callable[[bytes, str, str], _Read], url: str, answer: OutwardAnswer) -> _Read:
+async def _read_document(reading: Callable[[bytes, str, str], _Read], url: str, answer: OutwardAnswer) -> _Read:
     """Reads a document, beside the event loop. Errors name the URL."""
     try:
         return await asyncio.to_thread(reading, answer.body, answer.headers.get("content-type", ""), url)

@@ -22,7 +22,7 @@ class Tokens(Protocol):
         """A valid token. Raises RefusedError, UpstreamError."""
         ...
 
-    def expired(self, token: str) -> None:
+    def discard(self, token: str) -> None:
         """Reports that a gateway has rejected a token, so that `token` returns another one."""
         ...
 
@@ -166,7 +166,7 @@ class ClientSubscription:
         """Whether the queue has room for notifications."""
         return not self.behind or self.queue.empty()
 
-    def put(self, notification: Notification | GatewayError) -> bool:
+    def enqueue(self, notification: Notification | GatewayError) -> bool:
         """Queues a notification or an error. Returns False if the queue is full.
 
         A full queue is emptied, unless the gateway can send its notifications again.

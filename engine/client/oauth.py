@@ -16,7 +16,7 @@ import msgspec
 
 from lamplighter.engine.client.addresses import check_private, trusting
 from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.client.http import TIMEOUT_S, refused
+from lamplighter.engine.client.http import TIMEOUT_S, refusal_error
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _JSON = "application/json"
@@ -122,7 +122,7 @@ class OAuth:
                 self._renew_at = begun + max(life_s - _EARLY_S, life_s * 0.9)
             return self._token
 
-    def expired(self, token: str) -> None:
+    def discard(self, token: str) -> None:
         """Discards a token that a gateway has rejected as expired."""
         if token == self._token:
             self._token = ""
@@ -151,7 +151,7 @@ async def _post(
     except httpx.HTTPError as error:
         raise UpstreamError(f"no answer from {url}: {error or type(error).__name__}") from error
     if answer.status_code >= 300:
-        raise refused(answer.status_code, answer.content)
+        raise refusal_error(answer.status_code, answer.content)
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         told = msgspec.json.decode(answer.content)
         if isinstance(told, dict):

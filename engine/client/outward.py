@@ -126,7 +126,7 @@ class _CheckedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        allowed = self._allowed(host, await addresses(host, port))
+        allowed = self._allowed_addresses(host, await addresses(host, port))
         failure: Exception | None = None
         for address in allowed:
             try:
@@ -147,7 +147,7 @@ class _CheckedNetwork(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    def _allowed(self, host: str, found: Iterable[Address]) -> list[Address]:
+    def _allowed_addresses(self, host: str, found: Iterable[Address]) -> list[Address]:
         reasons: dict[str, None] = {}
         allowed = []
         for address in found:

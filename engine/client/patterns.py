@@ -100,17 +100,17 @@ class GenericClient:
         """The result of a SELECT query of the profile. Raises JsapError, ForcedBindingError, RefusedError,
         UpstreamError.
         """
-        endpoint, text, graphs = await self._asked(name, row, values)
+        endpoint, text, graphs = await self._prepare(name, row, values)
         return await endpoint.query(text, **graphs)
 
     async def ask(self, name: str, row: Row = _NOTHING, /, **values: Any) -> bool:
         """The result of an ASK query of the profile. Raises as `query`."""
-        endpoint, text, graphs = await self._asked(name, row, values)
+        endpoint, text, graphs = await self._prepare(name, row, values)
         return await endpoint.ask(text, **graphs)
 
     async def construct(self, name: str, row: Row = _NOTHING, /, **values: Any) -> list[Triple]:
         """The triples of a CONSTRUCT or DESCRIBE query of the profile. Raises as `query`."""
-        endpoint, text, graphs = await self._asked(name, row, values)
+        endpoint, text, graphs = await self._prepare(name, row, values)
         return await endpoint.construct(text, **graphs)
 
     async def subscribe(self, name: str, row: Row = _NOTHING, /, **values: Any) -> AsyncGenerator[Notification, None]:
@@ -133,7 +133,7 @@ class GenericClient:
                 known = notification
                 yield notification
 
-    async def _asked(
+    async def _prepare(
         self, name: str, row: Row, values: Mapping[str, Any]
     ) -> tuple[SparqlEndpoint, str, dict[str, tuple[str, ...]]]:
         graphs = self.profile.graphs_of(self.profile.query(name))

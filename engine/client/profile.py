@@ -13,7 +13,15 @@ from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import Jsap, profile
-from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, member_lines, merged, normal, overridden
+from lamplighter.engine.protocol.jsap_tree import (
+    Tree,
+    decode_tree,
+    included_addresses,
+    member_lines,
+    merge,
+    normal,
+    overridden,
+)
 
 DEPTH_MAX = 8
 """Documents in a chain of includes."""
@@ -34,7 +42,7 @@ def load_profile(place: str | Path, settings: Sequence[str] = (), *, ca: Path | 
     try:
         return profile(normal(tree))
     except JsapError as error:
-        raise loader.located(error) from error
+        raise loader.locate_faults(error) from error
 
 
 def local_profile(path: Path) -> Jsap:
@@ -60,7 +68,7 @@ class Loader:
         """The normal tree of a document, merged with its includes in order. Raises JsapError."""
         return self._tree(_address(place), ())
 
-    def located(self, error: JsapError) -> JsapError:
+    def locate_faults(self, error: JsapError) -> JsapError:
         """The faults of a profile with the document and the line of each; the document read first if none has it."""
         lines = {name: member_lines(document) for name, document in self._documents.items()}
         return JsapError(*(f"{_where(str(fault).partition(': ')[0], lines)}: {fault}" for fault in error.args))
@@ -72,26 +80,30 @@ class Loader:
             raise JsapError(f"include: {address} would be the {DEPTH_MAX + 1}th document in a row; include less deeply")
         self._read += 1
         if self._read > DOCUMENTS_MAX:
-            raise JsapError(f"{_shown(address)}: include: more than {DOCUMENTS_MAX} documents; put some together")
+            raise JsapError(
+                f"{_display_address(address)}: include: more than {DOCUMENTS_MAX} documents; put some together"
+            )
         document = self._document(address, chain)
         self._digest.update(document)
-        self._documents[_shown(address)] = document
+        self._documents[_display_address(address)] = document
         try:
-            tree = normal(decoded(document))
+            tree = normal(decode_tree(document))
         except JsapError as error:
-            raise JsapError(f"{_shown(address)}: {error}") from error
-        for reference in included(tree):
+            raise JsapError(f"{_display_address(address)}: {error}") from error
+        for reference in included_addresses(tree):
             try:
-                other = _included(address, reference)
+                other = _included_address(address, reference)
             except ValueError as error:
-                raise JsapError(f"{_shown(address)}: include: {reference!r} is no address: {error}") from error
+                raise JsapError(
+                    f"{_display_address(address)}: include: {reference!r} is no address: {error}"
+                ) from error
             if urlsplit(address).scheme != "file" and urlsplit(other).scheme == "file":
                 raise JsapError(f"{address}: include: a document from the network includes no files: {reference!r}")
-            tree = merged(tree, self._tree(other, (*chain, address)))
+            tree = merge(tree, self._tree(other, (*chain, address)))
         return tree
 
     def _document(self, address: str, chain: tuple[str, ...]) -> bytes:
-        where = f", which {_shown(chain[-1])} includes," if chain else ""
+        where = f", which {_display_address(chain[-1])} includes," if chain else ""
         scheme = urlsplit(address).scheme
         if scheme == "file":
             path = Path(unquote(urlsplit(address).path))
@@ -102,15 +114,15 @@ class Loader:
             except ValueError as error:  # such as a zero
                 raise JsapError(f"{str(path)!r}{where} cannot be the name of a file: {error}") from error
         elif scheme in ("http", "https") and self._network:
-            document = self._fetched(address, where)
+            document = self._fetch(address, where)
         else:
             kinds = "files and http and https addresses" if self._network else "files"
             raise JsapError(f"{address}{where} cannot be read: only {kinds} can")
         if len(document) > DOCUMENT_BYTES_MAX:
-            raise JsapError(f"{_shown(address)}{where} has more than {DOCUMENT_BYTES_MAX} bytes")
+            raise JsapError(f"{_display_address(address)}{where} has more than {DOCUMENT_BYTES_MAX} bytes")
         return document
 
-    def _fetched(self, address: str, where: str) -> bytes:
+    def _fetch(self, address: str, where: str) -> bytes:
         import httpx  # imported here, so that reading files loads no HTTP client
 
         document = b""
@@ -133,7 +145,7 @@ class Loader:
         return document
 
 
-def _included(address: str, reference: str) -> str:
+def _included_address(address: str, reference: str) -> str:
     """The address of an included document. ``file:///NAME`` is a file beside the document if the root has none.
 
     Profiles of SEPA's dashboard write it with four slashes.
@@ -173,6 +185,6 @@ def _where(place: str, lines: dict[str, dict[str, int]]) -> str:
     return next(iter(lines))
 
 
-def _shown(address: str) -> str:
+def _display_address(address: str) -> str:
     """An address for messages: the path of a file, else the URL."""
     return unquote(urlsplit(address).path) if urlsplit(address).scheme == "file" else address

@@ -2,7 +2,7 @@
 
 ::
 
-    quad delta of a request ─▶ Inference.completed ─▶ the same, with the changes of the inferred graphs
+    quad delta of a request ─▶ Inference.complete ─▶ the same, with the changes of the inferred graphs
                                    └─▶ Closure, one for each graph: retract, derive again, derive
 
 sources: `Sources`, which graphs have inferred triples, and their names; rules: one step of deriving; facts: the triples

@@ -20,9 +20,9 @@ from lamplighter.engine.inference.rules import (
     consequences,
     is_property,
     is_schema,
+    is_supported,
     is_triple,
-    mentioned,
-    supported,
+    mentioned_properties,
 )
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import STEP, Meter
@@ -38,7 +38,7 @@ inferred graph."""
 class Closure:
     """Changes the facts of one graph, and notes what changes in the inferred graph.
 
-    The caller takes back what was changed in the CTS, by what `noted` has, and calls `forget`. Each method raises
+    The caller takes back what was changed in the CTS, by what `changes` has, and calls `forget`. Each method raises
     TooMuchWork, or LimitExceededError for more than quads_max changes.
     """
 
@@ -48,7 +48,7 @@ class Closure:
         self._meter = meter
         self._quads_max: int | None = quads_max
         self._inferred: dict[Triple, bool] = {}
-        """What has changed in the inferred graph: whether the triple is in it now."""
+        """The changed triples of the inferred graph; True for those that are in it now."""
 
     def follow(self, gone: Iterable[Triple], come: Collection[Triple]) -> None:
         """Infers what changes when triples are no longer asserted, and when others are.
@@ -66,7 +66,7 @@ class Closure:
                 new.append(triple)
         for triple in lost:
             self._meter.take(CHECKED)
-            if not self.facts.has(*triple) and supported(
+            if not self.facts.has(*triple) and is_supported(
                 self.facts, self.facts.property(triple[1]), triple, self._meter
             ):
                 self._make(triple)
@@ -87,8 +87,8 @@ class Closure:
         self._quads_max = quads_max
 
     @property
-    def noted(self) -> QuadDelta:
-        """What has changed in the inferred graph."""
+    def changes(self) -> QuadDelta:
+        """The delta of the inferred graph."""
         graph = self.facts.inferred
         removed = [Quad(*triple, graph) for triple, there in self._inferred.items() if not there]
         added = [Quad(*triple, graph) for triple, there in self._inferred.items() if there]
@@ -128,7 +128,7 @@ class Closure:
                 facts.unassert(triple)
             for found in suspects:  # if a triple that supports it is removed later, it is suspected again
                 self._meter.take(CHECKED)
-                if found not in lost and not supported(asserted, asserted.property(found[1]), found, self._meter):
+                if found not in lost and not is_supported(asserted, asserted.property(found[1]), found, self._meter):
                     lost[found] = None
                     waiting.append(found)
         return lost
@@ -155,7 +155,7 @@ class Closure:
         """Has the triples of properties among the facts before anything follows from what the schema says of them."""
         for triple in triples:
             if is_schema(triple):
-                for name in mentioned(triple):
+                for name in mentioned_properties(triple):
                     if is_property(name):
                         self._hold(name)
 

@@ -27,7 +27,7 @@ class GraphFacts:
         self._properties: dict[Term, Property] = {}
 
     def property(self, p: Term) -> Property:
-        """What the triples say about a property; looked up again after `forget`."""
+        """The characteristics of a property; looked up again after `forget`."""
         found = self._properties.get(p)
         if found is None:
             found = self._properties[p] = Property(self, p)
@@ -114,19 +114,19 @@ class InferredFacts(GraphFacts):
     def infer(self, triple: Triple) -> None:
         """Adds a triple to the inferred graph."""
         self._cts.add(Quad(*triple, self.inferred))
-        self._changed(triple)
+        self._note_change(triple)
 
     def uninfer(self, triple: Triple) -> None:
         """Removes a triple from the inferred graph."""
         self._cts.remove(Quad(*triple, self.inferred))
-        self._changed(triple)
+        self._note_change(triple)
 
     def unassert(self, triple: Triple) -> None:
         """Removes a triple from the other graphs."""
         for graph in self.sources:
             self._cts.remove(Quad(*triple, graph))
-        self._changed(triple)
+        self._note_change(triple)
 
-    def _changed(self, triple: Triple) -> None:
+    def _note_change(self, triple: Triple) -> None:
         if is_schema(triple) and triple[1] != SUB_CLASS:
             self.forget()

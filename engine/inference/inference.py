@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from lamplighter.engine.access import INFERRED
-from lamplighter.engine.delta import QuadDelta, joined
+from lamplighter.engine.delta import QuadDelta, join_deltas
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.inference.closure import Closure
 from lamplighter.engine.inference.facts import InferredFacts
-from lamplighter.engine.inference.rules import VOCABULARY, Triple, is_property, is_schema, mentioned
+from lamplighter.engine.inference.rules import VOCABULARY, Triple, is_property, is_schema, mentioned_properties
 from lamplighter.engine.inference.sources import Sources, inferred_graph
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.slices import LONG, Slices
@@ -31,7 +31,7 @@ class Inference:
     """The inferred graphs of a dataset.
 
     store, cts: both in the state before the next commit, whenever a method is called and when it returns. quads_max:
-    inferred triples that an update may change. Use: `difference` once, which has to be committed; then `completed` for
+    inferred triples that an update may change. Use: `difference` once, which has to be committed; then `complete` for
     each delta, and `take_back` if that raises anything; `close` at the end.
 
     held: the predicates that it has the CTS index.
@@ -84,7 +84,7 @@ class Inference:
             self._changing = closure
             try:
                 closure.rebuild(present)
-                found.append(self._noted(closure))
+                found.append(self._apply(closure))
             finally:
                 self.take_back()
         self._outdated = True
@@ -92,9 +92,9 @@ class Inference:
         for name in self._store.graphs():
             if name.startswith(INFERRED) and name not in current:
                 found.append(QuadDelta(removed=tuple(self._store.quads(name)), dropped=(name,)))
-        return joined(QuadDelta(), found)
+        return join_deltas(QuadDelta(), found)
 
-    def completed(self, delta: QuadDelta) -> QuadDelta:
+    def complete(self, delta: QuadDelta) -> QuadDelta:
         """A delta together with what it changes in the inferred graphs, which it does not change itself.
 
         Raises LimitExceededError for more changes, or more work, than is allowed.
@@ -123,11 +123,11 @@ class Inference:
                     f"the update would infer more in {closure.facts.inferred} than limits.evaluation_ms_max = "
                     f"{self._work.evaluation_ms_max} allows; send it in parts, or raise the limit"
                 ) from error
-            noted = self._noted(closure)
+            noted = self._apply(closure)
             self._outdated |= any(is_schema(quad[:3]) for some in (*self._settled, noted) for quad in some.removed)
             self.take_back()
             found.append(noted)
-        return joined(delta, found)
+        return join_deltas(delta, found)
 
     def _follow(self, closure: Closure, delta: QuadDelta) -> None:
         sources, contains, held = closure.facts.sources, self._cts.contains, self.held
@@ -151,9 +151,9 @@ class Inference:
         self._followed = delta
         closure.follow(gone, come)
 
-    def _noted(self, closure: Closure) -> QuadDelta:
-        """What has changed in an inferred graph. It exists while it has triples."""
-        facts, noted = closure.facts, closure.noted
+    def _apply(self, closure: Closure) -> QuadDelta:
+        """The delta of an inferred graph. It exists while it has triples."""
+        facts, noted = closure.facts, closure.changes
         there, exists = facts.infers_any(self.held), self._store.has_graph(facts.inferred)
         return noted._replace(
             created=(facts.inferred,) if there and not exists else (),
@@ -166,7 +166,7 @@ class Inference:
         closure = self._changing
         if closure is None:
             return
-        self._cts.apply(closure.noted.invert())
+        self._cts.apply(closure.changes.invert())
         for delta in reversed(self._settled):
             self._cts.apply(delta.invert())
         self._settled.clear()
@@ -195,7 +195,7 @@ class Inference:
         needed = set(VOCABULARY)
         for closure in self._closures:
             for triple in closure.facts.schema():
-                needed.update(filter(is_property, mentioned(triple)))
+                needed.update(filter(is_property, mentioned_properties(triple)))
         for predicate in self.held - needed:
             self._cts.release(predicate)
         self.held &= needed

@@ -66,7 +66,7 @@ class Facts(Protocol):
 
 
 class Property:
-    """What the facts say about a property. empty: they say nothing."""
+    """The facts about a property. empty: there are none."""
 
     __slots__ = ("domains", "empty", "inverses", "ranges", "supers", "symmetric", "transitive")
 
@@ -83,7 +83,7 @@ class Property:
 
 
 def consequences(facts: Facts, about: Property, triple: Triple) -> Iterator[Triple]:
-    """What follows in one step from a triple of the facts, together with others of them, but for `classes`.
+    """The triples that follow in one step from a triple of the facts, together with others of them, but for `classes`.
 
     about: what the facts say about its predicate. Some come more than once, and some are no RDF: `is_triple` tells.
     """
@@ -110,7 +110,7 @@ def consequences(facts: Facts, about: Property, triple: Triple) -> Iterator[Trip
 
 
 def classes(facts: Facts, triple: Triple) -> Iterator[Triple]:
-    """What follows in one step from a triple by cax-sco: an instance of a class is one of its superclasses.
+    """The triples that follow in one step from a triple by cax-sco: an instance of a class is one of its superclasses.
 
     Since the subclasses are transitive (scm-sco), all superclasses are found in this step. It need not be repeated for
     the triples that it gives.
@@ -124,7 +124,7 @@ def classes(facts: Facts, triple: Triple) -> Iterator[Triple]:
             yield x, TYPE, o
 
 
-def supported(facts: Facts, about: Property, triple: Triple, meter: Meter) -> bool:
+def is_supported(facts: Facts, about: Property, triple: Triple, meter: Meter) -> bool:
     """Whether a triple that is not among the facts follows from them in one step. about: as in `consequences`; meter:
     counts the facts that are looked at. Raises TooMuchWork."""
     s, p, o = triple
@@ -171,7 +171,7 @@ def is_schema(triple: Triple) -> bool:
     return p in _SCHEMA and (p != TYPE or o in (SYMMETRIC, TRANSITIVE))
 
 
-def mentioned(triple: Triple) -> tuple[Term, ...]:
+def mentioned_properties(triple: Triple) -> tuple[Term, ...]:
     """The properties whose triples a triple of the schema makes premises or consequences of rules."""
     s, p, o = triple
     if p in (SUB_PROPERTY, INVERSE, EQUIVALENT_PROPERTY):

@@ -13,5 +13,5 @@ algebra, joins of triple patterns, with paths and with triple terms, and lines; 
 the store computes them; costs: bounds on an expression; ordering, values: ORDER BY with LIMIT, and the order of terms;
 construction: the triples of CONSTRUCT.
 clock_patterns: comparisons with the clock as triple patterns; boundaries: the instant at which one changes; timetable:
-which of them hold, and what is due; turning: what a commit changes for them.
+which of them hold, and when that changes; clock_delta: the changes of a commit to them.
 """

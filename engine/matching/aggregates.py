@@ -45,7 +45,7 @@ class OrderMattersError(Exception):
         super().__init__("an aggregate of values whose order matters")
 
 
-def compiled(aggregate: Aggregate, meter: Meter) -> Callable[[Values], Term | None]:
+def compile_aggregate(aggregate: Aggregate, meter: Meter) -> Callable[[Values], Term | None]:
     """A function from a group's values (None for an error) to the aggregate's term, None for an error.
 
     meter: counts the work. Raises UnsupportedAggregateError. The function raises OrderMattersError and TooMuchWork.
@@ -175,7 +175,7 @@ class Accumulator:
             return None
         if self._ordered is not None:
             if aggregate.name == CONCATENATION:
-                return self._ordered.joined(_separator(aggregate), aggregate.distinct)
+                return self._ordered.group_concat(_separator(aggregate), aggregate.distinct)
             return self._ordered.least() if aggregate.name == "MIN" else self._ordered.greatest()
         assert self._sum is not None
         return self._total(self._sum)
@@ -212,7 +212,7 @@ def _is_text(value: Term) -> bool:
 
 
 def _separator(aggregate: Aggregate) -> str:
-    """What stands between two members of a GROUP_CONCAT, as it is written within a term."""
+    """The separator of a GROUP_CONCAT, as it is written within a term."""
     if aggregate.separator is None:
         return " "
     assert isinstance(aggregate.separator, str), "a separator is the shape's own"
@@ -247,18 +247,18 @@ class OrderedValues:
 
     def least(self) -> Term | None:
         """The value of MIN. Raises OrderMattersError if the literals do not all compare."""
-        ordered = self._sorted()
+        ordered = self._sorted_values()
         if ordered and ordered[0][0] > FIRST_LITERAL:
             self._check(0)
         return ordered[0][1] if ordered else None
 
     def greatest(self) -> Term | None:
         """The value of MAX. Raises OrderMattersError if the literals do not all compare."""
-        ordered = self._sorted()
+        ordered = self._sorted_values()
         self._check(bisect_left(ordered, (FIRST_LITERAL,)))
         return ordered[-1][1] if ordered else None
 
-    def joined(self, separator: str, distinct: bool) -> Term:
+    def group_concat(self, separator: str, distinct: bool) -> Term:
         """The value of GROUP_CONCAT; all values must be texts. Equal terms stand once if distinct.
 
         Its language is that of all texts, if they have the same one. Raises TooMuchWork.
@@ -266,7 +266,7 @@ class OrderedValues:
         texts: list[str] = []
         tags = set()
         size = 0
-        for _, value in self._sorted():
+        for _, value in self._sorted_values():
             times = 1 if distinct else self._values[value]
             size += times * (len(value) + len(separator))
             if size > CHARACTERS_MAX:
@@ -279,11 +279,11 @@ class OrderedValues:
 
     def _check(self, first: int) -> None:
         """Checks the values from the first literal on."""
-        ordered = self._sorted()
+        ordered = self._sorted_values()
         if first < len(ordered) and not comparable(ordered[first][0], ordered[-1][0]):
             raise OrderMattersError
 
-    def _sorted(self) -> list[tuple[tuple[Any, ...], Term]]:
+    def _sorted_values(self) -> list[tuple[tuple[Any, ...], Term]]:
         if self._ordered is None:
             self._meter.take(VALUE * len(self._values))
             self._ordered = sorted([(order_key(value), value) for value in self._values if value is not None])

@@ -275,30 +275,30 @@ def leaves(node: Node) -> Iterator[Leaf]:
             yield from leaves(left)
             yield from leaves(right)
         case Union(left, right):
-            yield from _restricted(leaves(left), certain(node))
-            yield from _restricted(leaves(right), certain(node))
+            yield from _restrict(leaves(left), certain(node))
+            yield from _restrict(leaves(right), certain(node))
         case LeftJoin(left, right, condition):
             yield from leaves(left)
-            yield from _restricted(leaves(right), certain(left), left)
+            yield from _restrict(leaves(right), certain(left), left)
             for expression in condition:
                 yield from _exists_leaves(expression, certain(left), left)
         case Minus(left, right):
             yield from leaves(left)
-            yield from _restricted(leaves(right), certain(left), left, hides=True)
+            yield from _restrict(leaves(right), certain(left), left, hides=True)
         case Filter(inner, expression) | Extend(inner, _, expression):
             yield from leaves(inner)
             yield from _exists_leaves(expression, certain(inner), inner)
         case Group(inner, _, found):
-            yield from _restricted(leaves(inner), certain(node), hides=True)
+            yield from _restrict(leaves(inner), certain(node), hides=True)
             for _, aggregate in found:
                 if aggregate.argument is not None:
                     found_there = _exists_leaves(aggregate.argument, certain(inner), inner)
-                    yield from _restricted(found_there, certain(node), hides=True)
+                    yield from _restrict(found_there, certain(node), hides=True)
         case Project(inner, _) | Distinct(inner):
-            yield from _restricted(leaves(inner), certain(node), hides=True)
+            yield from _restrict(leaves(inner), certain(node), hides=True)
 
 
-def _restricted(
+def _restrict(
     found: Iterable[Leaf], variables: frozenset[Variable], beside: Node | None = None, *, hides: bool = False
 ) -> Iterator[Leaf]:
     """The leaves with only these variables as seeds.
@@ -332,4 +332,4 @@ def _spine(node: Node) -> tuple[Pattern, ...]:
 
 def _exists_leaves(expression: Expression, variables: frozenset[Variable], beside: Node) -> Iterator[Leaf]:
     for exists in expression.exists:
-        yield from _restricted(leaves(exists.node), variables, beside, hides=True)
+        yield from _restrict(leaves(exists.node), variables, beside, hides=True)

@@ -48,18 +48,18 @@ def boundary(condition: ClockCondition, operands: Sequence[Variable | Constant |
 
     operands: as the condition names them. meter: counts what the store evaluates; the function raises TooMuchWork.
     """
-    searched = _searched(condition, operands, meter)
-    solved = _solved(condition, operands, meter)
+    searched = _searched_boundary(condition, operands, meter)
+    solved = _solved_boundary(condition, operands, meter)
     if solved is None:
         return searched
 
-    def found(*terms: Term) -> int:
+    def first_instant(*terms: Term) -> int:
         instant = solved(*terms)
         if instant is None:
             return searched(*terms)
         return BEFORE if instant <= FIRST else min(instant, AFTER)
 
-    return found
+    return first_instant
 
 
 def instant_term(function: Term, instant: int) -> Term:
@@ -69,30 +69,30 @@ def instant_term(function: Term, instant: int) -> Term:
     return date_time(EPOCH + timedelta(microseconds=instant))
 
 
-def _searched(condition: ClockCondition, operands: Sequence[Any], meter: Meter) -> Boundary:
+def _searched_boundary(condition: ClockCondition, operands: Sequence[Any], meter: Meter) -> Boundary:
     expression = Expression(_subtracting(condition.parts))
     order = expressions.operands(expression)
     holds = expressions.condition(expression, meter)
     places = [None if operand == NOW else operands.index(operand) for operand in order]
 
-    def found(*terms: Term) -> int:
-        def changed(instant: int) -> bool:
+    def search(*terms: Term) -> int:
+        def has_changed(instant: int) -> bool:
             now = instant_term(condition.function, instant)
             given = [now if place is None else terms[place] for place in places]
             return holds(*given) == condition.opens
 
-        if not changed(LAST):
+        if not has_changed(LAST):
             return AFTER
         low, high = BEFORE, LAST  # changed at high, not at low
         while high - low > 1:
             middle = (low + high) // 2
-            if changed(middle):
+            if has_changed(middle):
                 high = middle
             else:
                 low = middle
         return BEFORE if high == FIRST else high
 
-    return found
+    return search
 
 
 def _subtracting(parts: Sequence[Any]) -> tuple[Any, ...]:
@@ -119,7 +119,9 @@ _Summand = tuple[int, int | None, Callable[..., Term | None] | None]
 """The sign of a summand, and its place among the operands or its value by their terms; neither for the clock."""
 
 
-def _solved(condition: ClockCondition, operands: Sequence[Any], meter: Meter) -> Callable[..., int | None] | None:
+def _solved_boundary(
+    condition: ClockCondition, operands: Sequence[Any], meter: Meter
+) -> Callable[..., int | None] | None:
     """The boundary as a function that returns None for terms of other types; None for other expressions."""
     parts = condition.parts
     sign = next(place for place in outside(parts) if parts[place] in _ORDER)
@@ -141,12 +143,12 @@ def _solved(condition: ClockCondition, operands: Sequence[Any], meter: Meter) ->
                 one = None if term is None else _value(term)
             if one is None:
                 return None
-            total = one if total is None else _added(total, one, times)
+            total = one if total is None else _add(total, one, times)
             if total is None:
                 return None
         return total
 
-    def solved(*terms: Term) -> int | None:
+    def solve(*terms: Term) -> int | None:
         one, other = value(left, terms), value(right, terms)
         if one is None or other is None or one[0] != other[0]:
             return None
@@ -161,7 +163,7 @@ def _solved(condition: ClockCondition, operands: Sequence[Any], meter: Meter) ->
             return edge if isinstance(edge, int) else int(edge.to_integral_value(ROUND_CEILING))
         return (edge if isinstance(edge, int) else int(edge.to_integral_value(ROUND_FLOOR))) + 1
 
-    return solved
+    return solve
 
 
 def _sum(parts: Sequence[Any], operands: Sequence[Any], meter: Meter) -> list[_Summand] | None:
@@ -179,11 +181,11 @@ def _sum(parts: Sequence[Any], operands: Sequence[Any], meter: Meter) -> list[_S
         elif len(summand) == 1 and isinstance(summand[0], (Variable, Constant)):
             summands.append((times, operands.index(summand[0]), None))
         else:
-            summands.append((times, None, _computed(summand, operands, meter)))
+            summands.append((times, None, _summand(summand, operands, meter)))
     return summands
 
 
-def _computed(parts: tuple[Any, ...], operands: Sequence[Any], meter: Meter) -> Callable[..., Term | None]:
+def _summand(parts: tuple[Any, ...], operands: Sequence[Any], meter: Meter) -> Callable[..., Term | None]:
     """The value of a summand without the clock."""
     [part] = parts if len(parts) == 1 else (None,)
     if isinstance(part, str) and part[:1] == '"':
@@ -194,7 +196,7 @@ def _computed(parts: tuple[Any, ...], operands: Sequence[Any], meter: Meter) -> 
     return lambda *terms: evaluated(*[terms[place] for place in places])
 
 
-def _added(one: _Value, other: _Value, times: int) -> _Value | None:
+def _add(one: _Value, other: _Value, times: int) -> _Value | None:
     """The sum or difference, None where the store decides."""
     kind, slope, rest = one
     kinds = kind, other[0]

@@ -54,7 +54,7 @@ from lamplighter.engine.sparql.clock_conditions import (
     NameOf,
     clock_calls,
     conjuncts,
-    named,
+    name_of_part,
     read_condition,
 )
 from lamplighter.engine.sparql.clock_function import calls
@@ -100,7 +100,7 @@ def with_clock_patterns(tree: Any, predicates: Iterator[Term]) -> tuple[Any, tup
 
     tree: with the names of functions in it; predicates: a new one for each comparison. Raises ClockRefusal.
     """
-    rewriting = _Rewriting(named, predicates)
+    rewriting = _Rewriting(name_of_part, predicates)
     found = rewriting.tree(tree)
     return found, tuple(rewriting.found)
 
@@ -127,7 +127,7 @@ class _Rewriting:
                 for parts in conjuncts(condition.parts):
                     expression = Expression(parts)
                     if clock_calls(expression, self._name_of):
-                        inner = self._placed(inner, expression)
+                        inner = self._place_clock_call(inner, expression)
                     else:
                         inner = Filter(inner, expression)
                 return inner
@@ -136,13 +136,13 @@ class _Rewriting:
                 for parts in (parts for condition in conditions for parts in conjuncts(condition.parts)):
                     expression = Expression(parts)
                     if clock_calls(expression, self._name_of):
-                        right = self._placed(right, expression)
+                        right = self._place_clock_call(right, expression)
                     else:
                         rest.append(expression)
                 return LeftJoin(left, right, tuple(rest))
         return node
 
-    def _placed(self, node: Node, expression: Expression) -> Node:
+    def _place_clock_call(self, node: Node, expression: Expression) -> Node:
         call = clock_calls(expression, self._name_of)[0]
         condition = read_condition(_with_assigned(expression.parts, node), self._name_of)
         found = tuple(part for part in operands(Expression(condition.parts)) if part != NOW)
@@ -177,7 +177,7 @@ class _Rewriting:
 
 def _with_assigned(parts: tuple[Any, ...], node: Node) -> tuple[Any, ...]:
     """The tokens with the expressions of BIND in place of the variables that it assigns."""
-    assigned = _assigned(node)
+    assigned = _assignments(node)
     for _ in range(_ASSIGNED_MAX):
         if not any(part in assigned for part in parts if isinstance(part, Variable)):
             break
@@ -189,14 +189,14 @@ def _with_assigned(parts: tuple[Any, ...], node: Node) -> tuple[Any, ...]:
     return parts
 
 
-def _assigned(node: Node) -> Mapping[Variable, tuple[Any, ...]]:
+def _assignments(node: Node) -> Mapping[Variable, tuple[Any, ...]]:
     match node:
         case Extend(inner, variable, expression) if not expression.exists:
-            return {variable: expression.parts, **_assigned(inner)}
+            return {variable: expression.parts, **_assignments(inner)}
         case Extend(inner, _, _) | Filter(inner, _) | LeftJoin(inner, _, _) | Minus(inner, _):
-            return _assigned(inner)
+            return _assignments(inner)
         case Join(left, right):
-            return {**_assigned(left), **_assigned(right)}
+            return {**_assignments(left), **_assignments(right)}
     return {}
 
 
@@ -270,12 +270,12 @@ def _places(node: Any, predicate: Term, around: tuple[Any, ...]) -> Iterator[tup
     match node:
         case Bgp():
             if has(node):
-                yield (*_required(node), *around)
+                yield (*_required_parts(node), *around)
         case Join(left, right):
             if has(left):
-                yield from _places(left, predicate, (*_required(right), *around))
+                yield from _places(left, predicate, (*_required_parts(right), *around))
             if has(right):
-                yield from _places(right, predicate, (*_required(left), *around))
+                yield from _places(right, predicate, (*_required_parts(left), *around))
         case LeftJoin(left, right, condition):
             yield from _places(left, predicate, around)
             yield from _places((right, condition), predicate, ())
@@ -301,7 +301,7 @@ def _places(node: Any, predicate: Term, around: tuple[Any, ...]) -> Iterator[tup
                 yield from _places(getattr(node, field.name), predicate, ())
 
 
-def _required(node: Node) -> tuple[Any, ...]:
+def _required_parts(node: Node) -> tuple[Any, ...]:
     """Patterns and VALUES that each solution of a node has a part in, besides those of the clock and paths."""
     match node:
         case Bgp(patterns):
@@ -313,9 +313,9 @@ def _required(node: Node) -> tuple[Any, ...]:
         case Values():
             return (node,)
         case Join(left, right):
-            return (*_required(left), *_required(right))
+            return (*_required_parts(left), *_required_parts(right))
         case LeftJoin(left, _, _) | Minus(left, _) | Filter(left, _) | Extend(left, _, _) | Graph(_, left):
-            return _required(left)
+            return _required_parts(left)
     return ()
 
 
@@ -338,25 +338,25 @@ def check_clock_calls(
 
     names = list(dict.fromkeys(token.text[token.kind == "variable" :] for token in body if token.kind in _VARIABLES))
 
-    def refused(reason: str, number: int) -> UnsupportedRequestError:
+    def error(reason: str, number: int) -> UnsupportedRequestError:
         line, column = line_and_column(text, body[positions[number]].start)
         reason = _RENAMED.sub(lambda variable: f"?{names[int(variable[1])]}", reason)
         return UnsupportedRequestError(f"line {line}, column {column}: {reason}")
 
     first = min(positions)
     if select is None:
-        raise refused("syntax that only the store knows stands beside the clock; leave one of them out", first)
+        raise error("syntax that only the store knows stands beside the clock; leave one of them out", first)
     rewriting = _Rewriting(name_of, (f"clock {number}" for number in positions))
     try:
         tree = rewriting.tree(select.node)
         for clock_pattern in rewriting.found:
             sources(tree, clock_pattern)
     except ClockRefusal as refusal:
-        raise refused(str(refusal), first if refusal.call is None else refusal.call.number) from refusal
+        raise error(str(refusal), first if refusal.call is None else refusal.call.number) from refusal
     compared = {clock_pattern.call.number for clock_pattern in rewriting.found}
     for number in positions:
         if number not in compared:
-            raise refused(ELSEWHERE, number)
+            raise error(ELSEWHERE, number)
     return rewriting.fixed
 
 

@@ -73,7 +73,7 @@ class Writer(JoinWriter):
     """The variables of the solution around the EXISTS that is being written."""
     _given: Node | None = None
 
-    def given(self, node: Node) -> None:
+    def assume(self, node: Node) -> None:
         """Declares that the scope holds the solution of this node already, so that it is not evaluated."""
         self._given = node
 
@@ -106,9 +106,9 @@ class Writer(JoinWriter):
                 seen = visible(inner_node) | self._ambient
                 self.produce(inner_node, scope, lambda inner: self._extend(variable, expression, seen, inner, consume))
                 return
-        self.bind_constants(scope, lambda inner: self._closed(node, inner, consume))
+        self.bind_constants(scope, lambda inner: self._evaluate_closed(node, inner, consume))
 
-    def _closed(self, node: Node, scope: Scope, consume: Consume) -> None:
+    def _evaluate_closed(self, node: Node, scope: Scope, consume: Consume) -> None:
         """As `produce`, for nodes that need all constants before they can be evaluated."""
         match node:
             case Bgp():
@@ -197,7 +197,7 @@ class Writer(JoinWriter):
         matched = self.name("matched")
         self.emit(f"{matched} = [False]")
 
-        def found(inner: Scope) -> None:
+        def accept_match(inner: Scope) -> None:
             def accept(final: Scope) -> None:
                 self.emit(f"{matched}[0] = True")
                 self.emit(f"{target}({', '.join(final.name(key) for key in new)})")
@@ -205,7 +205,7 @@ class Writer(JoinWriter):
             seen = visible(node.left) | visible(node.right) | self._ambient
             self._filter(node.condition, seen, inner, accept)
 
-        self._right(node.right, scope, found)
+        self._right(node.right, scope, accept_match)
         with self.block(f"if not {matched}[0]:"):
             self.emit(f"{target}({', '.join(scope.name(key) for key in new)})")
 
@@ -267,9 +267,9 @@ class Writer(JoinWriter):
         key = "".join(f"{scope.name(node.variables[column])}, " for column in known)
         with self.loop(row_name, f"{table}.get(({key}), ())"):
             rest = [(column, variable) for column, variable in enumerate(node.variables) if column not in known]
-            consume(self._unpacked(row_name, rest, certain(node), scope))
+            consume(self._unpack(row_name, rest, certain(node), scope))
 
-    def _unpacked(
+    def _unpack(
         self, row: str, columns: Iterable[tuple[int, Variable]], sure: Collection[Variable], scope: Scope
     ) -> Scope:
         """Writes an assignment for each column of a row; the scope with these variables."""
@@ -294,16 +294,16 @@ class Writer(JoinWriter):
             self.emit(f"{row} = {tuple_text([found.name(column) for column in columns])}")
             with self.block(f"if {row} not in {seen}:"):
                 self.emit(f"{seen}.add({row})")
-                self.made()
+                self.count_row()
                 consume(found)
 
         self.produce(node, scope, once)
 
     def group_pair(self, node: Group, seen: frozenset[Variable], scope: Scope) -> str:
         """The Python tuple of a solution's group key and of its arguments to the aggregates."""
-        return tuple_text(list(self._grouped(node, seen, scope)))
+        return tuple_text(list(self._group_row(node, seen, scope)))
 
-    def _grouped(self, node: Group, seen: frozenset[Variable], scope: Scope) -> tuple[str, str]:
+    def _group_row(self, node: Group, seen: frozenset[Variable], scope: Scope) -> tuple[str, str]:
         arguments = []
         for _, aggregate in node.aggregates:
             if aggregate.argument is None:
@@ -321,18 +321,18 @@ class Writer(JoinWriter):
         seen = visible(node.node)
 
         def collect(found: Scope) -> None:
-            key, arguments = self._grouped(node, seen, found)
+            key, arguments = self._group_row(node, seen, found)
             self.emit(f"{groups}.setdefault({key}, []).append({arguments})")
-            self.made()
+            self.count_row()
 
         self.produce(node.node, Scope({**known, **scope.constants()}, {}), collect)
         with self.loop(f"{key_name}, {rows_name}", f"{groups}.items()"):
             rest = [(column, variable) for column, variable in enumerate(node.keys) if variable not in known]
-            unpacked = self._unpacked(key_name, rest, certain(node), scope)
+            unpacked = self._unpack(key_name, rest, certain(node), scope)
             maybe = dict(unpacked.maybe)
             for column, (variable, aggregate) in enumerate(node.aggregates):
                 name = self.name("v")
-                function = self.share("aggregate", aggregates.compiled(aggregate, self.meter))
+                function = self.share("aggregate", aggregates.compile_aggregate(aggregate, self.meter))
                 self.emit(f"{name} = {function}([row[{column}] for row in {rows_name}])")
                 maybe[variable] = name
             consume(Scope(unpacked.bound, maybe))

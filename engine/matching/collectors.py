@@ -33,7 +33,7 @@ Rows = list[Binding]
 
 
 class CommitState:
-    """What one commit has left to do, and the faults that were recovered from.
+    """The remaining work of one commit, and the faults that were recovered from.
 
     seeds, groups: the collectors that a matcher has put something into, in the order of the first entry.
     windows: the windows that the commit may have changed; the change is not settled.
@@ -69,7 +69,7 @@ class CommitState:
         if not isinstance(reason, EXPECTED):
             self.note(reason)
 
-    def guarded(self, shape: Shape, matcher: Matcher) -> Matcher:
+    def guard(self, shape: Shape, matcher: Matcher) -> Matcher:
         """The matcher, whose failure makes its shape doubtful instead of failing the commit."""
         doubtful = self.doubtful
 
@@ -197,7 +197,7 @@ class GroupCollector:
         self._groups.pop(unit, None)
 
     def size(self, unit: Unit) -> int:
-        """How many groups a unit has."""
+        """The number of groups of a unit."""
         return len(self._groups.get(unit, ()))
 
     def _new(self) -> tuple[list[int], list[Accumulator]]:

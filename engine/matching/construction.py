@@ -27,7 +27,7 @@ class ConstructTemplate:
 
     triples: tuple[TriplePattern, ...]
 
-    def made(self, row: Binding) -> set[Binding]:
+    def construct(self, row: Binding) -> set[Binding]:
         """The triples that a solution makes; those with an unbound or misplaced term are left out (16.2)."""
         found: set[Binding] = set()
         for pattern in self.triples:
@@ -69,21 +69,21 @@ class ConstructedTriples:
 
     @property
     def size(self) -> int:
-        """How many triples are counted."""
+        """The number of counted triples."""
         return len(self._counts or ())
 
     def first(self, rows: Iterable[Binding]) -> list[Binding]:
         """The triples now. rows: all solutions."""
         if self._counts is None:
-            self._counts = self._made(rows)
+            self._counts = self._count_triples(rows)
         return list(self._counts)
 
     def change(self, removed: Iterable[Binding], added: Iterable[Binding]) -> tuple[list[Binding], list[Binding]]:
         """The triples that go and come with solutions. An error leaves the counts unchanged."""
         counts = self._counts
         assert counts is not None
-        difference = self._made(added)
-        difference.subtract(self._made(removed))
+        difference = self._count_triples(added)
+        difference.subtract(self._count_triples(removed))
         after = {triple: counts[triple] + change for triple, change in difference.items()}
         gone = [triple for triple, count in after.items() if not count and triple in counts]
         come = [triple for triple, count in after.items() if count and triple not in counts]
@@ -92,6 +92,6 @@ class ConstructedTriples:
             del counts[triple]
         return gone, come
 
-    def _made(self, rows: Iterable[Binding]) -> Counter[Binding]:
-        made = self._template.made
+    def _count_triples(self, rows: Iterable[Binding]) -> Counter[Binding]:
+        made = self._template.construct
         return Counter(triple for row in rows for triple in made(row))

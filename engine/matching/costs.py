@@ -78,7 +78,7 @@ class Costs:
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self._parts = tuple(parts)
-        self._root = _read(self._parts)
+        self._root = _read_calls(self._parts)
         calls = list(_calls(self._root))
         self.growing = any(call.name in _GROWING or call.name in _PATTERNED for call in calls)
         self.computed_pattern = any(
@@ -86,7 +86,7 @@ class Costs:
         )
         self.calls = len(calls)
 
-    def bound(self, operands: Operands) -> Bound:
+    def upper_bound(self, operands: Operands) -> Bound:
         """An upper bound on the cost of evaluating the expression with these operands."""
         return _sequence(self._root, operands)
 
@@ -105,7 +105,7 @@ def only_known_functions(parts: Sequence[Any]) -> bool:
     )
 
 
-def _read(parts: Sequence[Any]) -> list[Any]:
+def _read_calls(parts: Sequence[Any]) -> list[Any]:
     stack = [_Call("", 0)]
     for position, part in enumerate(parts):
         call = stack[-1]
@@ -169,11 +169,11 @@ def _member(member: Any, operands: Operands) -> Bound:
             characters = _MADE_MAX
         elif len(found) > 2:
             put = _text(member.arguments[2][0], operands) if _leaf(member.arguments[2]) else None
-            characters = _replaced(found[0].characters, found[2].characters, put)
+            characters = _replace_size(found[0].characters, found[2].characters, put)
     return Bound(characters, total + characters, units)
 
 
-def _replaced(subject: int, put: int, text: Term | None) -> int:
+def _replace_size(subject: int, put: int, text: Term | None) -> int:
     """An upper bound on the characters of REPLACE's result. text: the replacement, None if it is computed."""
     groups = put if text is None else text.count("$")
     return (subject + 1) * (put + 1) + subject * groups

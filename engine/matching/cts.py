@@ -42,9 +42,9 @@ class Table:
         self.paths = paths
 
     def add(self, s: Term, o: Term) -> None:
-        _put(self.sp, s, o)
+        _add(self.sp, s, o)
         if self.po is not None:
-            _put(self.po, o, s)
+            _add(self.po, o, s)
             for path in self.paths:
                 path.forget()
 
@@ -60,10 +60,10 @@ class Table:
             self.po = {}
             for s, objects in self.sp.items():
                 for o in objects:
-                    _put(self.po, o, s)
+                    _add(self.po, o, s)
 
 
-def _put(half: Half, key: Term, member: Term) -> None:
+def _add(half: Half, key: Term, member: Term) -> None:
     members = half.get(key)
     if members is None:
         half[key] = (member,)

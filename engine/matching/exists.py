@@ -42,11 +42,11 @@ def _reason(part: Any, outside: frozenset[Variable]) -> str | None:
         return "EXISTS with an expression of a variable that it may leave unbound, and that is known around it"
     match part:
         case LeftJoin(left, right, _):
-            if not _shared(right, outside) <= certain(left):
+            if not _shared_variables(right, outside) <= certain(left):
                 return "EXISTS with an OPTIONAL that has a variable in common with what is around the EXISTS"
         case Minus(left, right):
             both = certain(left) & certain(right)
-            if not both or not (_shared(right, outside) | (_used(right) & outside)) <= both:
+            if not both or not (_shared_variables(right, outside) | (_used_variables(right) & outside)) <= both:
                 return "EXISTS with a MINUS that has a variable in common with what is around the EXISTS"
         case Extend(_, variable, _):
             if variable in outside:
@@ -68,14 +68,16 @@ def _open(node: Filter | Extend | LeftJoin) -> frozenset[Variable]:
             parts, expressions = (inner,), (expression,)
     sure = frozenset[Variable]().union(*map(certain, parts))
     seen = frozenset[Variable]().union(*map(visible, parts))
-    used = {variable for expression in expressions for variable in (*occurrences(expression), *_used(expression))}
+    used = {
+        variable for expression in expressions for variable in (*occurrences(expression), *_used_variables(expression))
+    }
     return (seen - sure) & used
 
 
-def _used(node: Any) -> frozenset[Variable]:
+def _used_variables(node: Any) -> frozenset[Variable]:
     """The variables of expressions in it, those within EXISTS of these too."""
     return frozenset(variable for part in walk(node) if isinstance(part, Expression) for variable in part.variables)
 
 
-def _shared(node: Node, outside: frozenset[Variable]) -> frozenset[Variable]:
+def _shared_variables(node: Node, outside: frozenset[Variable]) -> frozenset[Variable]:
     return outside & frozenset(occurrences(node))

@@ -19,7 +19,7 @@ import pyoxigraph as ox
 
 from lamplighter.engine.matching.costs import CHARACTERS_MAX, PIECES_CHARACTERS_MIN, Costs, Piece
 from lamplighter.engine.sparql.algebra import Constant, Exists, Expression, Function, Variable, without_brackets
-from lamplighter.engine.sparql.lexer import joined
+from lamplighter.engine.sparql.lexer import join_tokens
 from lamplighter.engine.store.quad_store import term_text
 from lamplighter.engine.terms import XSD, Term
 from lamplighter.engine.work import CALL, CHARACTERS_PER_UNIT, EVALUATION, Meter, TooMuchWork
@@ -62,7 +62,7 @@ def value(expression: Expression, meter: Meter) -> Callable[..., Term | None]:
 
     meter: counts the work. The function raises TooMuchWork.
     """
-    return _evaluated(expression, "({})", meter)
+    return _evaluator(expression, "({})", meter)
 
 
 def condition(expression: Expression, meter: Meter) -> Callable[..., bool]:
@@ -71,7 +71,7 @@ def condition(expression: Expression, meter: Meter) -> Callable[..., bool]:
     meter: counts the work. The function raises TooMuchWork.
     """
     parts = without_brackets(expression.parts)
-    evaluated = _evaluated(expression, "IF(({}), true, false)", meter)
+    evaluated = _evaluator(expression, "IF(({}), true, false)", meter)
 
     def ask(*terms: Term | None) -> bool:
         return evaluated(*terms) == TRUE
@@ -95,7 +95,7 @@ def _comparison(sign: str, ask: Callable[..., bool], meter: Meter) -> Callable[[
     compare = _COMPARISONS[sign]
     equality = sign in ("=", "!=")
 
-    def compared(left: Term | None, right: Term | None) -> bool:
+    def compare_terms(left: Term | None, right: Term | None) -> bool:
         if left is None or right is None:
             return False
         meter.left -= CALL + (len(left) >> 12)
@@ -112,7 +112,7 @@ def _comparison(sign: str, ask: Callable[..., bool], meter: Meter) -> Callable[[
                 return compare(left_number, right_number)
         return ask(left, right)
 
-    return compared
+    return compare_terms
 
 
 def number(term: Term) -> int | Decimal | None:
@@ -134,21 +134,21 @@ def _number(term: Term) -> int | Decimal | None:
     return None
 
 
-def _evaluated(expression: Expression, frame: str, meter: Meter) -> Callable[..., Term | None]:
+def _evaluator(expression: Expression, frame: str, meter: Meter) -> Callable[..., Term | None]:
     found = operands(expression)
     costs = Costs(expression.parts)
-    whole = _asked(expression.parts, found, frame)
+    whole = _store_evaluator(expression.parts, found, frame)
     taken_apart: list[_Pieces] = []
 
     @lru_cache(maxsize=MEMO)
-    def evaluated(*terms: Term | None) -> Term | None:
+    def evaluate(*terms: Term | None) -> Term | None:
         if not costs.growing:
             characters = sum([len(term) for term in terms if term is not None])
             meter.take(EVALUATION + (1 + costs.calls) * characters // CHARACTERS_PER_UNIT)
             term = whole(*terms)
         else:
             values = dict(zip(found, terms, strict=True))
-            bound = costs.bound(values)
+            bound = costs.upper_bound(values)
             if costs.computed_pattern or bound.total > PIECES_CHARACTERS_MIN:
                 if not taken_apart:
                     taken_apart.append(_Pieces(costs.pieces(), frame, meter))
@@ -160,21 +160,21 @@ def _evaluated(expression: Expression, frame: str, meter: Meter) -> Callable[...
             raise _LongValueError(term)  # the cache keeps no call that raises
         return term
 
-    def remembered(*terms: Term | None) -> Term | None:
+    def evaluate_cached(*terms: Term | None) -> Term | None:
         meter.left -= CALL
         if meter.left < 0:
             meter.more()
         try:
             if any(term is not None and len(term) > TERM_MAX for term in terms):
-                return evaluated.__wrapped__(*terms)
-            return evaluated(*terms)
+                return evaluate.__wrapped__(*terms)
+            return evaluate(*terms)
         except _LongValueError as long:
             return long.term
 
-    return remembered
+    return evaluate_cached
 
 
-def _asked(parts: Sequence[Any], found: Sequence[Operand], frame: str) -> Callable[..., Term | None]:
+def _store_evaluator(parts: Sequence[Any], found: Sequence[Operand], frame: str) -> Callable[..., Term | None]:
     """A function from terms to the value of an expression, evaluated by the store. found: the operands, in order."""
     variables = [ox.Variable(f"v{index}") for index in range(len(found))]
     names = {operand: f"?v{index}" for index, operand in enumerate(found)}
@@ -186,16 +186,16 @@ def _asked(parts: Sequence[Any], found: Sequence[Operand], frame: str) -> Callab
     # The store's optimizer treats a variable that no pattern binds as unbound, even if a term is substituted for it.
     # The patterns have no other effect, since the dataset is empty.
     patterns = " . ".join(f"<urn:s> <urn:p> ?v{index}" for index in range(len(variables)))
-    text = f"SELECT {projection} ({frame.format(joined(words))} AS ?value) {{ OPTIONAL {{ {patterns} }} }}"
+    text = f"SELECT {projection} ({frame.format(join_tokens(words))} AS ?value) {{ OPTIONAL {{ {patterns} }} }}"
 
-    def asked(*terms: Term | None) -> Term | None:
+    def ask_store(*terms: Term | None) -> Term | None:
         bound = {variable: _native(term) for variable, term in zip(variables, terms, strict=True) if term is not None}
         solutions = _EMPTY.query(text, substitutions=bound)
         assert isinstance(solutions, ox.QuerySolutions)
         value = next(iter(solutions))["value"]
         return None if value is None else term_text(value)
 
-    return asked
+    return ask_store
 
 
 class _Pieces:
@@ -203,7 +203,7 @@ class _Pieces:
 
     def __init__(self, piece: Piece, frame: str, meter: Meter) -> None:
         self._found = operands(Expression(piece.parts))
-        self._asked = _asked(piece.parts, self._found, frame)
+        self._asked = _store_evaluator(piece.parts, self._found, frame)
         self._costs = Costs(piece.parts)
         self._inner = [(name, _Pieces(inner, "({})", meter)) for name, inner in piece.inner]
         self._meter = meter
@@ -215,7 +215,7 @@ class _Pieces:
         """
         for name, inner in self._inner:
             values[name] = inner.value(values)
-        bound = self._costs.bound(values)
+        bound = self._costs.upper_bound(values)
         if bound.total > CHARACTERS_MAX:
             raise TooMuchWork(
                 f"an expression whose texts may have more than {CHARACTERS_MAX} characters; use shorter texts"

@@ -15,14 +15,14 @@ from contextlib import nullcontext
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.errors import bare
+from lamplighter.engine.matching.clock_delta import clock_changes, match_clock_delta
 from lamplighter.engine.matching.collectors import EXPECTED, CommitState, Rows, SeedCollector
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import ByPredicate, Lutt, Matcher
 from lamplighter.engine.matching.prices import Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.timetable import Timetable, Turns
-from lamplighter.engine.matching.turning import match_turns, turned
+from lamplighter.engine.matching.timetable import ClockDelta, Timetable
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Quad, Term
@@ -84,9 +84,9 @@ class Follower:
 
     def advance(self, now: int) -> list[Change]:
         """Lets the instant become now, which may be earlier, and returns the changed units with their rows."""
-        return self.follow(_NOTHING, self._timetable.passed(now))
+        return self.follow(_NOTHING, self._timetable.advance(now))
 
-    def follow(self, delta: QuadDelta, passed: Turns | None = None) -> list[Change]:
+    def follow(self, delta: QuadDelta, passed: ClockDelta | None = None) -> list[Change]:
         """Applies a delta, and returns the changed units with their rows.
 
         passed: what a step of the clock changes, beside an empty delta.
@@ -95,9 +95,9 @@ class Follower:
         plan that fails then hands its shape over to the store. A unit that the store cannot evaluate either is put into
         `ended`. Any error that this method raises leaves index, store and units in an unknown state.
         """
-        state, timetable, prices, turns = self._state, self._timetable, self._prices, passed
+        state, timetable, prices, clock_delta = self._state, self._timetable, self._prices, passed
         changed = len(delta.removed) + len(delta.added)
-        due = self._takeovers.due(delta) if self._takeovers.waiting else ()
+        due = self._takeovers.pending(delta) if self._takeovers.waiting else ()
         self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
         found: Found = {}
         changes: list[Change] = []
@@ -107,31 +107,31 @@ class Follower:
             prices.left -= 1
             if not prices.left:
                 prices.begin()
-                matchers, wildcards = prices.timed(self._shapes.shapes, matchers, wildcards)
+                matchers, wildcards = prices.time_matchers(self._shapes.shapes, matchers, wildcards)
             if changed > LONG or changed * self._lutt.filed > LONG_MATCHINGS:
                 self._match_in_slices(delta, found, matchers, wildcards)
             else:
                 self._match(delta, found, matchers, wildcards)
             if timetable.touched or passed is not None:
-                turns = passed or turned(timetable, state)
-                match_turns(turns, found, matchers, self._slices)
+                clock_delta = passed or clock_changes(timetable, state)
+                match_clock_delta(clock_delta, found, matchers, self._slices)
             if found or state.seeds or state.groups or state.doubtful:
-                changes = self._changes(delta, found, turns)
-            touched = self._touched(delta, turns) if self._lutt.owners else ()
+                changes = self._changes(delta, found, clock_delta)
+            touched = self._touched_units(delta, clock_delta) if self._lutt.owners else ()
         except BaseException as error:
             state.note(error)
             prices.drop()
-            if turns is not None:
-                turns.take_back()
+            if clock_delta is not None:
+                clock_delta.take_back()
             self._take_back(delta)
             self._work.begin(changed)
             found = {}
             matchers, wildcards = self._guarded_matchers()
             self._match(delta, found, matchers, wildcards)
-            turns = passed or turned(timetable, state)
-            match_turns(turns, found, matchers, self._slices)
-            changes = self._changes(delta, found, turns)
-            touched = self._touched(delta, turns)
+            clock_delta = passed or clock_changes(timetable, state)
+            match_clock_delta(clock_delta, found, matchers, self._slices)
+            changes = self._changes(delta, found, clock_delta)
+            touched = self._touched_units(delta, clock_delta)
         # The store is unchanged up to here. From here on nothing is taken back, only repeated.
         if prices.measuring:
             prices.settle()
@@ -140,8 +140,8 @@ class Follower:
         if state.windows:
             state.again(state.settle_windows)
         self._store.apply(delta)
-        if turns is not None:
-            timetable.accept(turns)
+        if clock_delta is not None:
+            timetable.accept(clock_delta)
             timetable.touched.clear()
         if changes or touched or due or self.ended:
             return self._told_changes(changes, touched, due)
@@ -151,23 +151,23 @@ class Follower:
         """The changes as subscribers are told of them. touched: units that the store evaluates, unless
         they have a plan again. due: shapes for which that is tried."""
         for shape in due:
-            changes += self._returned(shape)
+            changes += self._resume_shape(shape)
         for unit in touched:
-            change = self._evaluated(unit) if unit.spu is not None else None
+            change = self._re_evaluate(unit) if unit.spu is not None else None
             if change:
                 changes.append((unit, list(change.removed), list(change.added)))
         if self._shapes.constructed:
-            changes = self._constructed(changes)
+            changes = self._construct(changes)
         if self._shapes.timed:
             changes = [self._with_times(change) if change[0].times is not None else change for change in changes]
         if self.ended:
             changes = [change for change in changes if change[0] not in self.ended]
         return changes
 
-    def _touched(self, delta: QuadDelta, turns: Turns | None) -> Sequence[Unit]:
+    def _touched_units(self, delta: QuadDelta, clock_delta: ClockDelta | None) -> Sequence[Unit]:
         """The re-evaluated units whose result a delta or the clock can change."""
-        found = dict.fromkeys(self._lutt.touched(delta, self._slices))
-        for condition in turns.conditions() if turns is not None else ():
+        found = dict.fromkeys(self._lutt.lookup(delta, self._slices))
+        for condition in clock_delta.conditions() if clock_delta is not None else ():
             found.update((unit, None) for unit in condition.shape.units.all.values() if unit.spu is not None)
         return list(found)
 
@@ -198,7 +198,7 @@ class Follower:
         self, delta: QuadDelta, found: Found, matchers: ByPredicate, wildcards: Sequence[Matcher]
     ) -> None:
         """The same for a large delta, or one that many matchers are called with."""
-        followed = QuadDelta(removed=self._followed(delta.removed), added=self._followed(delta.added))
+        followed = QuadDelta(removed=self._followed_quads(delta.removed), added=self._followed_quads(delta.added))
         changed, matchings = len(followed.removed) + len(followed.added), self._lutt.matchings(followed, self._slices)
         size = min(SLICE, max(1, changed * SLICE_MATCHINGS // max(1, matchings)))
         for some in sliced(followed.removed, self._slices, size):
@@ -206,7 +206,7 @@ class Follower:
         for some in sliced(followed.added, self._slices, size):
             self._match(QuadDelta(added=tuple(some)), found, matchers, wildcards)
 
-    def _followed(self, quads: Sequence[Quad]) -> tuple[Quad, ...]:
+    def _followed_quads(self, quads: Sequence[Quad]) -> tuple[Quad, ...]:
         """The quads that a matcher or the CTS takes; of a large delta often few."""
         if self._wildcards or self._cts.has_everything:
             return tuple(quads)
@@ -221,7 +221,7 @@ class Follower:
         wildcards: list[Matcher] = []
         for shape, filed in self._shapes.filed.items():
             for predicate, matcher in filed:
-                guarded = self._state.guarded(shape, matcher)
+                guarded = self._state.guard(shape, matcher)
                 (wildcards if predicate is None else matchers.setdefault(predicate, [])).append(guarded)
         for shape, filed in self._shapes.sources.items():
             for predicate, matcher in filed:
@@ -248,24 +248,24 @@ class Follower:
 
     # --- rows of plans ---
 
-    def _changes(self, delta: QuadDelta, found: Found, turns: Turns | None) -> list[Change]:
+    def _changes(self, delta: QuadDelta, found: Found, clock_delta: ClockDelta | None) -> list[Change]:
         """The net changes of the units with plans, after all quads have been matched."""
         state = self._state
         if state.seeds:
-            self._follow_seeds(delta, found, turns)
+            self._follow_seeds(delta, found, clock_delta)
         if state.groups:
             self._follow_groups(found)
         if self._shapes.ordered:
             self._follow_windows(found)
         if state.doubtful:
-            self._follow_doubtful(delta, found, turns)
+            self._follow_doubtful(delta, found, clock_delta)
         changes = []
         for unit, (removed, added) in found.items():
             if len(removed) + len(added) > LONG:
                 with self._slices.beside():
-                    removed, added = _netted(removed, added)
+                    removed, added = _net_rows(removed, added)
             else:
-                removed, added = _netted(removed, added)
+                removed, added = _net_rows(removed, added)
             if removed or added:
                 changes.append((unit, removed, added))
         return changes
@@ -278,22 +278,22 @@ class Follower:
                 continue
             self._state.windows.append(window)
             try:
-                found[unit] = self._prices.run(unit.shape, window.change, *_netted(removed, added))
+                found[unit] = self._prices.measure(unit.shape, window.change, *_net_rows(removed, added))
             except BaseException as reason:
                 self._state.give_up(unit.shape, reason)
 
-    def _follow_seeds(self, delta: QuadDelta, found: Found, turns: Turns | None) -> None:
+    def _follow_seeds(self, delta: QuadDelta, found: Found, clock_delta: ClockDelta | None) -> None:
         """Evaluates the rows that agree with the seeds: after the delta, and with the delta taken back."""
         doubtful = self._state.doubtful
         touched = [collector for collector in self._state.seeds if collector.shape not in doubtful]
         after = [self._rows_of(collector) for collector in touched]
         self._cts.apply(delta.invert())
-        if turns is not None:
-            turns.take_back()
+        if clock_delta is not None:
+            clock_delta.take_back()
         before = [self._rows_of(collector) for collector in touched]
         self._cts.apply(delta)
-        if turns is not None:
-            turns.apply()
+        if clock_delta is not None:
+            clock_delta.apply()
         for sign, results in ((0, before), (1, after)):
             for rows_of in results:
                 for unit, rows in rows_of.items():
@@ -303,7 +303,7 @@ class Follower:
         """The rows that agree with the seeds, by unit; none if the plan fails."""
         if collector.shape not in self._state.doubtful:
             try:
-                return self._prices.run(collector.shape, collector.rows)
+                return self._prices.measure(collector.shape, collector.rows)
             except BaseException as reason:
                 self._state.give_up(collector.shape, reason)
         return {}
@@ -313,19 +313,19 @@ class Follower:
         for collector in self._state.groups:
             if collector.shape not in self._state.doubtful:
                 try:
-                    self._prices.run(collector.shape, collector.follow, found)
+                    self._prices.measure(collector.shape, collector.follow, found)
                 except BaseException as reason:
                     self._state.give_up(collector.shape, reason)
                 self._slices.pause()
 
-    def _follow_doubtful(self, delta: QuadDelta, found: Found, turns: Turns | None) -> None:
+    def _follow_doubtful(self, delta: QuadDelta, found: Found, clock_delta: ClockDelta | None) -> None:
         """Hands the units of doubtful shapes over to the store, which has not taken the delta yet, or ends them."""
         doubtful = self._state.doubtful
         for shape, reason in list(doubtful.items()):
             too_much = self._state.timeless.pop(shape, None)
             if too_much is None and self._ends and shape.window is None:
                 too_much = self._too_much(shape, reason)
-            told = self._told(shape, delta, turns) if too_much is None else {}
+            told = self._visible_rows(shape, delta, clock_delta) if too_much is None else {}
             for unit in shape.units.all.values():
                 found.pop(unit, None)
                 if too_much is not None:
@@ -339,25 +339,27 @@ class Follower:
                 self._shapes.close_plan(shape, reason)
             del doubtful[shape]
 
-    def _told(self, shape: Shape, delta: QuadDelta, turns: Turns | None) -> dict[Unit, Sequence[Binding] | None]:
-        """What the subscribers of a shape's units have (`Unit.told`). Units for which that is unknown are ended."""
+    def _visible_rows(
+        self, shape: Shape, delta: QuadDelta, clock_delta: ClockDelta | None
+    ) -> dict[Unit, Sequence[Binding] | None]:
+        """`Unit.visible_rows` of the units of a shape. Ends the units for which they are unknown."""
         told: dict[Unit, Sequence[Binding] | None] = {}
         plan = shape.plan
         assert plan is not None
         if shape.window is None and not plan.differs:
             return told
         self._cts.apply(delta.invert())
-        if turns is not None:
-            turns.take_back()
+        if clock_delta is not None:
+            clock_delta.take_back()
         with nullcontext() if self._ends else plan.meter.lifted():
             for unit in shape.units.all.values():
                 try:
-                    told[unit] = unit.told()
+                    told[unit] = unit.visible_rows()
                 except BaseException as error:
                     self._end(unit, error)
         self._cts.apply(delta)
-        if turns is not None:
-            turns.apply()
+        if clock_delta is not None:
+            clock_delta.apply()
         return told
 
     def _too_much(self, shape: Shape, reason: BaseException) -> TooMuchWork | None:
@@ -376,7 +378,7 @@ class Follower:
 
     # --- rows of the store ---
 
-    def _returned(self, shape: Shape) -> list[Change]:
+    def _resume_shape(self, shape: Shape) -> list[Change]:
         """Tries to have a plan follow a shape again, as in another commit. Returns how it changes the rows of units."""
         self._work.begin(0)
         try:
@@ -384,15 +386,15 @@ class Follower:
         except BaseException as reason:
             if not isinstance(reason, EXPECTED):
                 self._state.note(reason)
-            self._takeovers.failed(shape)
+            self._takeovers.note_failure(shape)
             return []
         return [(unit, list(change.removed), list(change.added)) for unit, change in changes if change]
 
-    def _evaluated(self, unit: Unit) -> BindingDelta | None:
-        """What the applied delta changes for a re-evaluated unit; None if the unit ends."""
+    def _re_evaluate(self, unit: Unit) -> BindingDelta | None:
+        """The delta of a re-evaluated unit after the applied delta; None if the unit ends."""
         assert unit.spu is not None
         try:
-            change: BindingDelta = self._prices.evaluated(unit.spu, self._state.again, unit.spu.follow)
+            change: BindingDelta = self._prices.measure_evaluation(unit.spu, self._state.again, unit.spu.follow)
             return change
         except BaseException as error:
             self._end(unit, error)
@@ -404,7 +406,7 @@ class Follower:
             self._state.note(error)
         self.ended[unit] = bare(error)
 
-    def _constructed(self, changes: Sequence[Change]) -> list[Change]:
+    def _construct(self, changes: Sequence[Change]) -> list[Change]:
         """The changes with triples in place of the rows of CONSTRUCT queries."""
         found = []
         for unit, removed, added in changes:
@@ -420,7 +422,7 @@ class Follower:
         return unit, *self._state.again(unit.timed_change, removed, added, self._now())
 
 
-def _netted(removed: Rows, added: Rows) -> tuple[Rows, Rows]:
+def _net_rows(removed: Rows, added: Rows) -> tuple[Rows, Rows]:
     """The two bags without the rows that they have in common."""
     if not removed or not added:
         return removed, added

@@ -105,7 +105,7 @@ class JoinWriter(PathWriter, TripleWriter):
             return
         rest = [(other, it) for other, it in left if other != number]
 
-        def matched(found: Scope) -> None:
+        def continue_join(found: Scope) -> None:
             condition = self._exclusion(number, pattern, found)
             if condition:
                 with self.block(f"if {condition}:"):
@@ -113,7 +113,7 @@ class JoinWriter(PathWriter, TripleWriter):
             else:
                 self.patterns(rest, found, consume)
 
-        self._pattern(pattern, scope, matched, self._excludes(number, pattern))
+        self._pattern(pattern, scope, continue_join, self._excludes(number, pattern))
 
     def seeds(self, left: Sequence[Pattern], keys: Sequence[Key], scope: Scope, consume: Consume) -> None:
         """Writes loops that bind the keys to all their values in solutions of the patterns that agree with the scope.
@@ -121,7 +121,7 @@ class JoinWriter(PathWriter, TripleWriter):
         There may be values too many: patterns without a key are only tested as far as they can be looked up from what
         is known.
         """
-        groups = self._connected(left, scope)
+        groups = self._connected_groups(left, scope)
         wanted = [key for key in keys if key not in scope.bound]
         needed = [it for group in groups if any(key in it for it in group for key in wanted) for it in group]
         beside = [group for group in groups if group[0] not in needed]
@@ -141,7 +141,7 @@ class JoinWriter(PathWriter, TripleWriter):
 
             self._near(beside, scope, look_up)
 
-    def _connected(self, left: Sequence[Pattern], scope: Scope) -> list[list[Pattern]]:
+    def _connected_groups(self, left: Sequence[Pattern], scope: Scope) -> list[list[Pattern]]:
         """The patterns in groups; patterns of different groups share no unknown variable or constant."""
         groups: list[tuple[set[Key], list[Pattern]]] = []
         for pattern in left:
@@ -206,11 +206,11 @@ class JoinWriter(PathWriter, TripleWriter):
         if takes_apart(pattern):
             return self.triple_rank(pattern, scope)
 
-        def known(part: Part | None) -> bool:
+        def is_known(part: Part | None) -> bool:
             return not isinstance(part, (Variable, Constant)) or part in scope.bound
 
-        s, p, o = known(pattern.s), known(pattern.p), known(pattern.o)
-        graph = 0.0 if known(pattern.graph) else 0.5
+        s, p, o = is_known(pattern.s), is_known(pattern.p), is_known(pattern.o)
+        graph = 0.0 if is_known(pattern.graph) else 0.5
         if s and p and o:
             return graph
         if p and s:
@@ -353,7 +353,7 @@ class JoinWriter(PathWriter, TripleWriter):
         table: known when the text is compiled; table_name: its name in the function. One of them is None.
         """
 
-        def known(part: Part) -> bool:
+        def is_known(part: Part) -> bool:
             return not isinstance(part, (Variable, Constant)) or part in scope.bound
 
         def half(name: str) -> str:
@@ -361,15 +361,15 @@ class JoinWriter(PathWriter, TripleWriter):
 
         s, o = pattern.s, pattern.o
         subject, object_ = self.part(s, scope), self.part(o, scope)
-        if known(s) and known(o):
+        if is_known(s) and is_known(o):
             with self.block(f"if {object_} in {half('sp')}.get({subject}, ()):"):
                 consume(scope)
-        elif known(s):
+        elif is_known(s):
             assert isinstance(o, (Variable, Constant))
             name = self.name("v")
             with self.loop(name, f"{half('sp')}.get({subject}, ())"):
                 consume(scope.binding(o, name))
-        elif known(o):
+        elif is_known(o):
             assert isinstance(s, (Variable, Constant))
             self._hold(pattern.p if isinstance(pattern.p, str) else None, True)
             name = self.name("v")

@@ -34,7 +34,7 @@ class TriplePattern:
 
 
 @dataclass(frozen=True)
-class Footprint:
+class PatternSignature:
     """The part of a dataset that a query can depend on.
 
     patterns: its triple patterns, empty if the query reads no quad; graph_names: whether it also depends on which named
@@ -45,7 +45,7 @@ class Footprint:
     graph_names: bool
 
 
-EVERYTHING = Footprint((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
+EVERYTHING = PatternSignature((TriplePattern(ANY, ANY, ANY, ANY),), graph_names=True)
 
 Owner = TypeVar("Owner")
 Matcher = Callable[..., None]
@@ -96,7 +96,7 @@ class Lutt(Generic[Owner]):
             self.matchers.pop(predicate, None)
 
     def matchings(self, delta: QuadDelta, slices: Slices = Slices()) -> int:  # noqa: B008 - it has no state
-        """How often a delta calls a matcher with a quad, at most `filed` times for each quad."""
+        """The number of calls of matchers for a delta, at most `filed` times for each quad."""
         wildcards, matchers = len(self.wildcards), self.matchers
         return sum(
             wildcards + len(matchers.get(quad.p, ()))
@@ -105,7 +105,7 @@ class Lutt(Generic[Owner]):
             for quad in some
         )
 
-    def add(self, owner: Owner, footprint: Footprint) -> None:
+    def add(self, owner: Owner, footprint: PatternSignature) -> None:
         """Files an owner under its footprint."""
         self.owners[owner] = self._next
         self._next += 1
@@ -115,7 +115,7 @@ class Lutt(Generic[Owner]):
         if footprint.graph_names:
             self._graph_names[owner] = None
 
-    def remove(self, owner: Owner, footprint: Footprint) -> None:
+    def remove(self, owner: Owner, footprint: PatternSignature) -> None:
         """Removes what `add` filed, and frees the memory."""
         del self.owners[owner]
         for pattern in footprint.patterns:
@@ -128,7 +128,7 @@ class Lutt(Generic[Owner]):
                     del self._patterns[mask]
         self._graph_names.pop(owner, None)
 
-    def touched(self, delta: QuadDelta, slices: Slices = Slices()) -> list[Owner]:  # noqa: B008 - it has no state
+    def lookup(self, delta: QuadDelta, slices: Slices = Slices()) -> list[Owner]:  # noqa: B008 - it has no state
         """The owners whose result the delta can change, in the order in which they were added."""
         found: dict[Owner, None] = {}
         for quads in (delta.removed, delta.added):

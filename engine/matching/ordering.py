@@ -142,20 +142,20 @@ class OrderedRows:
         self._next: tuple[list[Entry], bool] | None = None
 
     @property
-    def known(self) -> list[Binding] | None:
+    def window_rows(self) -> list[Binding] | None:
         """The rows in the window, in order, before a change that is not settled; None if they never were evaluated."""
-        return None if self._entries is None else self._shown(self._entries)
+        return None if self._entries is None else self._window_rows(self._entries)
 
     @property
     def size(self) -> int:
-        """How many rows are kept."""
+        """The number of rows in memory."""
         return len(self._entries or ())
 
     def rows(self) -> list[Binding]:
         """The rows in the window, in order. Raises what the plan raises."""
         if self._entries is None:
-            self._entries, self._complete = self._filled()
-        return self._shown(self._entries)
+            self._entries, self._complete = self._fill()
+        return self._window_rows(self._entries)
 
     def change(self, removed: Iterable[Binding], added: Iterable[Binding]) -> tuple[list[Binding], list[Binding]]:
         """The rows that leave and enter the window. Raises what the plan raises.
@@ -168,12 +168,12 @@ class OrderedRows:
         entries, complete = before.copy(), self._complete
         gone: list[Entry] = []
         come: list[Entry] = []
-        for entry in self._placed(added):
+        for entry in self._counted_entries(added):
             self._add(entries, entry, complete, gone, come)
-        for entry in self._placed(removed):
+        for entry in self._counted_entries(removed):
             self._remove(entries, entry, complete, gone, come)
         if len(entries) < end and not complete:
-            entries, complete = self._filled()
+            entries, complete = self._fill()
             gone, come = before[start:end], entries[start:end]
         elif len(entries) > self._most:
             del entries[self._most :]
@@ -222,17 +222,17 @@ class OrderedRows:
     def _most(self) -> int:
         return 2 * self._window.end + SPARE
 
-    def _filled(self) -> tuple[list[Entry], bool]:
-        entries = list(self._placed(self._evaluated()))
+    def _fill(self) -> tuple[list[Entry], bool]:
+        entries = list(self._counted_entries(self._evaluated()))
         return nsmallest(self._most, entries), len(entries) <= self._most
 
-    def _placed(self, rows: Iterable[Binding]) -> Iterator[Entry]:
+    def _counted_entries(self, rows: Iterable[Binding]) -> Iterator[Entry]:
         """The entries of rows, counted one by one, so that other tasks run in between."""
         for row in rows:
             self._meter.take(VALUE)
             yield self._window.entry(row)
 
-    def _shown(self, entries: Sequence[Entry]) -> list[Binding]:
+    def _window_rows(self, entries: Sequence[Entry]) -> list[Binding]:
         return [_row(entry) for entry in entries[self._window.start : self._window.end]]
 
 

@@ -36,23 +36,23 @@ class PathWriter(Source):
         if isinstance(graph, (Variable, Constant)) and graph not in scope.bound:
             self._need_ends(predicate)
             name = self.name("v")
-            with self.loop(name, f"{self._shared(predicate)}.graphs()"):
+            with self.loop(name, f"{self._share_relation(predicate)}.graphs()"):
                 self.path(pattern, scope.binding(graph, name), consume, without)
             return
-        path = self._shared(predicate)
+        path = self._share_relation(predicate)
         self._counted = True
         rest = f"{'None' if graph is None else self.part(graph, scope)}, meter{', quad' if without else ''}"
         s, o = pattern.s, pattern.o
         subject, object_ = self.part(s, scope), self.part(o, scope)
-        if _known(s, scope) and _known(o, scope):
+        if _is_known(s, scope) and _is_known(o, scope):
             with self.block(f"if {path}.joins({subject}, {object_}, {rest}):"):
                 consume(scope)
-        elif _known(s, scope):
+        elif _is_known(s, scope):
             assert isinstance(o, (Variable, Constant))
             name = self.name("v")
             with self.loop(name, f"{path}.forward({subject}, {rest})"):
                 consume(scope.binding(o, name))
-        elif _known(o, scope):
+        elif _is_known(o, scope):
             assert isinstance(s, (Variable, Constant))
             name = self.name("v")
             with self.loop(name, f"{path}.backward({object_}, {rest})"):
@@ -67,13 +67,13 @@ class PathWriter(Source):
     def path_rank(self, pattern: Pattern, scope: Scope) -> float:
         """The rank of a lookup, as `JoinWriter._rank` gives it for triple patterns."""
         assert isinstance(pattern.p, PathPredicate)
-        known = _known(pattern.s, scope) + _known(pattern.o, scope)
-        place = pattern.graph is None or _known(pattern.graph, scope)
+        known = _is_known(pattern.s, scope) + _is_known(pattern.o, scope)
+        place = pattern.graph is None or _is_known(pattern.graph, scope)
         if not known or (pattern.p.zero_length and not place):
             return NO_END + (pattern.p.zero_length and not pattern.p.nodes)
         return (TWO_ENDS if known == 2 else ONE_END) + (0.0 if place else 0.5)
 
-    def _shared(self, predicate: PathPredicate) -> str:
+    def _share_relation(self, predicate: PathPredicate) -> str:
         self._hold(predicate, True)
         return self.share("path", self._cts.paths[predicate])
 
@@ -83,7 +83,7 @@ class PathWriter(Source):
             raise Unsupported("a path that may be empty, and whose ends are found after it")
 
 
-def _known(part: Part, scope: Scope) -> bool:
+def _is_known(part: Part, scope: Scope) -> bool:
     return not isinstance(part, (Variable, Constant)) or part in scope.bound
 
 
@@ -115,6 +115,6 @@ class PathMatcher:
         if (g is not None) is not self._named:
             return
         quad = Quad(s, p, o, g)
-        for start, end in self._path.changed(quad, *self._accepts, self._meter):
+        for start, end in self._path.changed_pairs(quad, *self._accepts, self._meter):
             self._meter.take(ROW)
             self._matcher(start, self._path.path, end, g, *rest, quad)

@@ -60,7 +60,7 @@ def with_paths(tree: Node) -> Node:
         predicate = PathPredicate(path.hops, nodes=path.hops.zero_length and path in free)
         return Bgp((Pattern(path.s, predicate, path.o, path.graph),))
 
-    return _replaced(tree, pattern)  # type: ignore[no-any-return]
+    return _replace_paths(tree, pattern)  # type: ignore[no-any-return]
 
 
 def why_opaque(path: OpaquePath) -> str:
@@ -107,15 +107,15 @@ def not_anchored(tree: Node) -> frozenset[OpaquePath]:
     return frozenset(_not_anchored(tree, frozenset()))
 
 
-def _replaced(tree: Any, pattern: Callable[[OpaquePath], Node]) -> Any:
+def _replace_paths(tree: Any, pattern: Callable[[OpaquePath], Node]) -> Any:
     if isinstance(tree, OpaquePath):
         return pattern(tree)
     if isinstance(tree, tuple) and not isinstance(tree, (Variable, Constant, Pattern, Function)):
-        return tuple(_replaced(member, pattern) for member in tree)
+        return tuple(_replace_paths(member, pattern) for member in tree)
     if not hasattr(tree, "__dataclass_fields__"):
         return tree
-    node = replace(tree, **{field.name: _replaced(getattr(tree, field.name), pattern) for field in fields(tree)})
-    return _joined(list(_members(node))) if isinstance(node, Join) else node
+    node = replace(tree, **{field.name: _replace_paths(getattr(tree, field.name), pattern) for field in fields(tree)})
+    return _join(list(_members(node))) if isinstance(node, Join) else node
 
 
 def _members(node: Node) -> Iterator[Node]:
@@ -126,7 +126,7 @@ def _members(node: Node) -> Iterator[Node]:
         yield node
 
 
-def _joined(members: Sequence[Node]) -> Node:
+def _join(members: Sequence[Node]) -> Node:
     """The join of all members. All patterns come first, as one group, since they find the ends of the paths in it."""
     patterns = [pattern for node in members if isinstance(node, Bgp) for pattern in node.patterns]
     rest = [node for node in members if not isinstance(node, Bgp)]
@@ -159,9 +159,9 @@ def _nodes(tree: Node, around: Ends) -> Ends:
         case Distinct(inner) | Slice(inner, _) | Graph(_, inner):
             return _nodes(inner, around)
         case Project(inner, variables):
-            return around | _seen(_nodes(inner, _seen(around, variables)), variables)
+            return around | _visible_ends(_nodes(inner, _visible_ends(around, variables)), variables)
         case Group(inner, keys, _):
-            return around | _seen(_nodes(inner, _seen(around, keys)), keys)
+            return around | _visible_ends(_nodes(inner, _visible_ends(around, keys)), keys)
     return around
 
 
@@ -169,13 +169,13 @@ def _may_be_empty(path: OpaquePath) -> bool:
     return path.zero_length if path.hops is None else path.hops.zero_length
 
 
-def _seen(ends: Ends, variables: tuple[Variable, ...]) -> Ends:
+def _visible_ends(ends: Ends, variables: tuple[Variable, ...]) -> Ends:
     """The ends outside of a scope that only these variables leave or enter."""
 
-    def kept(part: Part | None) -> bool:
+    def is_visible(part: Part | None) -> bool:
         return not isinstance(part, Variable) or part in variables
 
-    return frozenset((part, graph) for part, graph in ends if kept(part) and kept(graph))
+    return frozenset((part, graph) for part, graph in ends if is_visible(part) and is_visible(graph))
 
 
 def _not_anchored(tree: Any, around: Ends) -> Iterator[OpaquePath]:
@@ -199,9 +199,9 @@ def _not_anchored(tree: Any, around: Ends) -> Iterator[OpaquePath]:
             yield from _not_anchored(inner, around)
             yield from _not_anchored(expression, _nodes(inner, around))
         case Project(inner, variables):
-            yield from _not_anchored(inner, _seen(around, variables))
+            yield from _not_anchored(inner, _visible_ends(around, variables))
         case Group(inner, keys, aggregates):
-            yield from _not_anchored(inner, _seen(around, keys))
+            yield from _not_anchored(inner, _visible_ends(around, keys))
             for _, aggregate in aggregates:
                 if aggregate.argument is not None:
                     yield from _not_anchored(aggregate.argument, _nodes(inner, frozenset()))

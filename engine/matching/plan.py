@@ -122,7 +122,7 @@ class Plan:
             for branch in found:
                 if monotone(branch):
                     self.matchers += self._compile_matchers(branch)
-                elif _counted(branch) and (incremental or not _grouping(branch).keys or not _has_seeds(branch)):
+                elif _counts_rows(branch) and (incremental or not _grouping(branch).keys or not _has_seeds(branch)):
                     self._compile_counting(branch)
                 elif _has_seeds(branch):
                     self._compile_seeding(branch)
@@ -171,11 +171,11 @@ class Plan:
 
             def hit(found: Scope) -> None:
                 writer.emit(f"rows.append({row(found)})")
-                writer.made()
+                writer.count_row()
 
             writer.produce(branch, scope, hit)
 
-        return writer.compiled("first", "key, rows", body)
+        return writer.compile("first", "key, rows", body)
 
     def _compile_matchers(
         self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
@@ -199,14 +199,14 @@ class Plan:
                     with writer.block("if rows is None:"):
                         writer.emit(f"rows = found[{unit}] = ([], [])")
                     writer.emit(f"rows[sign].append({(given(writer) if given else self._row)(scope)})")
-                    writer.made()
+                    writer.count_row()
 
                 writer.quad(pattern, lambda scope: writer.produce(branch, scope, hit))
 
-            compiled += self._filed(pattern, writer, "match", "found, sign", body, numbered)
+            compiled += self._compile_calls(pattern, writer, "match", "found, sign", body, numbered)
         return compiled
 
-    def _filed(
+    def _compile_calls(
         self,
         pattern: Pattern,
         writer: Writer,
@@ -220,10 +220,10 @@ class Plan:
         collectors: the last parameters of the call. patterns: what the pattern is joined with.
         """
         if not isinstance(pattern.p, PathPredicate):
-            function = writer.compiled(title, f"s, p, o, g, {collectors}", body)
+            function = writer.compile(title, f"s, p, o, g, {collectors}", body)
             return [(pattern.p if isinstance(pattern.p, str) else None, function)]
         self._hold(pattern.p, True)
-        function = writer.compiled(title, f"s, p, o, g, {collectors}, quad", body)
+        function = writer.compile(title, f"s, p, o, g, {collectors}, quad", body)
         accepts = self._accept(pattern.s, pattern, writer, patterns), self._accept(pattern.o, pattern, writer, patterns)
         named = pattern.graph is not None
         matcher = PathMatcher(self._cts.paths[pattern.p], named, function, accepts, self.meter)
@@ -231,7 +231,7 @@ class Plan:
 
     def _accept(self, end: Part, pattern: Pattern, around: Writer, patterns: Sequence[Pattern]) -> Accept:
         writer = self._writer(around.units)
-        return writer.compiled("accept", "node, graph", lambda: writer.accept(end, pattern.graph, patterns))
+        return writer.compile("accept", "node, graph", lambda: writer.accept(end, pattern.graph, patterns))
 
     def _compile_counting(self, branch: Node) -> None:
         group = _grouping(branch)
@@ -270,10 +270,10 @@ class Plan:
                         scope = scope.binding(variable, local)
                     else:
                         maybe[variable] = local
-            writer.given(group)
+            writer.assume(group)
             writer.produce(branch, Scope(scope.bound, maybe), lambda it: writer.emit(f"rows.append({self._row(it)})"))
 
-        return writer.compiled("group_rows", "key, group, values, rows", body)
+        return writer.compile("group_rows", "key, group, values, rows", body)
 
     def _constants_of_key(self, writer: Writer) -> Scope:
         constants = self.units.constants
@@ -306,11 +306,11 @@ class Plan:
             def body(writer: Writer = writer, rest: Any = rest, pattern: Pattern = pattern) -> None:
                 def seed(scope: Scope) -> None:
                     writer.emit(f"seeds.add({tuple_text([scope.name(key) for key in keys])})")
-                    writer.made()
+                    writer.count_row()
 
                 writer.quad(pattern, lambda scope: writer.seeds(rest, keys, scope, seed))
 
-            seeders += self._filed(pattern, writer, "seed", "seeds", body, rest)
+            seeders += self._compile_calls(pattern, writer, "seed", "seeds", body, rest)
         return tuple(seeders)
 
     def _compile_evaluator(self, branch: Node, keys: Sequence[Sequence[Any]], number: int) -> Evaluator:
@@ -325,7 +325,7 @@ class Plan:
                 with writer.block(f"if {unit} not in found:"):
                     writer.emit(f"found[{unit}] = []")
                 writer.emit(f"found[{unit}].append({self._row(found)})")
-                writer.made()
+                writer.count_row()
 
             def once(found: Scope) -> None:
                 """Counts a row that agrees with seeds of two leaves for the first leaf only."""
@@ -342,7 +342,7 @@ class Plan:
             with writer.loop(tuple_text(names), "seeds"):
                 writer.produce(branch, scope, once)
 
-        return writer.compiled("evaluate", "seeds, earlier, found", body)
+        return writer.compile("evaluate", "seeds, earlier, found", body)
 
 
 def _grouping(branch: Node) -> Group:
@@ -353,7 +353,7 @@ def _grouping(branch: Node) -> Group:
     return branch
 
 
-def _counted(branch: Node) -> bool:
+def _counts_rows(branch: Node) -> bool:
     """Whether a branch is a grouping of telescoped rows, with filters and expressions around it."""
     expressions = []
     while isinstance(branch, (Extend, Filter)):

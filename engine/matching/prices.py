@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Price(NamedTuple):
-    """What a subscription costs.
+    """The cost of a subscription.
 
     us: mean processor time, in microseconds, of a commit that its query is matched with: one with a quad of a predicate
     of the query, or an instant at which a comparison with the clock changes. None before the first such commit that was
@@ -53,7 +53,7 @@ class Spent:
 
 
 class Priced(Protocol):
-    """What has a price: a shape, or the query of a re-evaluated unit."""
+    """An object with a cost: a shape, or the query of a re-evaluated unit."""
 
     @property
     def spent(self) -> Spent: ...
@@ -85,13 +85,13 @@ class Prices:
         self.left = 1 if self._first else EVERY
         self._seconds.clear()
 
-    def timed(
+    def time_matchers(
         self, shapes: Mapping[Matcher, Priced], matchers: ByPredicate, wildcards: Sequence[Matcher]
     ) -> tuple[ByPredicate, Sequence[Matcher]]:
         """The matchers and wildcards of the LUTT, with each call timed for the shape of the matcher."""
-        return _Timed(self, shapes, matchers), [self.wrapped(shapes[matcher], matcher) for matcher in wildcards]
+        return _Timed(self, shapes, matchers), [self.wrap(shapes[matcher], matcher) for matcher in wildcards]
 
-    def wrapped(self, priced: Priced, matcher: Matcher) -> Matcher:
+    def wrap(self, priced: Priced, matcher: Matcher) -> Matcher:
         """The matcher, timed."""
         clock, seconds, reading = self._clock, self._seconds, self._reading
         assert clock is not None
@@ -103,7 +103,7 @@ class Prices:
 
         return match
 
-    def run(self, priced: Priced, work: Callable[..., T], *arguments: Any) -> T:
+    def measure(self, priced: Priced, work: Callable[..., T], *arguments: Any) -> T:
         """Calls work, and times it if this commit is measured."""
         if not self.measuring:
             return work(*arguments)
@@ -113,7 +113,7 @@ class Prices:
         self._seconds[priced] = self._seconds.get(priced, 0.0) + self._clock() - begun - self._reading
         return result
 
-    def evaluated(self, priced: Priced, work: Callable[..., T], *arguments: Any) -> T:
+    def measure_evaluation(self, priced: Priced, work: Callable[..., T], *arguments: Any) -> T:
         """Calls the evaluation of a query by the store, and times it in any commit."""
         if self._clock is None:
             return work(*arguments)
@@ -153,7 +153,7 @@ class _Timed:
         made = self._made.get(predicate)
         if made is None:
             filed = self._matchers.get(predicate, default)
-            made = self._made[predicate] = [self._prices.wrapped(self._shapes[one], one) for one in filed]
+            made = self._made[predicate] = [self._prices.wrap(self._shapes[one], one) for one in filed]
         return made
 
 

@@ -107,11 +107,11 @@ class PathRelation:
 
         without: a quad that is not followed.
         """
-        return self._found(node, graph, meter, without, False)
+        return self._find(node, graph, meter, without, False)
 
     def backward(self, node: Term, graph: Term | None, meter: Meter, without: Quad | None = None) -> Nodes:
         """The nodes from which the path leads to a node."""
-        return self._found(node, graph, meter, without, True)
+        return self._find(node, graph, meter, without, True)
 
     def joins(self, start: Term, end: Term, graph: Term | None, meter: Meter, without: Quad | None = None) -> bool:
         """Whether the path leads from one node to the other."""
@@ -119,7 +119,7 @@ class PathRelation:
             known = self._remembered.get((end, graph, True, without))
             if known is not None:
                 return start in known
-        return end in self._found(start, graph, meter, without, False)
+        return end in self._find(start, graph, meter, without, False)
 
     def starts(self, graph: Term | None, meter: Meter) -> list[Term]:
         """The nodes from which the path leads somewhere."""
@@ -135,11 +135,11 @@ class PathRelation:
         tables = self._all_tables.values() if self.path.nodes else self._tables
         return list(dict.fromkeys(graph for its in tables for graph in its.named))
 
-    def _found(self, node: Term, graph: Term | None, meter: Meter, without: Quad | None, backward: bool) -> Nodes:
+    def _find(self, node: Term, graph: Term | None, meter: Meter, without: Quad | None, backward: bool) -> Nodes:
         key = (node, graph, backward, without)
         found = self._remembered.get(key)
         if found is None:
-            skipped = {} if without is None or without.g != graph else _grouped(self._edges(without), backward)
+            skipped = {} if without is None or without.g != graph else _group_edges(self._edges(without), backward)
             found = {node: None} if self.path.zero_length else {}
             self._search((node,), self._halves(graph, backward), found, meter, skipped)
             self._size += len(found)
@@ -227,7 +227,7 @@ class PathRelation:
 
     # --- what a quad changes ---
 
-    def changed(self, quad: Quad, accept_start: Accept, accept_end: Accept, meter: Meter) -> Iterator[Edge]:
+    def changed_pairs(self, quad: Quad, accept_start: Accept, accept_end: Accept, meter: Meter) -> Iterator[Edge]:
         """The pairs that the path joins with a quad of the CTS, but not without it, as far as both ends are accepted.
 
         The quad is in the CTS: it is about to be removed, or has just been added.
@@ -291,7 +291,7 @@ class _Change:
         self._zero_length = reachability.path.zero_length
         self._edges = edges
         self._halves = reachability._halves(graph, False), reachability._halves(graph, True)
-        self._without = _grouped(edges, False), _grouped(edges, True)
+        self._without = _group_edges(edges, False), _group_edges(edges, True)
         self._meter = meter
 
     def smaller_side(self) -> tuple[bool, Nodes]:
@@ -312,9 +312,9 @@ class _Change:
 
     def matters(self) -> bool:
         """Whether the end of an edge cannot be reached from its start without the edges. Else they change nothing."""
-        return any(not self._joined(start, end) for start, end in self._edges)
+        return any(not self._are_joined(start, end) for start, end in self._edges)
 
-    def _joined(self, start: Term, end: Term) -> bool:
+    def _are_joined(self, start: Term, end: Term) -> bool:
         if start == end and self._zero_length:
             return True
         most = BUDGET
@@ -334,7 +334,7 @@ class _Change:
         fewer_ends = len(ends) < len(starts)
         while True:
             for backward in (fewer_ends, not fewer_ends):
-                joined = self._reached(ends if backward else starts, backward, most)
+                joined = self._reachable(ends if backward else starts, backward, most)
                 if joined is not None:
                     for start in starts:
                         self._meter.take(len(ends))
@@ -345,7 +345,7 @@ class _Change:
                     return
             most *= BUDGET_GROWTH
 
-    def _reached(self, nodes: Sequence[Term], backward: bool, most: int) -> dict[Term, Nodes] | None:
+    def _reachable(self, nodes: Sequence[Term], backward: bool, most: int) -> dict[Term, Nodes] | None:
         """For each node those that are joined with it without the edges; None if they are more than most in all."""
         joined: dict[Term, Nodes] = {}
         for node in nodes:
@@ -356,7 +356,7 @@ class _Change:
         return joined
 
 
-def _grouped(edges: Sequence[Edge], backward: bool) -> dict[Term, Nodes]:
+def _group_edges(edges: Sequence[Edge], backward: bool) -> dict[Term, Nodes]:
     found: dict[Term, Nodes] = {}
     for edge in edges:
         found.setdefault(edge[backward], {})[edge[not backward]] = None

@@ -10,7 +10,7 @@ from lamplighter.engine.delta import BindingDelta
 from lamplighter.engine.matching.analysis import WIDE
 from lamplighter.engine.matching.collectors import CommitState, GroupCollector, SeedCollector
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import Footprint, Lutt, Matcher
+from lamplighter.engine.matching.lutt import Lutt, Matcher, PatternSignature
 from lamplighter.engine.matching.ordering import OrderedRows
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.shapes import Shape, Unit
@@ -137,19 +137,19 @@ class ShapeRegistry:
         filed = self.filed[shape] = []
         if shape.plan is not None:
             for predicate, matcher in shape.plan.matchers:
-                filed.append((predicate, self._bounded(shape, matcher, matcher)))
+                filed.append((predicate, self._guard_if_bounded(shape, matcher, matcher)))
             for seeding in shape.plan.seedings:
                 seeds = SeedCollector(shape, seeding)
                 for leaf, seeders in enumerate(seeding.seeders):
                     for predicate, seeder in seeders:
                         collect = seeds.matcher(leaf, seeder, self._state.seeds)
-                        filed.append((predicate, self._bounded(shape, collect, seeder)))
+                        filed.append((predicate, self._guard_if_bounded(shape, collect, seeder)))
             for counting in shape.plan.countings:
                 groups = GroupCollector(shape, counting)
                 self.groups.setdefault(shape, []).append(groups)
                 for predicate, matcher in counting.matchers:
                     collect = groups.matcher(matcher, self._state.groups)
-                    filed.append((predicate, self._bounded(shape, collect, matcher)))
+                    filed.append((predicate, self._guard_if_bounded(shape, collect, matcher)))
         self._enter(shape, filed)
 
     def _unfile(self, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
@@ -158,25 +158,25 @@ class ShapeRegistry:
             self.shapes.pop(matcher, None)
 
     def price(self, unit: Unit) -> Price:
-        """What a unit costs."""
+        """The cost of a unit."""
         groups = sum(collector.size(unit) for collector in self.groups.get(unit.shape, ()))
         instants = sum(len(condition.moments) for condition in unit.shape.conditions)
         if unit.spu is not None:
-            return Price(unit.spu.spent.us, unit.spu.spent.commits, 1, unit.kept + instants)
+            return Price(unit.spu.spent.us, unit.spu.spent.commits, 1, unit.row_count + instants)
         spent = unit.shape.spent
-        return Price(spent.us, spent.commits, len(unit.shape.units.all), unit.kept + groups + instants)
+        return Price(spent.us, spent.commits, len(unit.shape.units.all), unit.row_count + groups + instants)
 
-    def _bounded(self, shape: Shape, matcher: Matcher, compiled: Any) -> Matcher:
+    def _guard_if_bounded(self, shape: Shape, matcher: Matcher, compiled: Any) -> Matcher:
         """The matcher, guarded if its compiled function counts work and so may exceed the limit.
 
         The others stay unguarded, which saves a call for each quad; `Follower` guards them after a fault.
         """
-        return self._state.guarded(shape, matcher) if compiled.may_exceed else matcher
+        return self._state.guard(shape, matcher) if compiled.may_exceed else matcher
 
     def re_evaluate(self, unit: Unit, told: Sequence[Binding] | None = None) -> None:
         """Hands a unit over to the store, with its result in the store as it is now. Raises StoreError.
 
-        told: `Unit.told`, if it has subscribers.
+        told: `Unit.visible_rows`, if it has subscribers.
         """
         shape = unit.shape
         at = self._timetable.text_now if shape.conditions else None
@@ -190,7 +190,7 @@ class ShapeRegistry:
         units = list(shape.units.all.values())
         try:
             for unit in units:
-                self.re_evaluate(unit, unit.told())
+                self.re_evaluate(unit, unit.visible_rows())
         except BaseException:
             for unit in units:
                 if unit.spu is not None:
@@ -228,7 +228,7 @@ class ShapeRegistry:
             for collector in self.groups.get(shape, ()):
                 for unit in units:
                     collector.enter(unit)
-            found = [self._planned(unit) for unit in units]
+            found = [self._plan_unit(unit) for unit in units]
         except BaseException:
             self._close_plan(shape)
             raise
@@ -239,7 +239,7 @@ class ShapeRegistry:
         self.takeovers.end(shape)
         return [(unit, change) for unit, _, _, change in found]
 
-    def _planned(self, unit: Unit) -> tuple[Unit, OrderedRows | None, Footprint, BindingDelta]:
+    def _plan_unit(self, unit: Unit) -> tuple[Unit, OrderedRows | None, PatternSignature, BindingDelta]:
         """A unit with the window that it gets, the footprint that it loses, and the change to the rows of its plan."""
         shape, window = unit.shape, unit.new_window()
         assert shape.plan is not None and unit.spu is not None

@@ -18,7 +18,7 @@ from lamplighter.engine.matching.analysis import Unsupported, in_graphs, with_eq
 from lamplighter.engine.matching.clock_patterns import ClockPattern, with_clock_patterns
 from lamplighter.engine.matching.construction import ConstructedTriples
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import ANY, EVERYTHING, Footprint, TriplePattern
+from lamplighter.engine.matching.lutt import ANY, EVERYTHING, PatternSignature, TriplePattern
 from lamplighter.engine.matching.ordering import ORDERED, OrderedRows, Window, without_window
 from lamplighter.engine.matching.paths import not_anchored, with_paths
 from lamplighter.engine.matching.plan import Plan
@@ -84,7 +84,7 @@ class Unit:
 
     @property
     def spu_class(self) -> str:
-        """How the result is kept up to date; part of the answer to the subscriber."""
+        """The mode in which the result is kept up to date; part of the answer to the subscriber."""
         return self.shape.spu_class
 
     @property
@@ -101,25 +101,25 @@ class Unit:
         assert self.shape.plan is not None
         return self.shape.plan.first(self.key)
 
-    def told(self) -> Sequence[Binding] | None:
+    def visible_rows(self) -> Sequence[Binding] | None:
         """The rows that subscribers have, if the store may give others that are as right; else None.
 
         The index must be as at the last commit, or a window without a settled change. Raises what the plan raises.
         """
         if self.window is not None:
-            return self.window.known
+            return self.window.window_rows
         plan = self.shape.plan
         return plan.first(self.key) if plan is not None and plan.differs and self.number is not None else None
 
     @property
-    def kept(self) -> int:
-        """How many rows are kept for it alone: the last result of the store, those in and near a window, different
+    def row_count(self) -> int:
+        """The number of rows kept for it alone: the last result of the store, those in and near a window, different
         ones with the time of their appearance, and triples that are counted."""
         rows = 0 if self.spu is None else len(self.spu.rows)
         rows += 0 if self.window is None else self.window.size
         return rows + len(self.times or ()) + (0 if self.triples is None else self.triples.size)
 
-    def timed(self, rows: Sequence[Binding], now: int) -> list[Binding]:
+    def with_times(self, rows: Sequence[Binding], now: int) -> list[Binding]:
         """The whole result, each row with the time at which it appeared; new rows get now."""
         assert self.times is not None
         found = []
@@ -187,7 +187,7 @@ class Unit:
 
 
 class Shape:
-    """What queries share that differ in lifted constants only.
+    """The shared plan of queries that differ in lifted constants only.
 
     spelling, terms: of any one of the queries. dataset: the graphs chosen outside of the text. plan: None if only the
     store can evaluate the queries; reason then says why. units: the units by their constants.
@@ -248,7 +248,7 @@ class Shape:
                 return Constant(same[part.number]) if part.number in same else terms[part.number]
             return part
 
-        def named(part: Part) -> bool:
+        def is_named(part: Part) -> bool:
             return is_iri(terms[part.number]) if isinstance(part, Constant) else isinstance(part, str) and is_iri(part)
 
         self.tree = rewritten(select.node, change)
@@ -278,7 +278,7 @@ class Shape:
                 return
             tree = in_graphs(tree, graphs)
         tree, patterns = with_clock_patterns(tree, timetable.predicates)
-        tree = with_equalities(tree, named)
+        tree = with_equalities(tree, is_named)
         self._open(patterns, tree, cts, Meter(work, self.units.all), timetable)
         if by_store is not None or spelling.prologue:
             self.reason = by_store or "IRI() with a BASE"
@@ -350,7 +350,7 @@ class Shape:
         """The query text of a unit."""
         return self.spelling.render(self.terms(key))
 
-    def footprint(self, key: Any) -> Footprint:
+    def footprint(self, key: Any) -> PatternSignature:
         """The quads on which the result of a unit can depend (Roffia 2016, III.B)."""
         if self.tree is None or self.spelling.select is None:
             return EVERYTHING
@@ -389,7 +389,7 @@ class Shape:
                             patterns[TriplePattern(ANY, ANY, term(end), place(graph))] = None
                 case Graph():
                     graph_names = True
-        return Footprint(tuple(patterns), graph_names)
+        return PatternSignature(tuple(patterns), graph_names)
 
     def close(self) -> None:
         """Releases what the shape holds in the CTS."""

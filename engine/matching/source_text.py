@@ -91,7 +91,7 @@ class Source:
         self._asking = 0
         self._counted = False
 
-    def compiled(self, title: str, signature: str, body: Callable[[], None]) -> Callable[..., Any]:
+    def compile(self, title: str, signature: str, body: Callable[[], None]) -> Callable[..., Any]:
         """The function, with its text in the attribute ``source``.
 
         Its attribute ``may_exceed`` tells whether it counts work, and so may raise TooMuchWork. Raises Unsupported if
@@ -168,7 +168,7 @@ class Source:
         with self.block("if meter.left < 0:"):
             self.emit("meter.more()")
 
-    def made(self) -> None:
+    def count_row(self) -> None:
         """Counts a row that is kept, if it is made within a loop. The next loop checks the meter."""
         if self._loops:
             self.emit(f"meter.left -= {ROW}")
@@ -222,12 +222,12 @@ class Source:
             self.emit(f"{hit} = [False]")
             level = self._functions
 
-            def succeed() -> None:
+            def emit_success() -> None:
                 # A `return` within a nested function would end that one only, so there the hit is stored.
                 self.emit("return True" if self._functions == level else f"{hit}[0] = True")
 
             self._asking += 1
-            body(succeed)
+            body(emit_success)
             self._asking -= 1
             self.emit(f"return {hit}[0]")
         return f"{test}()"

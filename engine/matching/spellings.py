@@ -33,7 +33,7 @@ from lamplighter.engine.sparql.clock_function import may_call, without_clock
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.exists_variables import own_names
 from lamplighter.engine.sparql.grammar import read_select
-from lamplighter.engine.sparql.lexer import Token, joined
+from lamplighter.engine.sparql.lexer import Token, join_tokens
 from lamplighter.engine.sparql.limits import CONSTANTS_MAX
 from lamplighter.engine.sparql.requests import (
     ask_as_select,
@@ -43,7 +43,7 @@ from lamplighter.engine.sparql.requests import (
     subscribable,
 )
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import XSD, Term
 
 SPELLINGS_MAX = 1024
@@ -57,7 +57,7 @@ _INTEGER_END = len(_INTEGER)
 
 @dataclass(frozen=True)
 class Spelling:
-    """What all queries with one skeleton have in common.
+    """The parsed form that all queries with one skeleton share.
 
     text: the query's tokens in a standard layout, followed by its columns; constants are numbers, and variables are
         renamed in order of appearance.
@@ -98,7 +98,7 @@ class Spelling:
 
     def render(self, terms: Sequence[Term]) -> str:
         """The query text with these constants."""
-        body = joined(part if isinstance(part, str) else _written(terms[part]) for part in self.parts)
+        body = join_tokens(part if isinstance(part, str) else _term_text(terms[part]) for part in self.parts)
         return f"{self.prologue} {body}" if self.prologue else body
 
     def key(self, terms: Sequence[Term], dataset: Dataset | None) -> Any:
@@ -109,7 +109,7 @@ class Spelling:
         equal = None if len(set(free)) == len(free) else tuple([free.index(term) for term in free])
         return self.text, dataset, fixed, equal
 
-    def narrowed(self, dataset: Dataset | None, terms: Sequence[Term]) -> Dataset | None:
+    def narrow(self, dataset: Dataset | None, terms: Sequence[Term]) -> Dataset | None:
         """The dataset without the parts that cannot affect the result.
 
         Clients with different read permissions then share a shape if the query reads only graphs that both may read,
@@ -128,20 +128,20 @@ class Spelling:
         return None if all(graph in visible for graph in read) else dataset
 
 
-class Spellings:
+class QueryTextCache:
     """Reads query texts and caches what it learned of each skeleton."""
 
     def __init__(self, lifter: Lifter, slices: Slices) -> None:
         self._lifter = lifter
         self._slices = slices
-        self.cache = Remembered[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
+        self.cache = LruCache[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
 
-    def read(self, text: str) -> tuple[Spelling, list[Term]]:
+    def parse(self, text: str) -> tuple[Spelling, list[Term]]:
         """The spelling and the constants of a query. Raises RequestError. Long texts are read off the event loop."""
         with self._slices.beside() if len(text) > LONG else nullcontext():
-            return self._analysed(text)
+            return self._analyse(text)
 
-    def _analysed(self, text: str) -> tuple[Spelling, list[Term]]:
+    def _analyse(self, text: str) -> tuple[Spelling, list[Term]]:
         lifted: Lifted | None = None
         with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser below has the better message
             lifted = self._lifter.lift(text)
@@ -188,10 +188,10 @@ class Spellings:
     def _of_another_form(self, text: str, form: str) -> tuple[Spelling, list[Term]]:
         """The spelling and the constants of an ASK or CONSTRUCT query: those of the SELECT query for its solutions."""
         if form == "ASK":
-            spelling, terms = self._analysed(ask_as_select(text, "lamplighter_ask"))
+            spelling, terms = self._analyse(ask_as_select(text, "lamplighter_ask"))
             return replace(spelling, text=f"{spelling.text} asked", columns=ASK_COLUMNS), terms
         parts = construct_parts(text)
-        spelling, terms = self._analysed(parts.select)
+        spelling, terms = self._analyse(parts.select)
         template = template_of(parts.patterns, spelling.columns)
         text = f"{spelling.text} for {template.triples}"
         return replace(spelling, text=text, columns=TRIPLE_COLUMNS, template=template), terms
@@ -238,7 +238,7 @@ def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Calla
     order = tuple(names[f"?{column}"][1:] for column in columns)
     select = _select(renamed, order, resolve)
     text = " ".join([*texts, *order])
-    return Spelling(text, tuple(columns), order, _lifted(select), select, tuple(parts))
+    return Spelling(text, tuple(columns), order, _lifted_numbers(select), select, tuple(parts))
 
 
 def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str], Term]) -> Select | None:
@@ -251,7 +251,7 @@ def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str
     return select if {variable.name for variable in projections[0].variables} == set(order) else None
 
 
-def _lifted(select: Select | None) -> frozenset[int]:
+def _lifted_numbers(select: Select | None) -> frozenset[int]:
     """Numbers of the constants that can be lifted: all their occurrences are subjects, objects, graphs or operands."""
     free: set[int] = set()
     fixed: set[int] = set()
@@ -293,6 +293,6 @@ def _raws(body: Sequence[Token]) -> list[str]:
     return ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
 
 
-def _written(term: Term) -> str:
+def _term_text(term: Term) -> str:
     """The term in SPARQL syntax. Integers are bare, because LIMIT and OFFSET take no other form."""
     return term[1:-_INTEGER_END] if term.endswith(_INTEGER) and term[1:-_INTEGER_END].isdigit() else term

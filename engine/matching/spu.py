@@ -38,7 +38,7 @@ class ReevaluatingSpu:
         self._at = at or (lambda text: text)
         self._columns = tuple(columns)
         self._dataset = dataset or Dataset()
-        self._result = self._evaluated()
+        self._result = self._evaluate()
         if told is not None:
             self._result = Bag(self._columns, told)
 
@@ -49,7 +49,7 @@ class ReevaluatingSpu:
 
     def follow(self) -> BindingDelta:
         """The change of the result since the last evaluation. Raises StoreError; the next call then reports it all."""
-        after = self._evaluated()
+        after = self._evaluate()
         change = binding_delta(self._result, after)
         self._result = after  # after the comparison, so that a failed call can be repeated
         return change
@@ -58,7 +58,7 @@ class ReevaluatingSpu:
         """The change from the last result to the rows of a plan that takes it from here."""
         return binding_delta(self._result, Bag(self._columns, rows))
 
-    def _evaluated(self) -> Bag:
+    def _evaluate(self) -> Bag:
         found = self._store.select(self._at(self._text), *self._dataset.graphs(self._store.has_graph), name=self._text)
         if found.variables == self._columns:
             return found

@@ -18,7 +18,7 @@ from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.spellings import Spelling, Spellings
+from lamplighter.engine.matching.spellings import QueryTextCache, Spelling
 from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.matching.unit_numbers import UnitNumbers
@@ -82,7 +82,7 @@ class Subscriptions:
         self._work = work
         self._slices = slices
         self._store = store
-        self._spellings = Spellings(lifter, slices)
+        self._spellings = QueryTextCache(lifter, slices)
         self._lutt: Lutt[Unit] = Lutt()
         self._state = CommitState()
         self.timetable = Timetable(now, slices)
@@ -111,8 +111,8 @@ class Subscriptions:
         """The query that the store would evaluate for a subscription, None if a plan serves it. Raises RequestError."""
         if len(text) > LONG:
             self._slices.begin(len(text))
-        spelling, terms = self._spellings.read(text)
-        dataset = spelling.narrowed(dataset, terms)
+        spelling, terms = self._spellings.parse(text)
+        dataset = spelling.narrow(dataset, terms)
         shape = self._shapes.by_key.get(spelling.key(terms, dataset))
         if shape is None:
             by_store = self._left_to_store(spelling)
@@ -125,19 +125,19 @@ class Subscriptions:
         """Adds a subscription. Raises RequestError, StoreError; then nothing has changed."""
         if max(len(self._store), len(text)) > LONG:
             self._slices.begin(max(len(self._store), len(text)))
-        spelling, terms = self._spellings.read(text)
-        dataset = spelling.narrowed(dataset, terms)
+        spelling, terms = self._spellings.parse(text)
+        dataset = spelling.narrow(dataset, terms)
         by_store = None
         if spelling.key(terms, dataset) not in self._shapes.by_key:
             by_store = self._left_to_store(spelling)
         self._work.begin()
         try:
             try:
-                unit, rows = self._evaluated(spelling, terms, dataset, by_store)
+                unit, rows = self._evaluate(spelling, terms, dataset, by_store)
             except TooMuchWork as error:
                 if not _faster_in_store(spelling):
                     raise
-                unit, rows = self._evaluated(spelling, terms, dataset, f"the first result needs {error}")
+                unit, rows = self._evaluate(spelling, terms, dataset, f"the first result needs {error}")
         except TooMuchWork as error:
             raise LimitExceededError(f"the first result of the subscription needs {error}") from error
         number = self._units.add(unit)
@@ -145,7 +145,7 @@ class Subscriptions:
         unit.shape.subscribers += 1
         return Entered(number, spelling.columns, rows, unit.spu_class)
 
-    def _evaluated(
+    def _evaluate(
         self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
     ) -> tuple[Unit, Sequence[Binding]]:
         """The unit of a query and its rows. by_store: as in `ShapeRegistry.unit`. An error leaves nothing behind."""
@@ -173,7 +173,7 @@ class Subscriptions:
             rows = unit.rows()
         if unit.triples is not None:
             return unit.triples.first(rows)
-        return rows if unit.times is None else unit.timed(rows, self._now())
+        return rows if unit.times is None else unit.with_times(rows, self._now())
 
     def unsubscribe(self, number: int) -> None:
         """Ends a subscription. Raises KeyError."""
@@ -187,7 +187,7 @@ class Subscriptions:
         return self._units[number]
 
     def price(self, number: int) -> Price:
-        """What a subscription costs. Raises KeyError."""
+        """The cost of a subscription. Raises KeyError."""
         return self._shapes.price(self._units[number])
 
     @property
@@ -213,7 +213,7 @@ class Subscriptions:
         long = quads > LONG or matchings > LONG_MATCHINGS or work.turn < work.heavy_until
         texts: Sequence[str] = ()
         if self._lutt.owners and not long:
-            texts = [unit.shape.text(unit.key) for unit in self._lutt.touched(delta)]
+            texts = [unit.shape.text(unit.key) for unit in self._lutt.lookup(delta)]
         return CommitCost(quads, matchings, long, texts)
 
     def note(self, error: BaseException) -> None:

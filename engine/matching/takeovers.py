@@ -96,7 +96,7 @@ class Takeovers:
     def _move(self, unit: Unit) -> None:
         self.moves += [(number, unit) for number in unit.numbers]
 
-    def due(self, delta: QuadDelta) -> list[Shape]:
+    def pending(self, delta: QuadDelta) -> list[Shape]:
         """The shapes that a plan is to be tried for behind a delta, which is counted."""
         change: Counter[Term] = Counter()
         for quads, sign in ((delta.removed, -1), (delta.added, 1)):
@@ -105,7 +105,7 @@ class Takeovers:
                     change[quad.p] += sign
         return [shape for shape, waiting in self.waiting.items() if waiting.is_due(change)]
 
-    def failed(self, shape: Shape) -> None:
+    def note_failure(self, shape: Shape) -> None:
         """Notes that a plan has given up again."""
         self.waiting[shape].put_off()
 

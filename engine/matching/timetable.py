@@ -3,7 +3,7 @@
 ::
 
     quad delta ─▶ matchers of the sources ─▶ operands that come and go ─┐
-                                                                        ├─▶ Turns: clock quads that come and go
+                                                                        ├─▶ ClockDelta: clock quads that come and go
     advance(now) ─▶ boundaries that are passed ─────────────────────────┘
 
 Each condition knows the operands that occur in solutions of its sources, with their number, and for each the boundary:
@@ -39,8 +39,8 @@ Pairs = tuple[list[Terms], list[Terms]]
 """The operands of solutions of the sources that went and that came."""
 
 
-class Turns:
-    """What one commit changes: clock quads removed and added, as condition and operands, and the state behind it.
+class ClockDelta:
+    """The changes of one commit: clock quads removed and added, as condition and operands, and the state behind it.
 
     counted: (condition, operands, change of their number, boundary). instant: the new one, None for the same.
     """
@@ -62,14 +62,14 @@ class Turns:
         for condition, terms in self.removed:
             condition.take(terms)
         for condition, terms in self.added:
-            condition.put(terms)
+            condition.add(terms)
 
     def take_back(self) -> None:
         """Undoes `apply`, also a part of it."""
         for condition, terms in self.added:
             condition.take(terms)
         for condition, terms in self.removed:
-            condition.put(terms)
+            condition.add(terms)
 
 
 class Condition:
@@ -129,7 +129,7 @@ class Condition:
         s, o, g = clock_quad(terms)
         return Quad(s, self.predicate, o, g)
 
-    def put(self, terms: Terms) -> None:
+    def add(self, terms: Terms) -> None:
         s, o, g = clock_quad(terms)
         self.tables.table(g).add(s, o)
 
@@ -200,7 +200,7 @@ class Condition:
                 scope = scope.binding(constant, local)
             writer.produce(source, scope, lambda found: writer.emit(f"rows.append({self._row(writer, found)})"))
 
-        return writer.compiled("first", "key, rows", body)
+        return writer.compile("first", "key, rows", body)
 
     def _compile_matchers(self, source: Node) -> Iterator[tuple[Term | None, Any]]:
         bgps = (node for node in walk(source) if isinstance(node, Bgp))
@@ -219,11 +219,11 @@ class Condition:
                     with writer.block("if pairs is None:"):
                         writer.emit(f"pairs = {touched}[{condition}] = [], []")
                     writer.emit(f"pairs[sign].append({self._row(writer, scope)})")
-                    writer.made()
+                    writer.count_row()
 
                 writer.quad(pattern, lambda scope: writer.produce(source, scope, hit))
 
-            function = writer.compiled("match_source", "s, p, o, g, found, sign", body)
+            function = writer.compile("match_source", "s, p, o, g, found, sign", body)
             yield pattern.p if isinstance(pattern.p, str) else None, function
 
 
@@ -269,17 +269,17 @@ class Timetable:
     def enter(self, condition: Condition, key: Any) -> None:
         """Counts the operands of a new unit. No unit's result changes by that. Raises TooMuchWork."""
         for some in sliced(condition.entering(key), self._slices):
-            self._counted(condition, some, [])
+            self._count_terms(condition, some, [])
 
     def leave(self, condition: Condition, key: Any) -> None:
         """Forgets the operands of a unit that ends. Raises TooMuchWork; the operands then stay, which does no harm."""
-        self._counted(condition, [], condition.leaving(key))
+        self._count_terms(condition, [], condition.leaving(key))
 
-    def _counted(self, condition: Condition, added: Sequence[Terms], removed: Sequence[Terms]) -> None:
-        turns = Turns()
-        self._count(condition, added, removed, turns)
-        turns.apply()
-        self.accept(turns)
+    def _count_terms(self, condition: Condition, added: Sequence[Terms], removed: Sequence[Terms]) -> None:
+        clock_delta = ClockDelta()
+        self._count(condition, added, removed, clock_delta)
+        clock_delta.apply()
+        self.accept(clock_delta)
 
     # --- time ---
 
@@ -288,7 +288,7 @@ class Timetable:
         return query_at(text, EPOCH + timedelta(microseconds=self.instant))
 
     @property
-    def due(self) -> int | None:
+    def next_instant(self) -> int | None:
         """The next instant at which a condition changes, None if there is none."""
         heap, at = self._heap, self._at
         while heap and heap[0] not in at:
@@ -299,32 +299,34 @@ class Timetable:
         """Lets time go by, up to the next boundary at most. Earlier times are ignored."""
         self._given = True
         if now > self.instant or not self.conditions:
-            due = self.due
+            due = self.next_instant
             self.instant = now if due is None or now < due else max(self.instant, due - 1)
 
-    def passed(self, now: int) -> Turns:
-        """What changes when the instant becomes now, which may also be earlier. `accept` has to follow."""
+    def advance(self, now: int) -> ClockDelta:
+        """The changes when the instant becomes now, which may also be earlier. `accept` has to follow."""
         self._given = True
-        turns = Turns(instant=now)
+        clock_delta = ClockDelta(instant=now)
         if now < self.instant:
             for condition in self.conditions.values():
                 for terms, (_, edge) in condition.moments.items():
                     if now < edge <= self.instant:
-                        (turns.removed if condition.opens else turns.added).append((condition, terms))
-            return turns
-        while (due := self.due) is not None and due <= now:
+                        (clock_delta.removed if condition.opens else clock_delta.added).append((condition, terms))
+            return clock_delta
+        while (due := self.next_instant) is not None and due <= now:
             while self._heap and self._heap[0] == due:  # more than once if it was stale in between
                 heapq.heappop(self._heap)
             for condition, terms in self._at[due]:
-                (turns.added if condition.opens else turns.removed).append((condition, terms))
-        return turns
+                (clock_delta.added if condition.opens else clock_delta.removed).append((condition, terms))
+        return clock_delta
 
-    def count(self, condition: Condition, turns: Turns) -> None:
-        """Adds to turns what the collected pairs of a condition change. Raises TooMuchWork."""
+    def count(self, condition: Condition, clock_delta: ClockDelta) -> None:
+        """Adds to clock_delta what the collected pairs of a condition change. Raises TooMuchWork."""
         removed, added = self.touched[condition]
-        self._count(condition, added, removed, turns)
+        self._count(condition, added, removed, clock_delta)
 
-    def _count(self, condition: Condition, added: Sequence[Terms], removed: Sequence[Terms], turns: Turns) -> None:
+    def _count(
+        self, condition: Condition, added: Sequence[Terms], removed: Sequence[Terms], clock_delta: ClockDelta
+    ) -> None:
         change: dict[Terms, int] = {}
         for terms in added:
             change[terms] = change.get(terms, 0) + 1
@@ -341,16 +343,16 @@ class Timetable:
                 before, edge = 0, condition.boundary(*terms)
             else:
                 continue  # they were not counted, because that was too much work
-            turns.counted.append((condition, terms, difference, edge))
+            clock_delta.counted.append((condition, terms, difference, edge))
             if (instant >= edge) == opens:
                 if not before:
-                    turns.added.append((condition, terms))
+                    clock_delta.added.append((condition, terms))
                 elif before + difference <= 0:
-                    turns.removed.append((condition, terms))
+                    clock_delta.removed.append((condition, terms))
 
-    def accept(self, turns: Turns) -> None:
+    def accept(self, clock_delta: ClockDelta) -> None:
         """Takes over the state behind a commit. Its quads are in the tables already."""
-        for condition, terms, difference, edge in turns.counted:
+        for condition, terms, difference, edge in clock_delta.counted:
             known = condition.moments.get(terms)
             if known is None:
                 condition.moments[terms] = [difference, edge]
@@ -360,9 +362,9 @@ class Timetable:
             if known[0] <= 0:
                 del condition.moments[terms]
                 self._unschedule(condition, terms, edge)
-        if turns.instant is not None:
-            earlier, self.instant = turns.instant < self.instant, turns.instant
-            for changed in (turns.removed, turns.added):
+        if clock_delta.instant is not None:
+            earlier, self.instant = clock_delta.instant < self.instant, clock_delta.instant
+            for changed in (clock_delta.removed, clock_delta.added):
                 for condition, terms in changed:
                     edge = condition.moments[terms][1]
                     if earlier:
@@ -389,8 +391,8 @@ class Timetable:
                 heapq.heapify(self._heap)
 
     def changes_until(self, now: int) -> int:
-        """How many operands change until an instant, or more."""
-        due = self.due
+        """An upper bound on the number of operands that change until an instant."""
+        due = self.next_instant
         if now < self.instant:
             return sum(len(condition.moments) for condition in self.conditions.values())
         if due is None or now < due:

@@ -30,7 +30,7 @@ class TripleWriter(Source):
         """
         term = pattern.p == TRIPLE_TERM
         whole, (first, second) = pattern.s, _parts(pattern)
-        if _known(whole, scope):
+        if _is_known(whole, scope):
             text = self.part(whole, scope)
             self.emit(f"meter.left -= len({text}) >> 12")
             one, other = self.name("v"), self.name("v")
@@ -41,7 +41,7 @@ class TripleWriter(Source):
             else:
                 self.emit(f"{one}, {other} = {text}[:-{len(_CLOSED)}].split(' ', 1)")
                 self._agree([(first, one), (second, other)], scope, consume)
-        elif _known(first, scope) and _known(second, scope):
+        elif _is_known(first, scope) and _is_known(second, scope):
             assert isinstance(whole, Variable)
             made = self.name("v")
             parts = [self.part(first, scope), repr(" "), self.part(second, scope)]
@@ -53,7 +53,7 @@ class TripleWriter(Source):
 
     def triple_rank(self, pattern: Pattern, scope: Scope) -> float:
         """The rank of a match, as `JoinWriter._rank` gives it for triple patterns."""
-        found = _known(pattern.s, scope) or all(_known(part, scope) for part in _parts(pattern))
+        found = _is_known(pattern.s, scope) or all(_is_known(part, scope) for part in _parts(pattern))
         return 0.0 if found else _LATER
 
     def _agree(self, pairs: list[tuple[Part, str]], scope: Scope, consume: Consume) -> None:
@@ -62,7 +62,7 @@ class TripleWriter(Source):
             consume(scope)
             return
         (part, name), *rest = pairs
-        if not _known(part, scope):
+        if not _is_known(part, scope):
             assert isinstance(part, (Variable, Constant))
             self._agree(rest, scope.binding(part, name), consume)
             return
@@ -75,5 +75,5 @@ def _parts(pattern: Pattern) -> tuple[Part, Part]:
     return pattern.o, pattern.graph
 
 
-def _known(part: Part, scope: Scope) -> bool:
+def _is_known(part: Part, scope: Scope) -> bool:
     return not isinstance(part, (Variable, Constant)) or part in scope.bound

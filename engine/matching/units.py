@@ -40,13 +40,13 @@ class Units:
         if index is None:
             index = self._parts[positions] = {}
             for key in self.all:
-                index.setdefault(self._projected(key, positions), {})[key] = None
+                index.setdefault(self._project(key, positions), {})[key] = None
         return index
 
     def add(self, key: Any, unit: Any) -> None:
         self.all[key] = unit
         for positions, index in self._parts.items():
-            part = self._projected(key, positions)
+            part = self._project(key, positions)
             keys = index.get(part)
             if keys is None:
                 keys = index[part] = {}
@@ -57,7 +57,7 @@ class Units:
     def remove(self, key: Any) -> None:
         del self.all[key]
         for positions, index in self._parts.items():
-            part = self._projected(key, positions)
+            part = self._project(key, positions)
             keys = index[part]
             del keys[key]
             if not keys:
@@ -67,5 +67,5 @@ class Units:
                     del index[part]
 
     @staticmethod
-    def _projected(key: Any, positions: tuple[int, ...]) -> Any:
+    def _project(key: Any, positions: tuple[int, ...]) -> Any:
         return key[positions[0]] if len(positions) == 1 else tuple(key[position] for position in positions)

@@ -22,10 +22,10 @@ import msgspec
 
 from lamplighter.engine.change_log import Missed
 from lamplighter.engine.errors import ForcedBindingError, JsapError
-from lamplighter.engine.protocol.jsap_tree import Tree, decoded, included, normal
+from lamplighter.engine.protocol.jsap_tree import Tree, decode_tree, included_addresses, normal
 from lamplighter.engine.protocol.priorities import PriorityName
-from lamplighter.engine.sparql.clauses import listed, with_dataset, with_rows
-from lamplighter.engine.sparql.forced_bindings import ForcedBinding, Value, bound
+from lamplighter.engine.sparql.clauses import listed_variables, with_dataset, with_rows
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, Value, bind
 from lamplighter.engine.terms import XSD, Term, iri
 
 Method = Literal["GET", "POST", "URL_ENCODED_POST"]
@@ -252,11 +252,11 @@ class Jsap(msgspec.Struct, frozen=True):
             lengths = ", ".join(f"?{variable} has {len(terms)}" for variable, terms in arrays.items())
             raise ForcedBindingError(f"{name}: the arrays differ in length: {lengths}")
         count = len(next(iter(arrays.values()), (None,)))
-        for variable in listed(entry.sparql) & forced.keys():
+        for variable in listed_variables(entry.sparql) & forced.keys():
             arrays[variable] = [forced.pop(variable)] * count
         new_nodes = {variable for variable, declared in entry.forced_bindings.items() if declared.type == "bnode"}
         try:
-            text = bound(entry.sparql, forced, new_nodes)
+            text = bind(entry.sparql, forced, new_nodes)
             if arrays:
                 text = with_rows(text, list(arrays), list(zip(*arrays.values(), strict=True)), new_nodes)
         except ForcedBindingError as error:
@@ -270,11 +270,11 @@ class Jsap(msgspec.Struct, frozen=True):
 
     def _term(self, name: str, variable: str, declared: ForcedBinding, value: Value) -> Term:
         try:
-            return declared.term(value, self.expanded)
+            return declared.term(value, self.expand)
         except ValueError as error:
             raise ForcedBindingError(f"{name}, forced binding {variable}: {error}") from error
 
-    def expanded(self, value: str) -> str:
+    def expand(self, value: str) -> str:
         """The full IRI of a name with a prefix of the profile; other text unchanged."""
         prefix, colon, local = value.partition(":")
         namespace = (_ALWAYS | self.namespaces).get(prefix)
@@ -363,10 +363,10 @@ def _entry(entries: Mapping[str, _E], member: str, name: str) -> _E:
 
 def parse(document: bytes) -> Jsap:
     """Reads a JSAP document that includes no others. Raises JsapError that names the member."""
-    tree = normal(decoded(document))
-    if included(tree):
+    tree = normal(decode_tree(document))
+    if included_addresses(tree):
         raise JsapError(
-            f"include: {included(tree)[0]} would have to be fetched, which can be done where files are read"
+            f"include: {included_addresses(tree)[0]} would have to be fetched, which can be done where files are read"
         )
     return profile(tree)
 
@@ -381,7 +381,7 @@ def profile(tree: Tree, *, unknown: bool = False) -> Jsap:
     if faults:
         raise JsapError(*faults)
     found = msgspec.structs.replace(
-        msgspec.convert(tree, Jsap), aggregators=msgspec.convert(_declared(tree), _Lamplighter).aggregators
+        msgspec.convert(tree, Jsap), aggregators=msgspec.convert(_declared_member(tree), _Lamplighter).aggregators
     )
     faults = [*_namespace_faults(found), *_entry_faults(found), *_aggregator_faults(found), *_time_faults(found)]
     if faults:
@@ -389,7 +389,7 @@ def profile(tree: Tree, *, unknown: bool = False) -> Jsap:
     return found
 
 
-def _declared(tree: Tree) -> Any:
+def _declared_member(tree: Tree) -> Any:
     """The member of the application for this gateway."""
     extended = tree.get("extended", {})
     return extended.get("lamplighter", {}) if isinstance(extended, dict) else {}
@@ -410,7 +410,7 @@ def unknown_members(tree: Tree) -> Iterator[str]:
     extended = tree.get("extended")
     if isinstance(extended, dict):
         yield from _misspelt(extended, ("lamplighter",), "extended.")
-    declared = _declared(tree)
+    declared = _declared_member(tree)
     if isinstance(declared, dict):
         place = "extended.lamplighter."
         yield from _unknown(declared, _Lamplighter, place)
@@ -456,7 +456,7 @@ def _misfits(tree: Tree) -> Iterator[str]:
                     place = f"{member}.{name}.forcedBindings"
                     parts += [(f"{place}.{variable}", one, ForcedBinding) for variable, one in declared.items()]
                 parts.append((f"{member}.{name}", entry, kind))
-    place, declared = "extended.lamplighter", _declared(tree)
+    place, declared = "extended.lamplighter", _declared_member(tree)
     if isinstance(declared, dict) and isinstance(declared.get("aggregators"), dict):
         aggregators = declared["aggregators"].items()
         parts += [(f"{place}.aggregators.{name}", member, AggregatorMember) for name, member in aggregators]
@@ -509,15 +509,15 @@ def _aggregator_faults(found: Jsap) -> Iterator[str]:
     for name, aggregator in found.aggregators.items():
         place = f"extended.lamplighter.aggregators.{name}"
         if aggregator.query not in found.queries:
-            yield f"{place}.query: there is no query {aggregator.query!r}{_meant(aggregator.query, found.queries)}"
+            yield f"{place}.query: there is no query {aggregator.query!r}{_suggestion(aggregator.query, found.queries)}"
         for member, update in (("added", aggregator.added), ("removed", aggregator.removed)):
             if update is not None and update not in found.updates:
-                yield f"{place}.{member}: there is no update {update!r}{_meant(update, found.updates)}"
+                yield f"{place}.{member}: there is no update {update!r}{_suggestion(update, found.updates)}"
         if aggregator.added is None and aggregator.removed is None:
             yield f"{place}: it needs a member added or removed; without either it does nothing"
 
 
-def _meant(name: str, known: Mapping[str, object]) -> str:
+def _suggestion(name: str, known: Mapping[str, object]) -> str:
     near = get_close_matches(name, known, 1, _NEAR)
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known)) or 'none'}"
 

@@ -26,7 +26,7 @@ _TO_CHANGE = (
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:]')
 
 
-def decoded(document: bytes) -> Tree:
+def decode_tree(document: bytes) -> Tree:
     """The tree of a document. Raises JsapError."""
     try:
         tree = msgspec.json.decode(document.removeprefix(BOM_UTF8))
@@ -115,12 +115,12 @@ def _declaration(declared: Tree, place: str) -> Tree:
     return declared
 
 
-def included(tree: Tree) -> list[str]:
+def included_addresses(tree: Tree) -> list[str]:
     """The addresses of the documents that a normal tree includes, in order."""
     return list(tree.get("include", []))
 
 
-def merged(tree: Tree, other: Tree) -> Tree:
+def merge(tree: Tree, other: Tree) -> Tree:
     """A normal tree merged with another one that it includes (SEPA protocol 4.1, `include`).
 
     The included tree takes precedence, also for updates and queries of the same name; graphs are united.

@@ -122,7 +122,7 @@ class Excerpt:
         known = {variable: values for variable, values in known.items() if variable in certain}
         match node:
             case Bgp() | Join() | Values():
-                found = self._joined(_conjuncts(node), known)
+                found = self._join(_conjuncts(node), known)
             case LeftJoin(left, right, condition):
                 found = self._gather(left, known)
                 both = {**self._gather(right, found), **found}
@@ -156,7 +156,7 @@ class Excerpt:
             for exists in expression.exists:
                 self._gather(exists.node, found)
 
-    def _joined(self, parts: Sequence[Node], known: Candidates) -> Candidates:
+    def _join(self, parts: Sequence[Node], known: Candidates) -> Candidates:
         known = dict(known)
         patterns: list[Pattern] = []
         for part in parts:
@@ -167,7 +167,7 @@ class Excerpt:
                 case Bgp(its):
                     patterns += its
         while patterns:
-            pattern = min(patterns, key=lambda it: self._expected(it, known))
+            pattern = min(patterns, key=lambda it: self._estimate(it, known))
             patterns.remove(pattern)
             self._match(pattern, known)
         for part in parts:
@@ -206,7 +206,7 @@ class Excerpt:
     def _is_type(self, predicate: Part) -> bool:
         return not isinstance(predicate, Variable) and self._term(predicate) == _TYPE
 
-    def _expected(self, pattern: Pattern, known: Candidates) -> int:
+    def _estimate(self, pattern: Pattern, known: Candidates) -> int:
         return min((expected for expected, _ in self._anchors(pattern, known)), default=_ALL)
 
     def _match(self, pattern: Pattern, known: Candidates) -> None:

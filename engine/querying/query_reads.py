@@ -86,12 +86,12 @@ def reads_of(text: str, lifted: Lifted) -> QueryReads | None:
     if len(text) > TEXT_MAX:
         return None
     prologue, body = declarations_and_body(text)
-    if not 0 < len(body) <= TOKENS_MAX or not _listed(body) or _separators(body) > PATTERNS_MAX:
+    if not 0 < len(body) <= TOKENS_MAX or not _has_only_listed_words(body) or _separators(body) > PATTERNS_MAX:
         return None
     if skeleton_of(text, len(lifted.prologue), body, constant_spans(body)) != lifted.skeleton:
         return None
     outline = parse_query(text)
-    selected = _selected(body)
+    selected = _as_select_all(body)
     if selected is None:
         return None
     skipped, width, select_body = selected
@@ -113,14 +113,14 @@ def reads_of(text: str, lifted: Lifted) -> QueryReads | None:
         node,
         skipped,
         {id(part): certain(part) for part in found if isinstance(part, Node)},
-        tuple(_counted(node, optional=False)),
+        tuple(_count_patterns(node, optional=False)),
         rows,
         len(body),
         max(width, len(outline.columns), 1),
     )
 
 
-def _listed(body: Sequence[Token]) -> bool:
+def _has_only_listed_words(body: Sequence[Token]) -> bool:
     """Whether the query has no words but those of the list, and calls no function by its IRI."""
     if any(token.kind == "word" and token.text.upper() not in _WORDS for token in body):
         return False
@@ -132,7 +132,7 @@ def _separators(body: Sequence[Token]) -> int:
     return sum(token.kind == "sign" and token.text in ".;,/|{[" for token in body)
 
 
-def _selected(body: Sequence[Token]) -> tuple[int, int, list[Token]] | None:
+def _as_select_all(body: Sequence[Token]) -> tuple[int, int, list[Token]] | None:
     """The WHERE and the modifiers of a query as those of ``SELECT *``, for their structure.
 
     Returns the number of constants that it has before them, and of tokens in its template.
@@ -156,17 +156,17 @@ def _selected(body: Sequence[Token]) -> tuple[int, int, list[Token]] | None:
     return None
 
 
-def _counted(tree: Any, *, optional: bool) -> Iterator[CountedPattern]:
+def _count_patterns(tree: Any, *, optional: bool) -> Iterator[CountedPattern]:
     if isinstance(tree, Pattern):
         yield CountedPattern(tree, optional)
     elif isinstance(tree, (LeftJoin, Minus)):
-        yield from _counted(tree.left, optional=optional)
-        yield from _counted(tree.right, optional=True)
+        yield from _count_patterns(tree.left, optional=optional)
+        yield from _count_patterns(tree.right, optional=True)
         if isinstance(tree, LeftJoin):
-            yield from _counted(tree.condition, optional=True)
+            yield from _count_patterns(tree.condition, optional=True)
     else:
         for member in _members(tree):
-            yield from _counted(member, optional=optional or isinstance(tree, (Union, Exists)))
+            yield from _count_patterns(member, optional=optional or isinstance(tree, (Union, Exists)))
 
 
 def _members(tree: Any) -> Iterable[Any]:

@@ -24,7 +24,7 @@ from lamplighter.engine.querying.query_reads import QueryReads, reads_of
 from lamplighter.engine.sparql.projections import with_columns
 from lamplighter.engine.sparql.requests import QueryOutline, canonical
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore, query_native
 from lamplighter.engine.terms import Term
 
@@ -54,11 +54,11 @@ class SmallQueries:
     def __init__(self, store: QuadStore) -> None:
         self._store = store
         self._lifter = Lifter(canonical)
-        self._reads = Remembered[str, QueryReads | None](READS_MAX, READS_CHARACTERS_MAX)
+        self._reads = LruCache[str, QueryReads | None](READS_MAX, READS_CHARACTERS_MAX)
 
     def outline(self, text: str) -> QueryOutline | None:
         """The outline of a query whose skeleton is known, which has been checked; None for others."""
-        lifted = self._lifted(text)
+        lifted = self._lift(text)
         reads = None if lifted is None else self._reads.get(lifted.skeleton)
         return None if reads is None else QueryOutline(text, reads.form, reads.unrepeatable)
 
@@ -73,7 +73,7 @@ class SmallQueries:
 
         The graphs are given as to `QuadStore.select`.
         """
-        lifted = self._lifted(text) if self._store.in_memory else None
+        lifted = self._lift(text) if self._store.in_memory else None
         if lifted is None:
             return None
         graphs = 1 if default_graphs is None else max(1, len(default_graphs))
@@ -90,7 +90,7 @@ class SmallQueries:
                     return query_native(scratch, listed, default_graphs, named_graphs)
         return None
 
-    def _lifted(self, text: str) -> Lifted | None:
+    def _lift(self, text: str) -> Lifted | None:
         with suppress(GatewayError, SyntaxError, ValueError, RuntimeError):
             return self._lifter.lift(text)
         return None

@@ -13,7 +13,7 @@ from lamplighter.engine.errors import InvalidShapesError
 from lamplighter.engine.shacl.components import CLASS_PATH, Check, Conforms, Values, check_of, instance_of
 from lamplighter.engine.shacl.data import DataGraph, Walk
 from lamplighter.engine.shacl.model import ConstraintShape, FocusTarget, Qualified, ShapeConstraint, Violation
-from lamplighter.engine.shacl.paths import inverted, joined, occurrences
+from lamplighter.engine.shacl.paths import concatenate, inverse, occurrences
 from lamplighter.engine.shacl.vocabulary import QUALIFIED_MAX, QUALIFIED_MIN
 from lamplighter.engine.sparql.paths import Path, PathStep
 from lamplighter.engine.terms import Term
@@ -110,7 +110,7 @@ class CompiledShapes:
             for check, component in self._checks(shape, constraint):
                 yield _of_node(shape, constraint, component, check, self.data)
             if constraint.name == "closed" and constraint.value is not None:
-                closed = self._closed(shape, constraint)
+                closed = self._closed_check(shape, constraint)
                 yield lambda node, found, closed=closed: closed(node, node, found)  # type: ignore[misc]
         yield from map(self.examine, shape.properties)
 
@@ -122,7 +122,7 @@ class CompiledShapes:
             for check, component in self._checks(shape, constraint)
         ]
         closed = [
-            self._closed(shape, constraint)
+            self._closed_check(shape, constraint)
             for constraint in shape.constraints
             if constraint.name == "closed" and constraint.value is not None
         ]
@@ -151,7 +151,7 @@ class CompiledShapes:
         if name == "closed" or (name == "uniqueLang" and not value):
             return
         if name == "qualifiedValueShape":
-            yield from self._qualified(value)
+            yield from self._qualified_checks(value)
             return
         yield check_of(name, value, self.data, self._conforms), constraint.component
 
@@ -165,7 +165,7 @@ class CompiledShapes:
 
         return conforms
 
-    def _qualified(self, qualified: Qualified) -> Iterator[tuple[Check, Term]]:
+    def _qualified_checks(self, qualified: Qualified) -> Iterator[tuple[Check, Term]]:
         conforms = self._conforms(qualified.shape)
         others = [self._conforms(sibling) for sibling in qualified.siblings]
 
@@ -186,7 +186,7 @@ class CompiledShapes:
                 QUALIFIED_MAX,
             )
 
-    def _closed(self, shape: ConstraintShape, constraint: ShapeConstraint) -> Callable[[Term, Term, Found], None]:
+    def _closed_check(self, shape: ConstraintShape, constraint: ShapeConstraint) -> Callable[[Term, Term, Found], None]:
         """A function of the focus node and of the value node that sh:closed is about."""
         allowed, data = constraint.value, self.data
         data.hold_everything()
@@ -237,7 +237,7 @@ class CompiledShapes:
             made = tuple(
                 FocusTrigger(
                     at_object,
-                    None if prefix is None else self.data.walk(inverted(prefix)),
+                    None if prefix is None else self.data.walk(inverse(prefix)),
                     tuple(root for root, numbers in roots.items() if None in numbers),
                     tuple(
                         (root, tuple(sorted(number for number in numbers if number is not None)))
@@ -284,7 +284,7 @@ Dependency = tuple[Term | None, bool, Path | None, int | None]
 def _target_path(target: FocusTarget) -> Path:
     """From a focus node along what makes it one."""
     step = PathStep(target.term)
-    return CLASS_PATH if target.kind == "class" else inverted(step) if target.kind == "objects" else step
+    return CLASS_PATH if target.kind == "class" else inverse(step) if target.kind == "objects" else step
 
 
 def _triggers(root: ConstraintShape) -> Iterator[Dependency]:
@@ -322,7 +322,7 @@ def _shape_triggers(shape: ConstraintShape, prefix: Path | None, part: int, seen
     if shape.route is not None:
         for found in occurrences(shape.route, prefix):
             yield *found, part
-        values = joined(prefix, shape.route)
+        values = concatenate(prefix, shape.route)
     for constraint in shape.constraints:
         yield from _constraint_triggers(constraint, prefix, values, part, seen)
     for nested in shape.properties:

@@ -75,10 +75,10 @@ def _node_kind(wanted: str, data: DataGraph) -> Conforms:
     return tests[0] if len(tests) == 1 else lambda term: any(test(term) for test in tests)
 
 
-def compared(one: Term, other: Term) -> int | None:
+def compare(one: Term, other: Term) -> int | None:
     """The sign of one minus the other, None if SPARQL's ``<`` does not compare them."""
     a, b = order_key(one), order_key(other)
-    if not comparable(a, b) or not (_comparable(one) and _comparable(other)) or _zoned(one) != _zoned(other):
+    if not comparable(a, b) or not (_comparable(one) and _comparable(other)) or _has_zone(one) != _has_zone(other):
         return None
     return (a > b) - (a < b)
 
@@ -91,7 +91,7 @@ def _comparable(term: Term) -> bool:
     return datatype[1:-1].removeprefix(XSD) in _ORDERED and _valid(datatype)(term)
 
 
-def _zoned(term: Term) -> bool:
+def _has_zone(term: Term) -> bool:
     """Whether a time has a zone. Times with and without one do not compare (XML Schema 1.1, D.2.1)."""
     datatype = datatype_of(term)
     if datatype is None or datatype[1:-1].removeprefix(XSD) not in ("dateTime", "date", "time"):
@@ -107,15 +107,15 @@ _ORDERED = (
 _valid = lru_cache(256)(checked_by)
 
 
-def _bound(accepts: Callable[[int], bool]) -> Callable[[Term, DataGraph], Conforms]:
-    def made(bound: Term, data: DataGraph) -> Conforms:
+def _bound_component(accepts: Callable[[int], bool]) -> Callable[[Term, DataGraph], Conforms]:
+    def make_test(bound: Term, data: DataGraph) -> Conforms:
         def test(value: Term) -> bool:
-            sign = compared(value, bound)
+            sign = compare(value, bound)
             return sign is not None and accepts(sign)
 
         return test
 
-    return made
+    return make_test
 
 
 def _length(accepts: Callable[[int, int], bool]) -> Callable[[int, DataGraph], Conforms]:
@@ -136,10 +136,10 @@ _TESTS: dict[str, Callable[[Any, DataGraph], Conforms]] = {
     "class": instance_of,
     "datatype": _datatype,
     "nodeKind": _node_kind,
-    "minExclusive": _bound(lambda sign: sign > 0),
-    "minInclusive": _bound(lambda sign: sign >= 0),
-    "maxExclusive": _bound(lambda sign: sign < 0),
-    "maxInclusive": _bound(lambda sign: sign <= 0),
+    "minExclusive": _bound_component(lambda sign: sign > 0),
+    "minInclusive": _bound_component(lambda sign: sign >= 0),
+    "maxExclusive": _bound_component(lambda sign: sign < 0),
+    "maxInclusive": _bound_component(lambda sign: sign <= 0),
     "minLength": _length(lambda length, bound: length >= bound),
     "maxLength": _length(lambda length, bound: length <= bound),
     "pattern": lambda value, data: matching(value[0], value[1], data.meter),
@@ -192,18 +192,18 @@ def _disjoint(predicate: Term, data: DataGraph) -> Check:
 
 
 def _less(accepts: Callable[[int], bool]) -> Callable[[Term, DataGraph], Check]:
-    def made(predicate: Term, data: DataGraph) -> Check:
+    def make_check(predicate: Term, data: DataGraph) -> Check:
         walk: Walk = data.walk(PathStep(predicate))
 
         def check(focus: Term, values: Values) -> Iterable[Term | None]:
             others = walk(focus)
             data.meter.take(10 * len(values) * len(others))
-            signs = ((value, compared(value, other)) for value in values for other in others)
+            signs = ((value, compare(value, other)) for value in values for other in others)
             return [value for value, sign in signs if sign is None or not accepts(sign)]
 
         return check
 
-    return made
+    return make_check
 
 
 _CHECKS: dict[str, Callable[[Any, DataGraph], Check]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lamplighter.engine.matching.cts import Cts, Table, Tables
-from lamplighter.engine.shacl.paths import inverted, step_of
+from lamplighter.engine.shacl.paths import inverse, step_of
 from lamplighter.engine.sparql.paths import Path, PathAlternative, PathRepeated, PathSequence
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
@@ -51,14 +51,14 @@ class DataGraph:
         """Along a path. Inverses stand at steps only."""
         found = self._walks.get(path)
         if found is None:
-            found = self._walks[path] = self._made(path)
+            found = self._walks[path] = self._make_walk(path)
         return found
 
     def back(self, path: Path) -> Walk:
         """Along the inverse of a path."""
-        return self.walk(inverted(path))
+        return self.walk(inverse(path))
 
-    def _made(self, path: Path) -> Walk:
+    def _make_walk(self, path: Path) -> Walk:
         step = step_of(path)
         if step is not None:
             return self._step(*step)
@@ -68,7 +68,7 @@ class DataGraph:
             case PathAlternative(parts):
                 return self._alternative([self.walk(part) for part in parts])
             case PathRepeated(inner, zero, repeated):
-                return self._repeated(self.walk(inner), zero=zero, repeated=repeated)
+                return self._repeat(self.walk(inner), zero=zero, repeated=repeated)
         raise AssertionError(path)
 
     def _step(self, predicate: Term, backwards: bool) -> Walk:
@@ -85,7 +85,7 @@ class DataGraph:
 
         meter = self.meter
 
-        def merged(node: Term) -> Collection[Term]:
+        def merged_values(node: Term) -> Collection[Term]:
             found: dict[Term, None] = {}
             meter.take(self._lookups(tables))
             for table in self._of(tables):
@@ -94,7 +94,7 @@ class DataGraph:
                 found.update(dict.fromkeys(half.get(node, ())))
             return found
 
-        return merged
+        return merged_values
 
     def _sequence(self, walks: Sequence[Walk]) -> Walk:
         meter = self.meter
@@ -114,7 +114,7 @@ class DataGraph:
 
         return along
 
-    def _repeated(self, walk: Walk, *, zero: bool, repeated: bool) -> Walk:
+    def _repeat(self, walk: Walk, *, zero: bool, repeated: bool) -> Walk:
         meter = self.meter
 
         def along(node: Term) -> Collection[Term]:

@@ -78,17 +78,17 @@ def checked_by(datatype: Term) -> Callable[[Term], bool]:
     """A function that tells whether a term is a valid literal of a datatype. It takes linear time."""
     name = datatype[1:-1].removeprefix(XSD)
     if datatype == f"<{XSD}dateTimeStamp>":
-        return _formed(f"<{XSD}dateTime>", rf"{_DAY}T{_TIME}{_ZONE}")
+        return _form_check(f"<{XSD}dateTime>", rf"{_DAY}T{_TIME}{_ZONE}")
     if name in _RANGES and datatype == f"<{XSD}{name}>":
         return _integer(*_RANGES[name])
     if name in _FORMS and datatype == f"<{XSD}{name}>":
-        return _formed(datatype, _FORMS[name])
+        return _form_check(datatype, _FORMS[name])
     if datatype == f"<{XSD}string>":
         return lambda term: term.startswith('"') and term.endswith('"')
     return lambda term: datatype_of(term) == datatype
 
 
-def _formed(datatype: Term, form: str) -> Callable[[Term], bool]:
+def _form_check(datatype: Term, form: str) -> Callable[[Term], bool]:
     suffix = f'"^^{datatype}'
     matches = re.compile(rf"(?:{form})\Z", re.ASCII).match
     dated = "(?P<day>" in form
@@ -108,7 +108,7 @@ def _days(year: str, month: int) -> int:
 
 
 def _integer(least: int | None, most: int | None) -> Callable[[Term], bool]:
-    formed = _formed(_INTEGER, _FORMS["integer"])
+    formed = _form_check(_INTEGER, _FORMS["integer"])
 
     def valid(term: Term) -> bool:
         if len(term) > _DIGITS_MAX or not formed(term):

@@ -26,7 +26,7 @@ def normal(path: Path) -> Path:
     """The same path with inverses at steps only."""
     match path:
         case PathInverse(inner):
-            return inverted(normal(inner))
+            return inverse(normal(inner))
         case PathSequence(parts):
             return PathSequence(tuple(map(normal, parts)))
         case PathAlternative(parts):
@@ -36,7 +36,7 @@ def normal(path: Path) -> Path:
     return path
 
 
-def inverted(path: Path) -> Path:
+def inverse(path: Path) -> Path:
     """The path that leads back, for one with inverses at steps only."""
     match path:
         case PathStep():
@@ -44,15 +44,15 @@ def inverted(path: Path) -> Path:
         case PathInverse(inner):
             return inner
         case PathSequence(parts):
-            return PathSequence(tuple(inverted(part) for part in reversed(parts)))
+            return PathSequence(tuple(inverse(part) for part in reversed(parts)))
         case PathAlternative(parts):
-            return PathAlternative(tuple(inverted(part) for part in parts))
+            return PathAlternative(tuple(inverse(part) for part in parts))
         case PathRepeated(inner, zero, repeated):
-            return PathRepeated(inverted(inner), zero, repeated)
+            return PathRepeated(inverse(inner), zero, repeated)
     raise AssertionError(path)
 
 
-def joined(prefix: Path | None, path: Path) -> Path:
+def concatenate(prefix: Path | None, path: Path) -> Path:
     """The path that follows one and then the other. prefix: None for no step."""
     return path if prefix is None else PathSequence((*_parts(prefix), *_parts(path)))
 
@@ -84,12 +84,12 @@ def occurrences(path: Path, prefix: Path | None) -> Iterator[tuple[Term, bool, P
         case PathSequence(parts):
             for part in parts:
                 yield from occurrences(part, prefix)
-                prefix = joined(prefix, part)
+                prefix = concatenate(prefix, part)
         case PathAlternative(parts):
             for part in parts:
                 yield from occurrences(part, prefix)
         case PathRepeated(inner, _, repeated):
-            yield from occurrences(inner, joined(prefix, PathRepeated(inner, True, True)) if repeated else prefix)
+            yield from occurrences(inner, concatenate(prefix, PathRepeated(inner, True, True)) if repeated else prefix)
 
 
 def text_of(path: Path) -> str:

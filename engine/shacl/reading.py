@@ -222,9 +222,9 @@ class _ShapesReader:
             return None
         if len(found) > 1:
             raise self._wrong(node, f"sh:{name} stands there {len(found)} times; keep one")
-        return self.wanted(node, name, found[0], accepts, wanted)
+        return self.expect(node, name, found[0], accepts, wanted)
 
-    def wanted(self, node: Term, name: str, value: Term, accepts: Callable[[Term], bool], wanted: str) -> Term:
+    def expect(self, node: Term, name: str, value: Term, accepts: Callable[[Term], bool], wanted: str) -> Term:
         """The value, if it is what a parameter needs."""
         if not accepts(value):
             raise self._wrong(node, f"sh:{name} needs {wanted}, and not {value}")
@@ -261,7 +261,7 @@ class _ShapesReader:
         return tuple(map(self.shape, found))
 
     def pattern(self, node: Term, value: Term) -> tuple[str, str]:
-        self.wanted(node, "pattern", value, is_literal, "a text")
+        self.expect(node, "pattern", value, is_literal, "a text")
         flags = self._one(node, "flags", is_literal, "a text") or '""'
         pattern = lexical(value)
         if len(pattern) > PATTERN_MAX or not is_pattern(pattern, lexical(flags)):
@@ -272,9 +272,9 @@ class _ShapesReader:
             )
         return pattern, lexical(flags)
 
-    def closed(self, node: Term, value: Term) -> frozenset[Term] | None:
+    def closed_properties(self, node: Term, value: Term) -> frozenset[Term] | None:
         """The properties that sh:closed allows, None if it is false."""
-        self.wanted(node, "closed", value, _is_boolean, "true or false")
+        self.expect(node, "closed", value, _is_boolean, "true or false")
         if value == FALSE:
             return None
         ignored = self._by_subject[node].get(sh("ignoredProperties"), [])
@@ -283,7 +283,7 @@ class _ShapesReader:
             allowed += [path for path in self._by_subject.get(nested, {}).get(sh("path"), ()) if is_iri(path)]
         return frozenset(allowed)
 
-    def qualified(self, node: Term, value: Term) -> Qualified:
+    def qualified_shape(self, node: Term, value: Term) -> Qualified:
         members = self._by_subject[node]
         counts = [
             self.count(node, name, found) if (found := self._one(node, name, is_literal, "a number")) else None
@@ -374,7 +374,7 @@ def _is_boolean(term: Term) -> bool:
 
 
 def _iri_of(name: str) -> Callable[[_ShapesReader, Term, Term], Any]:
-    return lambda reader, node, value: reader.wanted(node, name, value, is_iri, "an IRI")
+    return lambda reader, node, value: reader.expect(node, name, value, is_iri, "an IRI")
 
 
 def _count_of(name: str) -> Callable[[_ShapesReader, Term, Term], Any]:
@@ -382,7 +382,7 @@ def _count_of(name: str) -> Callable[[_ShapesReader, Term, Term], Any]:
 
 
 def _literal_of(name: str) -> Callable[[_ShapesReader, Term, Term], Any]:
-    return lambda reader, node, value: reader.wanted(node, name, value, is_literal, "a literal")
+    return lambda reader, node, value: reader.expect(node, name, value, is_literal, "a literal")
 
 
 def _shapes_of(name: str) -> Callable[[_ShapesReader, Term, Term], Any]:
@@ -398,13 +398,13 @@ def _node_shape(reader: _ShapesReader, node: Term, value: Term) -> Sequence[Cons
 
 
 def _node_kind(reader: _ShapesReader, node: Term, value: Term) -> str:
-    return local(reader.wanted(node, "nodeKind", value, lambda term: local(term) in _NODE_KINDS, _KINDS))
+    return local(reader.expect(node, "nodeKind", value, lambda term: local(term) in _NODE_KINDS, _KINDS))
 
 
 def _languages(reader: _ShapesReader, node: Term, value: Term) -> tuple[str, ...]:
     found = reader.members(node, "languageIn", value)
     return tuple(
-        lexical(reader.wanted(node, "languageIn", tag, is_literal, "a list of language tags")).lower() for tag in found
+        lexical(reader.expect(node, "languageIn", tag, is_literal, "a list of language tags")).lower() for tag in found
     )
 
 
@@ -421,9 +421,9 @@ _PARAMETERS: dict[str, Callable[[_ShapesReader, Term, Term], Any]] = {
     "in": lambda reader, node, value: frozenset(reader.members(node, "in", value)),
     "hasValue": lambda reader, node, value: value,
     "uniqueLang": lambda reader, node, value: (
-        reader.wanted(node, "uniqueLang", value, _is_boolean, "true or false") == TRUE
+        reader.expect(node, "uniqueLang", value, _is_boolean, "true or false") == TRUE
     ),
-    "closed": lambda reader, node, value: reader.closed(node, value),
-    "qualifiedValueShape": lambda reader, node, value: reader.qualified(node, value),
+    "closed": lambda reader, node, value: reader.closed_properties(node, value),
+    "qualifiedValueShape": lambda reader, node, value: reader.qualified_shape(node, value),
 }
 """What each parameter makes of its value."""

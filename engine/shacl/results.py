@@ -145,7 +145,7 @@ def _path_quads(path: Path, node: Term, quads: list[Quad]) -> Term:
     def new() -> Term:
         return f"{node[:-1]}:{len(quads)}>"
 
-    def listed(parts: Sequence[Path]) -> Term:
+    def list_quads(parts: Sequence[Path]) -> Term:
         rest = NIL
         for part in reversed(parts):
             term = _path_quads(part, node, quads)
@@ -156,9 +156,9 @@ def _path_quads(path: Path, node: Term, quads: list[Quad]) -> Term:
 
     match path:
         case PathSequence(parts):
-            return listed(parts)
+            return list_quads(parts)
         case PathAlternative(parts):
-            name, term = "alternativePath", listed(parts)
+            name, term = "alternativePath", list_quads(parts)
         case PathInverse(inner):
             name, term = "inversePath", _path_quads(inner, node, quads)
         case PathRepeated(inner, zero, repeated):

@@ -8,7 +8,7 @@
                                                                            after ─▶ refusal, or quads of the difference
 
 The state is the dataset and nothing else: the graph of violations has what the shapes find in the data graph. A delta
-is matched in the CTS alone, and taken back before `completed` returns.
+is matched in the CTS alone, and taken back before `complete` returns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lamplighter.engine.access import FULL, VIOLATIONS, Access
-from lamplighter.engine.delta import QuadDelta, joined
+from lamplighter.engine.delta import QuadDelta, join_deltas
 from lamplighter.engine.errors import InvalidShapesError, LimitExceededError, ShapesViolatedError
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.shacl.compiling import CompiledShapes
@@ -37,8 +37,8 @@ class Validation:
     """The shapes of a dataset, and the graph of their violations.
 
     store, cts: both in the state before the next commit, whenever a method is called and when it returns. quads_max:
-    quads of violations that an update may change. Use: `difference` once, which has to be committed; then `completed`
-    for each delta, `accept` when it is committed, and `take_back` if `completed` raises anything; `close` at the end.
+    quads of violations that an update may change. Use: `difference` once, which has to be committed; then `complete`
+    for each delta, `accept` when it is committed, and `take_back` if `complete` raises anything; `close` at the end.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Validation:
         cts.hold(TARGET_NODE, by_object=True)
         self._marked = cts.tables[TARGET_NODE]
         try:
-            self._finder = self._compiled(self._triples_of_graph())
+            self._finder = self._compile(self._triples_of_graph())
         except BaseException:
             cts.release(TARGET_NODE)
             raise
@@ -82,7 +82,7 @@ class Validation:
 
     # --- shapes ---
 
-    def _compiled(self, more: Iterable[Triple]) -> ViolationFinder:
+    def _compile(self, more: Iterable[Triple]) -> ViolationFinder:
         """The shapes of the sources and of the shapes graph. Raises InvalidShapesError."""
         sources = self.sources
         shapes = read_shapes((*sources.triples, *more))
@@ -114,7 +114,7 @@ class Validation:
         present = list(self._store.quads(VIOLATIONS))
         return self._change(_quads(found), dict.fromkeys(present))
 
-    def completed(self, delta: QuadDelta, access: Access = FULL, *, refuses: bool = True) -> QuadDelta:
+    def complete(self, delta: QuadDelta, access: Access = FULL, *, refuses: bool = True) -> QuadDelta:
         """A delta together with what it changes in the graph of violations, which it does not change itself.
 
         access: the client's permissions, for what a refusal tells. refuses: whether shapes may refuse the delta.
@@ -154,7 +154,7 @@ class Validation:
             raise self._refusal(refused, access)
         gone = _quads(one for one in before if one not in after)
         come = _quads(one for one in after if one not in before)
-        return joined(delta, [self._change(come, gone)]) if gone or come else delta
+        return join_deltas(delta, [self._change(come, gone)]) if gone or come else delta
 
     def accept(self, delta: QuadDelta) -> None:
         """A delta is committed: shapes that it changes count from now on."""
@@ -215,13 +215,13 @@ class Validation:
         triples += [quad[:3] for quad in delta.added if quad[3] == graph]
         self._slices.begin(LONG)
         self._work.begin(more=SHARE * (len(delta.removed) + len(delta.added)))
-        finder = self._compiled(triples)
+        finder = self._compile(triples)
         try:
             self._apply(QuadDelta(delta.removed, delta.added))
             found = finder.all()
             self.take_back()
             present = list(self._store.quads(VIOLATIONS))
-            whole = joined(delta, [self._change(_quads(found), dict.fromkeys(present))])
+            whole = join_deltas(delta, [self._change(_quads(found), dict.fromkeys(present))])
         except TooMuchWork as error:
             finder.shapes.data.close()
             raise LimitExceededError(

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lamplighter.engine.errors import ForcedBindingError
-from lamplighter.engine.sparql.forced_bindings import REMEMBERED_MAX, bound
+from lamplighter.engine.sparql.forced_bindings import REMEMBERED_MAX, bind
 from lamplighter.engine.sparql.lexer import Token, tokens
 from lamplighter.engine.terms import Term, is_blank
 
@@ -102,13 +102,13 @@ def with_rows(
             ]
             pieces += [
                 text[part.start : part.body[0].start],
-                " ;\n".join(bound(operation, row, new_nodes) for row in given),
+                " ;\n".join(bind(operation, row, new_nodes) for row in given),
             ]
     return "".join([*pieces, text[end:]])
 
 
 @lru_cache(REMEMBERED_MAX)
-def listed(text: str) -> frozenset[str]:
+def listed_variables(text: str) -> frozenset[str]:
     """The variables of projections, GROUP BY and ORDER BY, where a term cannot replace them."""
     names, listing, depth = set(), False, 0
     for token in tokens(text):

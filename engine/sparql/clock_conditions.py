@@ -55,7 +55,7 @@ class ClockCondition:
     opens: bool
 
 
-def named(part: Any) -> Term | None:
+def name_of_part(part: Any) -> Term | None:
     """The `NameOf` of a tree whose functions are IRIs."""
     return part if isinstance(part, str) and part[:1] == "<" and len(part) > 2 else None
 

@@ -81,7 +81,7 @@ def _full(prologue: str, names: Sequence[str]) -> list[Term]:
     return [found[f"<urn:{number}>"] for number in range(len(found))]
 
 
-def timed(text: str, prologue: str, found: Sequence[Token], *, now: bool) -> TimedText:
+def cut_at_clock(text: str, prologue: str, found: Sequence[Token], *, now: bool) -> TimedText:
     """The text of the tokens, cut at the calls of the clock functions. now: whether to cut it at those of NOW() too."""
     functions = {position: CLOCKS[function] for position, function in calls(prologue, found).items()}
     if now:
@@ -144,4 +144,4 @@ def query_at(text: str, instant: datetime) -> str:
     if end >= len(found):
         return text  # no query; the parser reports it
     prologue = text[: found[end].start]
-    return prologue + at(timed(text, prologue, found[end:], now=False), instant)
+    return prologue + at(cut_at_clock(text, prologue, found[end:], now=False), instant)

@@ -167,7 +167,7 @@ def _scopes(node: Any, given: Scope | None) -> Iterator[tuple[Span, Scope]]:
             yield from _of_expressions(arguments, visible(inner), given)
         case Slice(inner, order):
             yield from _scopes(inner, given)
-            yield from _of_expressions([key.expression for key in order], _ordered(inner), given)
+            yield from _of_expressions([key.expression for key in order], _order_scope(inner), given)
         case Project(inner, variables):
             projected = frozenset(variables)
             if given is not None:
@@ -181,7 +181,7 @@ def _scopes(node: Any, given: Scope | None) -> Iterator[tuple[Span, Scope]]:
                 yield from _scopes(getattr(node, field.name), given)
 
 
-def _ordered(node: Node) -> Scope:
+def _order_scope(node: Node) -> Scope:
     """The variables of the solutions that ORDER BY sorts: those before the projection (18.2.4.4, 18.2.5)."""
     while isinstance(node, (Project, Distinct)):
         node = node.node

@@ -72,14 +72,14 @@ class ForcedBinding(msgspec.Struct, frozen=True):
         """
         blank = self.type == "bnode"
         if isinstance(value, Mapping):
-            return _checked(term_from_json(_with_language(value)), blank)
+            return _check_term(term_from_json(_with_language(value)), blank)
         if self.type == "literal":
-            return _checked(self._literal(value, expanded))
+            return _check_term(self._literal(value, expanded))
         if not isinstance(value, str):
             raise ValueError(f"an IRI must be text, not {value!r}")
         if value.startswith("_:"):
-            return _checked(value, blank)
-        return _checked(iri(_absolute(value, expanded)))
+            return _check_term(value, blank)
+        return _check_term(iri(_absolute(value, expanded)))
 
     def _literal(self, value: Value, expanded: Callable[[str], str]) -> Term:
         text, own = _text_and_datatype(value)
@@ -139,7 +139,7 @@ def _absolute(value: str, expanded: Callable[[str], str]) -> str:
     return name
 
 
-def _checked(term: Term, blank: bool = False) -> Term:
+def _check_term(term: Term, blank: bool = False) -> Term:
     """The term, if it can be a value in a request. blank: whether it may be a blank node. Raises ValueError."""
     if is_blank(term):
         if not blank:
@@ -159,7 +159,7 @@ def _checked(term: Term, blank: bool = False) -> Term:
     return term
 
 
-def bound(sparql: str, values: Mapping[str, Term], new_nodes: Collection[str] = ()) -> str:
+def bind(sparql: str, values: Mapping[str, Term], new_nodes: Collection[str] = ()) -> str:
     """The text with each ``?name`` and ``$name`` of values replaced by its term.
 
     new_nodes: the variables that may be blank nodes, in INSERT DATA and in templates of INSERT; there they are new
@@ -167,7 +167,7 @@ def bound(sparql: str, values: Mapping[str, Term], new_nodes: Collection[str] = 
     """
     for name, term in values.items():
         try:
-            _checked(term, name in new_nodes)
+            _check_term(term, name in new_nodes)
         except ValueError as error:
             raise ForcedBindingError(f"?{name}: {error}") from error
     places, rest = _places(sparql)

@@ -41,7 +41,7 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.cursor import CLOSING, Resolve, UnknownSyntaxError
 from lamplighter.engine.sparql.lexer import Token
-from lamplighter.engine.sparql.triples import TripleParser, joined
+from lamplighter.engine.sparql.triples import TripleParser, join_nodes
 
 DEPTH_MAX = 24
 """Nested brackets of a text that is read here."""
@@ -196,7 +196,7 @@ class _Parser(TripleParser):
                 default_graphs.append(self.term())
         self._take("WHERE")
         node = self.group(graph)
-        node, order, limit, offset = self._modified(node, projected)
+        node, order, limit, offset = self._modifiers(node, projected)
         if projection is None:
             names = (variable for variable in visible(node) if not variable.name.startswith("_:"))
             projection = sorted(names)
@@ -208,7 +208,7 @@ class _Parser(TripleParser):
         self._aggregates, self._graph = outer, around
         return node, default_graphs, named_graphs
 
-    def _modified(
+    def _modifiers(
         self, node: Node, projected: Sequence[tuple[Variable, Expression]]
     ) -> tuple[Node, tuple[OrderKey, ...], Part | None, Part | None]:
         """Consumes the solution modifiers; returns the node with those before ORDER BY, and ORDER BY, LIMIT, OFFSET."""
@@ -238,7 +238,7 @@ class _Parser(TripleParser):
         for condition in having:
             node = Filter(node, condition)
         if values is not None:
-            node = joined(node, values)
+            node = join_nodes(node, values)
         for variable, expression in projected:
             node = Extend(node, variable, expression)
         return node, order, limit, offset
@@ -334,7 +334,7 @@ class _Parser(TripleParser):
             elif self._take("GRAPH"):
                 name = self.term()
                 inner = self.group(name)
-                node = joined(node, inner if _needs_its_graph(inner, name) else Graph(name, inner))
+                node = join_nodes(node, inner if _needs_its_graph(inner, name) else Graph(name, inner))
             elif self._take("FILTER"):
                 filters += self._conjuncts()
             elif self._take("BIND"):
@@ -344,12 +344,12 @@ class _Parser(TripleParser):
                 self._expect(")")
                 node = Extend(node, variable, expression)
             elif self._take("VALUES"):
-                node = joined(node, self._values())
+                node = join_nodes(node, self._values())
             elif self._text == "{":
                 inner = self.group(graph)
                 while self._take("UNION"):
                     inner = Union(inner, self.group(graph))
-                node = joined(node, inner)
+                node = join_nodes(node, inner)
             else:
                 node = self._triples(node, graph)
         return node, filters
@@ -362,12 +362,12 @@ class _Parser(TripleParser):
         if self._text == "(":
             end = self._closing()
             self.position = end + 1
-            return self._split(start + 1, end)
+            return self._split_conditions(start + 1, end)
         self._skip_to("(", "{")
         self.position = self._closing() + 1
         return [self._parts(start, self.position)]
 
-    def _split(self, start: int, end: int) -> list[Expression]:
+    def _split_conditions(self, start: int, end: int) -> list[Expression]:
         depth, cuts, disjunction = 0, [start], False
         for position in range(start, end):
             token = self.found[position]

@@ -134,7 +134,7 @@ def tokens(text: str) -> Iterator[Token]:
             run_end = end
             continue
         if kind == "iri" and before is not None:
-            glued = _glued(text, position)
+            glued = _less_than_run(text, position)
             kind = _angle(found.group(), before, glued, opened[-1] if opened else "{")
             end = end if kind == "iri" else position + 1
         elif kind in ("name", "blank") and text[end - 1] == ".":
@@ -145,7 +145,7 @@ def tokens(text: str) -> Iterator[Token]:
         token = Token(kind, text[position:end], position, end)
         yield token
         if kind == "sign" and token.text in "({[":
-            opened.append(_opened(token.text, before, values, opened[-1] if opened else "{"))
+            opened.append(_bracket_place(token.text, before, values, opened[-1] if opened else "{"))
         elif kind == "sign" and token.text in ")}]" and opened:
             opened.pop()
         # true from VALUES up to its brace
@@ -211,7 +211,7 @@ def _angle(iri: str, before: Token, glued: int, place: str) -> str:
     return "sign" if "(" in iri or "&&" in iri else "iri"
 
 
-def _glued(text: str, position: int) -> int:
+def _less_than_run(text: str, position: int) -> int:
     """The number of consecutive signs ``<`` that end at position."""
     start = position
     while start > 0 and text[start - 1] == "<":
@@ -219,7 +219,7 @@ def _glued(text: str, position: int) -> int:
     return position - start
 
 
-def _opened(bracket: str, before: Token | None, values: bool, place: str) -> str:
+def _bracket_place(bracket: str, before: Token | None, values: bool, place: str) -> str:
     if place == "data" or (bracket == "{" and (values or (before and before.is_word("DATA", "INSERT", "DELETE")))):
         return "data"
     return "(" if bracket == "(" else "{"
@@ -232,7 +232,7 @@ def line_and_column(text: str, position: int) -> tuple[int, int]:
     return line, position - (before.rfind("\n") + 1) + 1
 
 
-def joined(texts: Iterable[str]) -> str:
+def join_tokens(texts: Iterable[str]) -> str:
     """The text of tokens. Function names and their brackets stay together, as Oxigraph 0.5 requires for some."""
     parts: list[str] = []
     for text in texts:

@@ -90,7 +90,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
         if kept:
             counts.add(token, before, place, having)
         if token.kind == "sign" and token.text in _OPENING:
-            opened = _opened(token, before, place, values)
+            opened = _bracket_content(token, before, place, values)
             counts.begin(token, opened)
             stack.append(opened)
         elif token.kind == "sign" and token.text in _OPENING.values() and stack:
@@ -123,7 +123,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
             yield token
 
 
-def _opened(token: Token, before: Token | None, place: str, values: bool) -> str:
+def _bracket_content(token: Token, before: Token | None, place: str, values: bool) -> str:
     """The content of a bracket. In patterns, a list or a path follows a term; an expression does not."""
     if place == "data":
         return "data"

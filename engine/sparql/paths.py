@@ -81,7 +81,7 @@ def hops_of(path: Path) -> Hops | None:
     match path:
         case PathInverse(inner):
             found = hops_of(inner)
-            return None if found is None else _inverted(found)
+            return None if found is None else _invert(found)
         case PathRepeated(inner, zero, repeated):
             found = _hop(inner) if repeated else hops_of(inner)
             if found is None:
@@ -98,7 +98,7 @@ def _hop(path: Path) -> Hops | None:
             return Hops(((part, False),), zero_length=False, repeated=False)
         case PathInverse(inner):
             found = _hop(inner)
-            return None if found is None else _inverted(found)
+            return None if found is None else _invert(found)
         case PathRepeated(inner, zero, repeated):
             found = _hop(inner)
             return None if found is None else Hops(found.steps, zero or found.zero_length, repeated or found.repeated)
@@ -112,5 +112,5 @@ def _hop(path: Path) -> Hops | None:
     return None
 
 
-def _inverted(hops: Hops) -> Hops:
+def _invert(hops: Hops) -> Hops:
     return Hops(tuple((part, not inverse) for part, inverse in hops.steps), hops.zero_length, hops.repeated)

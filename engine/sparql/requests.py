@@ -16,7 +16,7 @@ import pyoxigraph as ox
 
 from lamplighter.engine.access import Dataset, Graphs
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, UnsupportedRequestError
-from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, timed
+from lamplighter.engine.sparql.clock_function import FUNCTIONS, TimedText, cut_at_clock
 from lamplighter.engine.sparql.lexer import Token, line_and_column, tokens
 from lamplighter.engine.sparql.limits import outside_data
 from lamplighter.engine.sparql.projections import check_having, in_text_order
@@ -49,7 +49,7 @@ def _syntax_error(error: SyntaxError, text: str, shift_at: int = 0, shift: int =
     return RequestSyntaxError(*readable(message, text, line, column))
 
 
-def _checked(text: str) -> list[Token]:
+def _check_text(text: str) -> list[Token]:
     """The tokens of a text that can be parsed safely, without those inside of data. Raises RequestError, for a HAVING
     that never holds, too."""
     if len(text) > REQUEST_BYTES_MAX:
@@ -125,7 +125,7 @@ def query_outline(text: str) -> QueryOutline:
 
     Raises LimitExceededError, UnsupportedRequestError (SERVICE), and RequestSyntaxError for invalid characters.
     """
-    found = _checked(text)
+    found = _check_text(text)
     forms = (token.text.upper() for token in found if token.is_word("SELECT", "ASK", "CONSTRUCT", "DESCRIBE"))
     unrepeatable = (
         token.text.upper() for token, after in pairwise(found) if token.is_word(*_UNREPEATABLE) and after.text == "("
@@ -186,17 +186,17 @@ def subscribable(text: str) -> QueryOutline:
 def declarations_and_body(text: str) -> tuple[str, list[Token]]:
     """The text of a query's declarations, and the tokens after them."""
     declarations, body = _query_segment(tokens(text))
-    return _declared(text, declarations), body
+    return _declarations_text(text, declarations), body
 
 
-def _declared(text: str, declarations: Sequence[Token]) -> str:
+def _declarations_text(text: str, declarations: Sequence[Token]) -> str:
     return text[: declarations[-1].end] if declarations else ""
 
 
 def chosen_graphs(text: str) -> tuple[tuple[Term, ...], tuple[Term, ...]] | None:
     """The graphs that a query chooses by FROM and by FROM NAMED, None if it has neither. Raises RequestSyntaxError."""
     declarations, body = _query_segment(outside_data(tokens(text)))
-    prologue = _declared(text, declarations)
+    prologue = _declarations_text(text, declarations)
     names: dict[bool, dict[str, None]] = {False: {}, True: {}}  # by NAMED
     for index, token in enumerate(body):
         if token.is_word("FROM"):
@@ -292,7 +292,7 @@ def parse_update(text: str) -> list[Operation]:
 
     Raises RequestSyntaxError with the position, UnsupportedRequestError (SERVICE, LOAD), LimitExceededError.
     """
-    found = _checked(text)
+    found = _check_text(text)
     segments = list(_segments(found))
     _check_update(text, segments)
     operations = []
@@ -380,7 +380,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
     if words[0] in ("CLEAR", "DROP", "CREATE", "COPY", "MOVE", "ADD"):
         return _graph_operation(prologue, body, words)
     if len(words) < 2:
-        raise _glued(text, body[0])
+        raise _glued_error(text, body[0])
     if words[1] == "DATA":
         return DataOperation(prologue, words[0] == "DELETE", text[body[2].start : body[-1].end])
     if words[1] == "WHERE":
@@ -400,7 +400,7 @@ def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
             (using_named if named else using).append(body[position].text)
             position += 1
         elif words[position] not in ("DELETE", "INSERT"):
-            raise _glued(text, body[position])
+            raise _glued_error(text, body[position])
         else:
             end = _block_end(body, position + 1)
             block = text[body[position + 1].start : body[end].end]
@@ -411,11 +411,11 @@ def _operation(text: str, prologue: str, body: Sequence[Token]) -> Operation:
             position = end + 1
     if words[position] == "WHERE":
         position += 1
-    where = timed(text, prologue, body[position:], now=True)
+    where = cut_at_clock(text, prologue, body[position:], now=True)
     return ModifyOperation(prologue, delete, insert, where, with_graph, tuple(using), tuple(using_named))
 
 
-def _glued(text: str, token: Token) -> RequestSyntaxError:
+def _glued_error(text: str, token: Token) -> RequestSyntaxError:
     line, column = line_and_column(text, token.start)
     return RequestSyntaxError(f"{_GLUED}: {token.text[:100]}", line, column)
 
@@ -532,7 +532,7 @@ def construct_parts(text: str) -> Construct:
     projection = " ".join(f"?{name}" for name in variables) or "(1 AS ?lamplighter_solution)"
     declared = [token.text for token in tokens(prologue)]
     prefixes = tuple(
-        (name[:-1], _resolved(prologue, name)) for word, name in pairwise(declared) if word.upper() == "PREFIX"
+        (name[:-1], _resolve(prologue, name)) for word, name in pairwise(declared) if word.upper() == "PREFIX"
     )
     return Construct(f"{prologue} SELECT {projection} {rest}", patterns, prefixes)
 
@@ -549,7 +549,7 @@ def ask_as_select(text: str, column: str) -> str:
     return f"{prologue} SELECT (COUNT(*) > 0 AS ?{column}) {text[body[0].end :]}"
 
 
-def _resolved(prologue: str, name: str) -> str:
+def _resolve(prologue: str, name: str) -> str:
     return canonical(prologue, name)[1:-1]
 
 

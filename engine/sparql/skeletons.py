@@ -110,10 +110,10 @@ class Lifter:
 
     def term(self, prologue: str, raw: str) -> Term:
         """The canonical term of one constant."""
-        known = self.known(prologue)
+        known = self.prologue_constants(prologue)
         return (known.get(raw) or self._entry(prologue, raw, known))[1]
 
-    def known(self, prologue: str) -> Known:
+    def prologue_constants(self, prologue: str) -> Known:
         """The cached constants of a prologue."""
         return self._known.setdefault(prologue, {})
 
@@ -247,5 +247,5 @@ def recogniser(
             sources.append(groups[raw])
     parts.append(re.escape(text[position:]))
     prologue = lifted.prologue
-    known = lifter.known(prologue)
+    known = lifter.prologue_constants(prologue)
     return Recogniser(re.compile("".join(parts)), lambda raw: lifter.term(prologue, raw), known, sources)

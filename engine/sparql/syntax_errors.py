@@ -25,7 +25,7 @@ _UNTOLD = ("expected [_]", "expected <unreported>")
 def readable(message: str, text: str, line: int, column: int) -> tuple[str, int, int]:
     """The parser's message and its place, or better ones. text: as the client wrote it."""
     found = list(tokens(text))
-    place = _undeclared(found) or _blank_node(found)
+    place = _undeclared_prefix(found) or _blank_node(found)
     if place is not None:
         token, words = place
         return words, *line_and_column(text, token.start)
@@ -39,7 +39,7 @@ def readable(message: str, text: str, line: int, column: int) -> tuple[str, int,
     return message, line, column
 
 
-def _undeclared(found: Sequence[Token]) -> tuple[Token, str] | None:
+def _undeclared_prefix(found: Sequence[Token]) -> tuple[Token, str] | None:
     """The first name whose prefix is not declared before it."""
     declared: set[str] = set()
     before: Token | None = None
@@ -79,7 +79,7 @@ def _blank_node(found: Sequence[Token]) -> tuple[Token, str] | None:
 
 def _rule(rule: str, found: Sequence[Token]) -> str:
     if "SELECT contains a variable that is unbound" in rule:
-        names = _ungrouped(found)
+        names = _ungrouped_variables(found)
         which = f"{', '.join(names)}: " if names else ""
         return (
             f"{which}with GROUP BY or an aggregate, SELECT takes variables of GROUP BY and aggregates only; group by "
@@ -88,7 +88,7 @@ def _rule(rule: str, found: Sequence[Token]) -> str:
     return rule
 
 
-def _ungrouped(found: Sequence[Token]) -> list[str]:
+def _ungrouped_variables(found: Sequence[Token]) -> list[str]:
     """The variables that the first SELECT projects as they are, and GROUP BY does not name."""
     projected: list[str] = []
     depth = 0

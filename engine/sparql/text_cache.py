@@ -10,7 +10,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Remembered(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """An LRU cache with at most entries_max entries and characters_max characters.
 
     A limit on entries alone does not limit the memory, because clients send texts of any length. A value with more than

@@ -43,7 +43,7 @@ RDF_TYPE, RDF_FIRST, RDF_REST, RDF_NIL, RDF_REIFIES = (
 )
 
 
-def joined(left: Node, right: Node) -> Node:
+def join_nodes(left: Node, right: Node) -> Node:
     """The join of two nodes. Patterns are merged into one group; an empty group is dropped."""
     if isinstance(left, Bgp) and isinstance(right, Bgp):
         return Bgp(left.patterns + right.patterns)
@@ -68,10 +68,10 @@ class _Triples:
         self.patterns.append(Pattern(s, p, o, self.graph))
 
     @property
-    def joined(self) -> Node:
+    def node(self) -> Node:
         node: Node = Bgp(tuple(self.patterns))
         for more in self.nodes:
-            node = joined(node, more)
+            node = join_nodes(node, more)
         return node
 
 
@@ -91,7 +91,7 @@ class TripleParser(TokenCursor):
         """The node joined with the triples of one subject."""
         found = self._same_subject(graph)
         for more in [Bgp(tuple(found.patterns)), *found.nodes]:
-            node = joined(node, more)
+            node = join_nodes(node, more)
         return node
 
     def quads(self) -> Iterator[Pattern]:
@@ -297,7 +297,7 @@ class TripleParser(TokenCursor):
                 for part in parts:
                     branch = _Triples(found.graph)
                     self._follow(s, part, o, branch, anchored)
-                    branches.append(branch.joined)
+                    branches.append(branch.node)
                 union = branches[0]
                 for other in branches[1:]:
                     union = Union(union, other)

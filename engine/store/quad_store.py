@@ -33,7 +33,7 @@ from lamplighter.engine.store.renewal import (
     native_name,
     native_quads,
     nquads,
-    split,
+    split_changes,
     write,
 )
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX, check_terms
@@ -139,7 +139,7 @@ class QuadStore:
         self.retire = retire
         self.around_select: Callable[[str, SelectRun], Bag] = lambda text, select: select()
         """Wraps each `select`: called with its text and the function that runs it. Used for measurements."""
-        self._native = ox.Store() if path is None else _opened(path)
+        self._native = ox.Store() if path is None else _open(path)
         self._readings: WeakSet[Generator[Quad | None, None, None]] = WeakSet()
         self._pending: dict[Quad, bool] = {}
         self._pending_graphs: dict[Term, bool] = {}
@@ -186,7 +186,7 @@ class QuadStore:
     @property
     def renewing(self) -> bool:
         """Whether `step` has work to do."""
-        return self._renewal is not None or self._ageing.due(self._count)
+        return self._renewal is not None or self._ageing.is_due(self._count)
 
     def select(
         self,
@@ -203,13 +203,13 @@ class QuadStore:
         """
         native = self.native
 
-        def run(check: Callable[[], None] = lambda: None) -> Bag:
+        def evaluate(check: Callable[[], None] = lambda: None) -> Bag:
             solutions = query_native(native, text, default_graphs, named_graphs)
             assert isinstance(solutions, ox.QuerySolutions), "callers pass SELECT queries"
             variables = [variable.value for variable in solutions.variables]
             rows: list[Binding] = []
             try:
-                while some := _evaluated(solutions):
+                while some := _next_solutions(solutions):
                     rows += some
                     check()
             finally:
@@ -217,7 +217,7 @@ class QuadStore:
             return Bag(variables, rows)
 
         with self._slices.beside():
-            return self.around_select(name or text, run)
+            return self.around_select(name or text, evaluate)
 
     def check(self, quads: Iterable[Quad]) -> None:
         """Raises LimitExceededError for quads with terms that are too long or too deep for the dataset.
@@ -252,11 +252,11 @@ class QuadStore:
     def all_quads(self, wanted: Callable[[Term], bool]) -> Iterator[Quad | None]:
         """All quads, as of the first call of next; None in place of each whose predicate is not wanted."""
 
-        def read() -> Generator[Quad | None, None, None]:
+        def generate() -> Generator[Quad | None, None, None]:
             for quad in self.native:
                 yield quad_from_native(quad) if wanted(str(quad.predicate)) else None
 
-        reading = read()
+        reading = generate()
         self._readings.add(reading)  # an open reading keeps the native store open
         return reading
 
@@ -277,7 +277,7 @@ class QuadStore:
         batches: the quads, each once; graphs: named graphs, at least those without quads. Raises StoreError, and the
         errors of batches; the store is then incomplete and must not be used.
         """
-        with _told():
+        with _native_errors():
             if self._path is None:
                 for batch in batches:
                     write(self._native, (), batch, {})
@@ -306,7 +306,7 @@ class QuadStore:
             names = self._names = self._graph_names()
         more, fewer = len(delta.added), len(delta.removed)
         if more + fewer > LONG:
-            native = _taken(delta.added)
+            native = _native_store_of(delta.added)
             if native is None or self._count or names:
                 self._apply_in_slices(delta, again)
             else:
@@ -416,9 +416,9 @@ class QuadStore:
         changes, graphs = self._pending, self._pending_graphs
         if not changes and not graphs:
             return
-        removed, added = split(changes)
+        removed, added = split_changes(changes)
         try:
-            with _told():
+            with _native_errors():
                 write(self._native, removed, added, graphs)
         except StoreError:
             self._failed = self._path is not None
@@ -451,7 +451,7 @@ class QuadStore:
             raise _trouble(OSError(ENOSPC, "No space left on device"))
         self._let_go(_Absent())
         try:
-            self._native = _opened(self._path)
+            self._native = _open(self._path)
         except ConfigurationError as error:  # the folder was usable when the process began
             raise _trouble(error) from error
         self._failed = False
@@ -469,7 +469,7 @@ class QuadStore:
         """
         if self._path is not None:
             try:
-                with _told():
+                with _native_errors():
                     self._native.flush()
             except StoreError:
                 self._failed = True
@@ -509,7 +509,7 @@ class QuadStore:
 
     def _renew(self) -> bool:
         if self._renewal is None:
-            if not self._ageing.due(self._count):
+            if not self._ageing.is_due(self._count):
                 return False
             self._renewal = Renewal(self._native, self._graph_names(), self._policy)
         try:
@@ -539,7 +539,7 @@ class QuadStore:
         """The names of the graphs. Before the first delta it also counts the quads, 0.05 us each (0.2 us on disk)."""
         if self._names is not None:
             return self._names
-        with _told():
+        with _native_errors():
             self._count = len(self._native)
             names: dict[Term, None] = {str(name): None for name in self._native.named_graphs()}
         if self._path is not None:  # a store on disk is filled through this class only
@@ -547,7 +547,7 @@ class QuadStore:
         return names
 
 
-def _taken(quads: tuple[Quad, ...]) -> ox.Store | None:
+def _native_store_of(quads: tuple[Quad, ...]) -> ox.Store | None:
     """The native store that has the quads of a delta, which lose it."""
     if not isinstance(quads, Loaded):
         return None
@@ -555,7 +555,7 @@ def _taken(quads: tuple[Quad, ...]) -> ox.Store | None:
     return native
 
 
-def _opened(path: Path) -> ox.Store:
+def _open(path: Path) -> ox.Store:
     try:
         path.mkdir(mode=0o700, exist_ok=True)  # RocksDB creates files that all users may read
         return ox.Store(path)
@@ -575,7 +575,7 @@ def _opened(path: Path) -> ox.Store:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _native_errors() -> Iterator[None]:
     """Turns errors of the native store into StoreError."""
     try:
         yield
@@ -657,7 +657,7 @@ def query_native(
     except SyntaxError as error:
         raise RequestSyntaxError(error.msg or str(error), error.lineno, error.offset) from error
     except (RuntimeError, ValueError, OSError) as error:
-        raise _failed(error) from error
+        raise _evaluation_error(error) from error
 
 
 @contextmanager
@@ -667,10 +667,10 @@ def evaluating() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, OSError) as error:
-        raise _failed(error) from error
+        raise _evaluation_error(error) from error
 
 
-def _failed(error: Exception) -> GatewayError:
+def _evaluation_error(error: Exception) -> GatewayError:
     """The error for an evaluation that failed; for a known fault of Oxigraph 0.5, with what to write instead."""
     if str(error).startswith("The custom function"):
         return UnsupportedRequestError(str(error))
@@ -682,7 +682,7 @@ def _failed(error: Exception) -> GatewayError:
     )
 
 
-def _evaluated(solutions: ox.QuerySolutions) -> list[Binding]:
+def _next_solutions(solutions: ox.QuerySolutions) -> list[Binding]:
     """The next solutions; at the end, none."""
     try:
         with evaluating():

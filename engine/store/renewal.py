@@ -89,7 +89,7 @@ class Ageing:
         counts = self._predicates if position == 1 else self._objects
         return min(self.dead, counts.most(term) + self._uncounted)
 
-    def due(self, live: int) -> bool:
+    def is_due(self, live: int) -> bool:
         """Whether the store should be renewed."""
         return self._hot or self.dead > max(self._policy.dead_floor, self._policy.dead_share * live)
 
@@ -162,13 +162,13 @@ class Renewal:
         for quad in changes:
             del self._late[quad]
         graphs = {} if self._late else self._late_graphs
-        removed, added = split(changes)
+        removed, added = split_changes(changes)
         write(self.fresh, removed, added, graphs)
         self.ageing.count(removed, live)
         return not self._late
 
 
-def split(changes: Mapping[Quad, bool]) -> tuple[list[Quad], list[Quad]]:
+def split_changes(changes: Mapping[Quad, bool]) -> tuple[list[Quad], list[Quad]]:
     """The quads that are to be absent, and those that are to be present."""
     return [quad for quad, present in changes.items() if not present], [
         quad for quad, present in changes.items() if present

@@ -308,7 +308,7 @@ class UpdatePlan:
 
         nodes = _nodes(where)
         self._share(writer)
-        return writer.compiled("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
+        return writer.compile("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
 
     @staticmethod
     def _share(writer: Writer) -> None:

@@ -38,7 +38,7 @@ from lamplighter.engine.sparql.requests import (
     template,
 )
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.term_bounds import check_term, checked
+from lamplighter.engine.term_bounds import check_quads, check_term
 from lamplighter.engine.terms import Binding, Quad, Term, is_blank, is_iri
 
 _PLACEHOLDER = re.compile(rf"<{re.escape(VARIABLE)}([^>]*)>|_:[^\s<>]+")
@@ -212,7 +212,7 @@ def _delta(context: _Context, deletes: Iterable[Quad], inserts: Iterable[Quad], 
         check_term(name, store.term_bytes_max)
     # Each quad is checked as it is made, since all of them together may take far more memory than allowed.
     asked_inserts, asked_deletes = (
-        distinct(checked(quads, store.term_bytes_max), slices) for quads in (inserts, deletes)
+        distinct(check_quads(quads, store.term_bytes_max), slices) for quads in (inserts, deletes)
     )
     if not write.every:  # before the lookups, so that a refusal reveals nothing about the dataset
         write.check((*graphs, *(quad.g for quad in asked_inserts), *(quad.g for quad in asked_deletes)), "write")

@@ -17,7 +17,7 @@ from lamplighter.engine.sparql.exists_variables import own_names, with_own_varia
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifted, Lifter, Recogniser, recogniser, skeleton_of
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_plan import UpdatePlan
@@ -83,7 +83,7 @@ class Updates:
         self._cts = cts
         self._lifter = lifter
         self._quads_max = quads_max
-        self._shapes = Remembered[str, _UpdateShape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
+        self._shapes = LruCache[str, _UpdateShape](SHAPES_MAX, SHAPES_CHARACTERS_MAX)
         self._recognised: list[tuple[Recogniser, UpdatePlan]] = []
         self.derives = False
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
@@ -56,14 +56,14 @@ def _backup(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(vars(made)))
     else:
-        print(f"backup of {made.place}: {_content(made)}, {counted(made.bytes, 'byte')}, checked")
+        print(f"backup of {made.place}: {_content(made)}, {count_text(made.bytes, 'byte')}, checked")
     return 0
 
 
 def _restore(options: argparse.Namespace) -> int:
     if not options.file.exists():
         raise ConfigurationError(f"{options.file}: there is no such file; name one of `lamplighter backup`")
-    made = backup.checked(options.file)
+    made = backup.check(options.file)
     if not options.json:
         print(f"backup of {made.place} from {made.ts[:19]}Z: {_content(made)}")
     if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
@@ -79,14 +79,14 @@ def _restore(options: argparse.Namespace) -> int:
         print(json.dumps(done))
         return 0
     print(
-        f"restored by record {done['sequence']}: {counted(done['removed'], 'quad')} removed, {done['added']} added, "
-        f"{counted(done['cancelled'], 'delayed update')} cancelled, {done['delayed']} set"
+        f"restored by record {done['sequence']}: {count_text(done['removed'], 'quad')} removed, {done['added']} added, "
+        f"{count_text(done['cancelled'], 'delayed update')} cancelled, {done['delayed']} set"
     )
     return 0
 
 
 def _content(made: backup.Backup) -> str:
-    return f"{counted(made.quads, 'quad')}, {counted(made.timers, 'delayed update')}"
+    return f"{count_text(made.quads, 'quad')}, {count_text(made.timers, 'delayed update')}"
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:

@@ -27,7 +27,7 @@ from lamplighter.adapters.coap.context_files import contexts_folder
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.check_command import checked
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
@@ -100,7 +100,7 @@ def _bundle(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"file": str(file), "parts": [name for name, _ in parts]}))
     else:
-        print(f"wrote {file}: {counted(len(parts), 'part')}; read it before you send it")
+        print(f"wrote {file}: {count_text(len(parts), 'part')}; read it before you send it")
     return 0
 
 

@@ -19,7 +19,7 @@ from lamplighter.engine.client.messages import graph_members
 from lamplighter.engine.client.results import GRAPH_MEDIA_TYPES
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.protocol import PriorityName
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
 from lamplighter.gateway.cli.command_table import Adder
@@ -243,7 +243,7 @@ def _shown_bag(bag: Bag) -> str:
     rows = [tuple(cell(term) for term in row) for row in bag]
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     ruled = table([names, tuple("-" * width for width in widths), *rows])
-    return f"{ruled}({counted(len(rows), 'row')})\n"
+    return f"{ruled}({count_text(len(rows), 'row')})\n"
 
 
 def cell(term: Term | None) -> str:

@@ -19,7 +19,7 @@ from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.change_log import Record, encode
 from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
@@ -112,10 +112,10 @@ def _verify(options: argparse.Namespace) -> int:
         return 1 if report.problems else 0
     span = "" if report.first is None or report.last is None else f", {shown(report.first)} to {shown(report.last)}"
     print(f"gateway    {printable(report.gateway)}")
-    records, segments = counted(report.records, "record"), counted(report.segments, "segment")
+    records, segments = count_text(report.records, "record"), count_text(report.segments, "segment")
     print(f"log        {records} in {segments}, {report.sealed} of them sealed{span}")
     print(f"snapshots  {', '.join(map(shown, report.snapshots)) or 'none'}")
-    print(f"replay     {counted(report.quads, 'quad')} from {counted(report.replayed, 'record')}")
+    print(f"replay     {count_text(report.quads, 'quad')} from {count_text(report.replayed, 'record')}")
     for note in report.notes:
         print(f"note       {printable(note)}")
     for problem in report.problems:
@@ -123,7 +123,7 @@ def _verify(options: argparse.Namespace) -> int:
     for one in damage:
         print(f"DAMAGE     {printable(f'{one.found[:19]}Z: ' if one.found else '')}{printable(one.reason)}")
     count = len(report.problems)
-    print(f"verdict    {counted(count, 'problem') if count else 'good'}")
+    print(f"verdict    {count_text(count, 'problem') if count else 'good'}")
     if damage and not options.accept:
         print("accept the damage with `lamplighter verify --accept`; until then the gateway reports it")
     if options.accept:
@@ -132,7 +132,7 @@ def _verify(options: argparse.Namespace) -> int:
         elif not _accepted(options, settings, data, damage):
             return 1
         else:
-            reports = counted(len(damage), "report")
+            reports = count_text(len(damage), "report")
             print(f"accepted {reports} of damage; a running gateway notices it at its next health check")
     return 1 if count else 0
 
@@ -141,7 +141,7 @@ def _accepted(options: argparse.Namespace, settings: Settings, data: Path, damag
     """Accepts the reports of damage that were shown. False if the user does not want to. Raises ConfigurationError."""
     count = len(damage)
     check_owner(data, f"run it as that user: sudo -u '#{data.stat().st_uid}' lamplighter verify --accept")
-    if not confirmed(f"Accept {counted(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
+    if not confirmed(f"Accept {count_text(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
         return False
     user, clock = _user(), MachineClock(settings.gateway.clock_trusted)
     try:
@@ -219,7 +219,7 @@ def _restore_at(options: argparse.Namespace) -> int:
         raise ConfigurationError(
             f"{options.output}: its name must end in {' or '.join(_SYNTAXES)}, for N-Quads or TriG"
         )
-    found = history.named(options.at)
+    found = history.record_of(options.at)
     place = found.place
     if found.doubt:
         _say(f"record {shown(place)} is dated {found.ts}, but {found.doubt}")
@@ -228,11 +228,11 @@ def _restore_at(options: argparse.Namespace) -> int:
     with _output(options.output, history) as out:
         out.write(replay.engine.dump(media_type))
     if empty:
-        _say(f"the file leaves out {counted(len(empty), 'empty named graph')}: the format cannot express any")
+        _say(f"the file leaves out {count_text(len(empty), 'empty named graph')}: the format cannot express any")
     if options.json:
         print_json({"wrote": str(options.output), "record": shown(place), "quads": replay.engine.quad_count})
     else:
-        print(f"wrote {counted(replay.engine.quad_count, 'quad')} as of record {shown(place)} to {options.output}")
+        print(f"wrote {count_text(replay.engine.quad_count, 'quad')} as of record {shown(place)} to {options.output}")
     return 0
 
 

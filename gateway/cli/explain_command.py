@@ -24,7 +24,7 @@ from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.parts import table
 from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
 from lamplighter.gateway.clock import moment
-from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, described, doubtful, state_text
+from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, doubtful, link_texts, state_text
 from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.state.applications import load_applications
@@ -132,7 +132,7 @@ def lines(explanation: Explanation, names: Names) -> Iterator[str]:
             link.record or "",
             said,
         )
-        for link, seconds, said in zip(links, differences(links), described(explanation, names), strict=True)
+        for link, seconds, said in zip(links, differences(links), link_texts(explanation, names), strict=True)
     ]
     yield from table(rows).splitlines()
 

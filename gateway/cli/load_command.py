@@ -24,7 +24,7 @@ from lamplighter.engine.errors import (
     UpstreamError,
 )
 from lamplighter.engine.pacing import back_off_s
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Quad, Term, is_blank
 from lamplighter.gateway.cli.command_table import Adder
@@ -69,8 +69,8 @@ def _load(options: argparse.Namespace) -> int:
         print(json.dumps({"file": str(options.file), "quads": len(quads), "updates": sent}))
     else:
         place = "the default graph and the graphs of the file" if graph is None else graph
-        loaded = f"{counted(len(quads), 'quad', ',')} of {printable(str(options.file))}"
-        print(f"loaded {loaded} into {printable(place)}, in {counted(sent, 'update')}")
+        loaded = f"{count_text(len(quads), 'quad', ',')} of {printable(str(options.file))}"
+        print(f"loaded {loaded} into {printable(place)}, in {count_text(sent, 'update')}")
     return 0
 
 
@@ -81,7 +81,7 @@ def check_sizes(portions: Iterable[Sequence[Quad]], name: str) -> None:
     for one in portions:
         if sum(map(_characters, one)) > SLICE_CHARACTERS and len(update_text(one).encode()) > REQUEST_BYTES_MAX:
             raise LimitExceededError(
-                f"{name}: blank nodes connect {counted(len(one), 'quad', ',')}, which need one update of more than "
+                f"{name}: blank nodes connect {count_text(len(one), 'quad', ',')}, which need one update of more than "
                 f"{REQUEST_BYTES_MAX} bytes; nothing was loaded; give the nodes IRIs"
             )
 
@@ -99,11 +99,11 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable
                 bar.advance(len(one))
         except (GatewayError, KeyboardInterrupt):
             again = (
-                f"another run would add the {counted(anonymous, 'quad', ',')} with blank nodes a second time"
+                f"another run would add the {count_text(anonymous, 'quad', ',')} with blank nodes a second time"
                 if anonymous
                 else "run the command again: quads that are there stay as they are"
             )
-            told = f"{bar.done:,} of {counted(len(quads), 'quad', ',')} are loaded; {again}"
+            told = f"{bar.done:,} of {count_text(len(quads), 'quad', ',')} are loaded; {again}"
             print(f"lamplighter: {printable(str(options.file))}: {told}", file=sys.stderr)
             raise
     return sent

@@ -21,7 +21,7 @@ from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.client import EngineClient
 from lamplighter.engine.client.files import read_file, read_text
 from lamplighter.engine.errors import ConfigurationError, GatewayError, PayloadError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.command_table import Adder
@@ -179,7 +179,7 @@ def _show_trial(trial: RuleTrial) -> None:
     for name in trial.missing:
         _say(f"  not in the message: {name} (optional)")
     if trial.more:
-        _say(f"  and {counted(trial.more, 'further value')}")
+        _say(f"  and {count_text(trial.more, 'further value')}")
 
 
 def _content_format(text: str | None) -> int | None:
@@ -245,10 +245,10 @@ class RuleFindings(msgspec.Struct, frozen=True):
             ("not checked", self.not_checked),
         ):
             yield from (f"{title}: {one}" for one in found)
-        queries = f", {counted(self.publish_rules, 'publish rule')}" if self.publish_rules else ""
+        queries = f", {count_text(self.publish_rules, 'publish rule')}" if self.publish_rules else ""
         yield (
-            f"{counted(self.in_files, 'rule')} in files, {self.in_dataset} in the dataset, "
-            f"{counted(self.commands, 'command')}{queries}"
+            f"{count_text(self.in_files, 'rule')} in files, {self.in_dataset} in the dataset, "
+            f"{count_text(self.commands, 'command')}{queries}"
         )
 
 

@@ -11,7 +11,7 @@ from lamplighter.engine.client.contexts import ACTIVITY_STREAMS
 from lamplighter.engine.client.inbox_reader import InboxReader
 from lamplighter.engine.client.results import Triple
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import is_iri, lexical
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.exit_codes import ExitCode
@@ -73,7 +73,7 @@ async def _read(options: argparse.Namespace) -> int:
         print(table(rows), end="")
     left = len(urls) - options.limit
     if left > 0:
-        print(f"lamplighter: {counted(left, 'further notification')}; see --limit", file=sys.stderr)
+        print(f"lamplighter: {count_text(left, 'further notification')}; see --limit", file=sys.stderr)
     return ExitCode.NEGATIVE if failed else ExitCode.GOOD
 
 

@@ -14,7 +14,7 @@ from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 from lamplighter.cloud_sync.files import check_owner
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import config_file
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         logger.error("not run, it has a fault", reason=fault)
 
     def ready(addresses: Addresses, recovery: Recovery) -> None:
-        print(f"Lamplighter is ready, with {counted(recovery.records, 'record')} from {configuration.data}")
+        print(f"Lamplighter is ready, with {count_text(recovery.records, 'record')} from {configuration.data}")
         print(addresses.table())
         sys.stdout.flush()
         collect_rarely()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.parts import table
 from lamplighter.gateway.cli.reaching import add_reach_options, called
@@ -56,7 +56,7 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
             yield f"{name:<20}{ABSENT}"
     if found.get("shacl"):
         shapes, violations = found["shacl"]["shapes"], found["shacl"]["violations"]
-        yield f"{'SHACL':<20}{counted(shapes, 'shape')}, {counted(violations, 'violation')}"
+        yield f"{'SHACL':<20}{count_text(shapes, 'shape')}, {count_text(violations, 'violation')}"
     for application, counts in found.get("applications", {}).items():
         yield f"{f'app {printable(application)}':<19} {_counted(counts)}"
     for broker in found.get("brokers", ()):
@@ -85,7 +85,7 @@ def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str
     yield from table(rows).splitlines()
     more = len(bad) - _SHOWN_MAX
     if more > 0:
-        yield f"and {counted(more, 'more component')}; `lamplighter status --json` has all"
+        yield f"and {count_text(more, 'more component')}; `lamplighter status --json` has all"
     yield f"ok: {', '.join(well) or 'none'}"
     yield ""
 

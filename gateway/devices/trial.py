@@ -242,7 +242,9 @@ def _read(message: TriedMessage, accepted: BodyFormats, read: Callable[[Payload]
     """The content format, and what was read: the given one, or the first that the rule reads without a fault."""
     numbers: list[int | None] = [message.content_format]
     if message.content_format is None:
-        numbers = [accepted.number] if accepted.number is not None else list(map(FORMAT_NUMBERS.get, accepted.sorted()))
+        numbers = (
+            [accepted.number] if accepted.number is not None else list(map(FORMAT_NUMBERS.get, accepted.sorted_names()))
+        )
     tried: list[tuple[str, Any]] = []
     for number in numbers:
         try:

@@ -182,7 +182,7 @@ class BoundedSocket(ServerConnection):
                 self.transport.pause_reading()
                 self.loop.call_soon(self._parse)
                 break
-        self.loop_held.ended(begun, "reading WebSocket frames")
+        self.loop_held.count_work(begun, "reading WebSocket frames")
 
     def eof_received(self) -> None:
         self._unparsed = _NOTHING  # TLS may end in the middle of a pause; a client that closes in order waits

@@ -202,7 +202,7 @@ class _Connection:
         held = self._runner.timings.loop_held
         begun = held.now()
         found = requests(message)
-        held.ended(begun, "reading a WebSocket message")
+        held.count_work(begun, "reading a WebSocket message")
         full: QueueFullError | None = None
         room = False
         batch = Batch()
@@ -291,7 +291,7 @@ class _Connection:
             return
         self._counters.errors[error.code] += 1
         if caller is not None and isinstance(error, AccessDeniedError):
-            self._gate.gatekeeper.denied(caller, _OPERATIONS.get(type(request), "request"), error)
+            self._gate.gatekeeper.audit_denial(caller, _OPERATIONS.get(type(request), "request"), error)
         self._reply(refusal_message(error, request), request)
 
     def _submit(self, request: WireRequest, caller: Caller, batch: Batch) -> asyncio.Future[Any]:
@@ -356,7 +356,7 @@ class _Connection:
             self._refuse(error, request, caller)
         else:
             accepted = outcome.result()
-            sequence = accepted.sequence if caller.numbered else None
+            sequence = accepted.sequence if caller.sees_sequence else None
             answer = updated_message(
                 request.alias, sequence, accepted.delayed, accepted.delta, tells_delta=request.delta is True
             )
@@ -380,7 +380,7 @@ class _Connection:
         if len(self._sinks) + self._subscribing >= limit:
             raise LimitExceededError(f"websocket.subscriptions_per_client_max = {limit} is reached")
         # The sequence of a commit counts those of all clients.
-        names_commits = request.tell_commit is True and caller.numbered
+        names_commits = request.tell_commit is True and caller.sees_sequence
         sink = ClientSink(self, self._outbox, request.alias, request.tell_class is True, names_commits)
         outcome = self._runner.subscribe(
             request.sparql,

@@ -33,7 +33,7 @@ class Backup:
     bytes: int
 
 
-def checked(path: Path) -> Backup:
+def check(path: Path) -> Backup:
     """Reads a backup from end to end. Raises ChangeLogError if it is damaged, ConfigurationError for a newer one."""
     head, batches = read_snapshot(path)
     quads = sum(map(len, batches))
@@ -51,7 +51,7 @@ def save(path: Path, chunks: Iterable[bytes]) -> Backup:
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         disk.write_temporary(temporary, chunks)
-        backup = checked(temporary)
+        backup = check(temporary)
         disk.rename(temporary, path)
         disk.sync_folder(path.parent)
     except OSError as error:
@@ -71,7 +71,7 @@ def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[b
     history = History(data, clock)
     with _lock(data):
         replay = history.replay(passed_over=lambda error: told(str(error)))
-        replay.delayed.rebase()
+        replay.delayed_updates.rebase()
         epoch, sequence = replay.place
         head = Record(
             v=VERSION,

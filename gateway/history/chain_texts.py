@@ -29,17 +29,17 @@ def doubtful(explanation: Explanation) -> bool:
     return bool(explanation.links) and not any(link.trusted for link in explanation.links if link.time is not None)
 
 
-def described(explanation: Explanation, names: Names) -> list[str]:
+def link_texts(explanation: Explanation, names: Names) -> list[str]:
     """A text for each link. It does not repeat the doubt about all times."""
     all_doubtful = doubtful(explanation)
-    return [_described(link, names, explanation.cause, doubtful=all_doubtful) for link in explanation.links]
+    return [_link_text(link, names, explanation.cause, doubtful=all_doubtful) for link in explanation.links]
 
 
 def as_json(explanation: Explanation, names: Names) -> dict[str, Any]:
     """For programs. Terms are in N-Triples syntax; said: the text of a link; after_s: seconds since the link before
     that has a time."""
     members: dict[str, Any] = msgspec.to_builtins(explanation)
-    told = zip(members["links"], described(explanation, names), differences(explanation.links), strict=True)
+    told = zip(members["links"], link_texts(explanation, names), differences(explanation.links), strict=True)
     for link, said, seconds in told:
         link["said"] = said
         if seconds is not None:
@@ -47,7 +47,7 @@ def as_json(explanation: Explanation, names: Names) -> dict[str, Any]:
     return members
 
 
-def _described(link: ChainLink, names: Names, cause: str, *, doubtful: bool) -> str:
+def _link_text(link: ChainLink, names: Names, cause: str, *, doubtful: bool) -> str:
     """doubtful: the doubt about all times is told elsewhere."""
     said = _TEXTS[link.link](link, names)
     if link.link == "request":
@@ -74,11 +74,11 @@ def _origin(link: ChainLink, names: Names) -> str:
         done = f"desired state {names.term(link.state)}{before}"
     else:
         more = f"; and {link.more} more" if link.more else ""
-        done = "; ".join(_asserted(quad, names) for quad in link.quads) + more
+        done = "; ".join(_assertion_text(quad, names) for quad in link.quads) + more
     return ": ".join(part for part in (_by(link), done) if part)
 
 
-def _asserted(quad: Quad, names: Names) -> str:
+def _assertion_text(quad: Quad, names: Names) -> str:
     return f"{names.term(quad.o)} of {names.term(quad.s)}" if quad.p == _RESULT else names.quad(quad)
 
 

@@ -79,7 +79,7 @@ def position_of(record: Record) -> LogPosition:
     return LogPosition(place_of(record), blake2b(written.encode(), digest_size=4).hexdigest())
 
 
-def seen(delta: QuadDelta, visible: Graphs) -> QuadDelta:
+def visible_delta(delta: QuadDelta, visible: Graphs) -> QuadDelta:
     """What a delta changes in some graphs."""
     if visible.every:
         return delta._replace(kept=())
@@ -102,7 +102,7 @@ def part_of(records: Iterable[Record], after: LogPosition, newest: Place, visibl
     try:
         for record in records:
             if record.type == "commit":
-                delta = seen(record.delta, visible)
+                delta = visible_delta(record.delta, visible)
                 if delta.changes:
                     length = _characters(delta)
                     if changes and (len(changes) == limit or size + length > PART_CHARACTERS_MAX):
@@ -130,17 +130,17 @@ def part_behind(history: History, after: LogPosition, newest: Place, visible: Gr
         if after.mark:
             records = history.records(before(after.place), newest)
             if next(_positions(records), None) != after:
-                return _gone(history, after, LOST)
+                return _unavailable(history, after, LOST)
         else:
             if not history.complete():
-                return _gone(history, after, LOST)
+                return _unavailable(history, after, LOST)
             records = history.records(after.place, newest)
     except ChangeLogError:
-        return _gone(history, after, LOST)
+        return _unavailable(history, after, LOST)
     try:
         return part_of(records, after, newest, visible, limit)
     except ChangeLogError:
-        return _gone(history, after, DAMAGED)
+        return _unavailable(history, after, DAMAGED)
 
 
 def before(place: Place) -> Place:
@@ -152,7 +152,7 @@ def _positions(records: Iterator[Record]) -> Iterator[LogPosition]:
     return (position_of(record) for record in records)
 
 
-def _gone(history: History, after: LogPosition, reason: str) -> ChangesPart:
+def _unavailable(history: History, after: LogPosition, reason: str) -> ChangesPart:
     segments = history.segments()
     removed = bool(segments) and after.place < segments[0].begin
     return ChangesPart([], after, ended=False, reset=REMOVED if removed else reason)

@@ -131,10 +131,10 @@ class Explainer:
                 raise self._unknown(actuator, until)
             state = _desired_state(desired, actuator)
             return Explanation(actuator, state, "", [*self._up_to(desired, actuator), _waiting(desired, state)])
-        found = _asserted(outcome, actuation)
-        acknowledged = any(name in _added(outcome, actuation) for name in (SENT_TIME, RESULT_TIME))
+        found = _asserted_values(outcome, actuation)
+        acknowledged = any(name in _added_values(outcome, actuation) for name in (SENT_TIME, RESULT_TIME))
         state = found.get(HAS_SIMPLE_RESULT) if acknowledged else None
-        links, followed = self._desired(outcome, actuator, state, found)
+        links, followed = self._desired_links(outcome, actuator, state, found)
         if state is None:
             state = links[-1].state
         after = followed or (outcome.epoch, 0)
@@ -161,11 +161,11 @@ class Explainer:
     # --- the outcome ---
 
     def _outcome(self, actuation: Term, until: datetime | None) -> Record | None:
-        def wanted(record: Record) -> bool:
+        def is_outcome(record: Record) -> bool:
             found = any(quad.s == actuation and quad.p in _OUTCOMES for quad in record.a)
-            return found and (until is None or _sent(record, actuation) <= until)
+            return found and (until is None or _sent_instant(record, actuation) <= until)
 
-        return self._history.latest(actuation, wanted)
+        return self._history.latest(actuation, is_outcome)
 
     def _unknown(self, actuator: Term, until: datetime | None) -> ChangeLogError:
         others: set[Term] = set()
@@ -184,7 +184,7 @@ class Explainer:
 
     # --- the state ---
 
-    def _desired(
+    def _desired_links(
         self, outcome: Record, actuator: Term, state: Term | None, found: Mapping[str, Term]
     ) -> tuple[list[ChainLink], Place | None]:
         """The links up to the notification of the desired state, and the place of the record that set it."""
@@ -278,14 +278,14 @@ class Explainer:
 
     def _report(self, outcome: Record, actuator: Term, state: Term | None, after: Place) -> ChainLink:
         def reports(record: Record) -> bool:
-            return _added(record, actuator).get(REPORTED_STATE) not in (None, state)
+            return _added_values(record, actuator).get(REPORTED_STATE) not in (None, state)
 
         found = self._history.latest(actuator, reports, after, place_of(outcome))
         if found is None:
             return ChainLink(
                 link="report", doubt="the device had another state, or came back; the log has no report of it"
             )
-        return msgspec.structs.replace(_own(found), link="report", state=_added(found, actuator)[REPORTED_STATE])
+        return msgspec.structs.replace(_own(found), link="report", state=_added_values(found, actuator)[REPORTED_STATE])
 
     # --- records ---
 
@@ -324,12 +324,12 @@ def full_iri(name: str, base_iri: str) -> str:
 # --- quads --------------------------------------------------------------------------------------------------
 
 
-def _added(record: Record, subject: Term) -> dict[str, Term]:
+def _added_values(record: Record, subject: Term) -> dict[str, Term]:
     """Property -> value of a subject, as far as the record changed it."""
     return {quad.p[1:-1]: quad.o for quad in record.a if quad.s == subject}
 
 
-def _asserted(record: Record, subject: Term) -> dict[str, Term]:
+def _asserted_values(record: Record, subject: Term) -> dict[str, Term]:
     """Property -> value of a subject, as the record asserted it."""
     return {quad.p[1:-1]: quad.o for quad in (*record.k, *record.a) if quad.s == subject}
 
@@ -343,13 +343,13 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
     for actuation in dict.fromkeys(quad.s for quad in record.a if quad.p in _OUTCOMES):
         if not actuation.endswith(f"{ACTUATION}>"):
             continue
-        found = _asserted(record, actuation)
-        acknowledged = any(name in _added(record, actuation) for name in (SENT_TIME, RESULT_TIME))
+        found = _asserted_values(record, actuation)
+        acknowledged = any(name in _added_values(record, actuation) for name in (SENT_TIME, RESULT_TIME))
         yield Outcome(
             iri(lexical(actuation).removesuffix(ACTUATION)),
             actuation,
             shown(place_of(record)),
-            iso(_sent(record, actuation)),
+            iso(_sent_instant(record, actuation)),
             found.get(HAS_SIMPLE_RESULT) if acknowledged else None,
             record.trusted,
             "" if acknowledged else _text(found, REFUSED),
@@ -373,8 +373,8 @@ def _sent_time(found: Mapping[str, Term]) -> datetime | None:
     return _time(found, SENT_TIME) or _time(found, RESULT_TIME)
 
 
-def _sent(record: Record, actuation: Term) -> datetime:
-    return _sent_time(_added(record, actuation)) or moment(record.ts)
+def _sent_instant(record: Record, actuation: Term) -> datetime:
+    return _sent_time(_added_values(record, actuation)) or moment(record.ts)
 
 
 # --- links --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import msgspec
 from lamplighter.engine.change_log import VERSION, Gap, Record, Seal, decode, seal_name, segment_name
 from lamplighter.engine.change_log.frames import FrameReader
 from lamplighter.engine.client.files import read_file
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.reader import LOG_FILE_BYTES_MAX, Segment, ends
@@ -70,10 +70,10 @@ class LogCheck:
         data = _content(segment.path)
         seal_text = self._seal_text(segment) if segment.sealed else None
         end = ends(self._history.segments()).get(segment.name.epoch)
-        records, tail, offset = self._read(data, None if segment.sealed else end)
+        records, tail, offset = self._good_records(data, None if segment.sealed else end)
         while tail and not segment.sealed and (again := _content(segment.path)) != data:  # it is being written
             data = again
-            records, tail, offset = self._read(data, end)
+            records, tail, offset = self._good_records(data, end)
         self._findings.reading(segment.path)
         report, name = self._report, segment.name
         report.segments += 1
@@ -109,7 +109,7 @@ class LogCheck:
         return _Checked(segment, seal, first, last, f"byte {offset}: {tail}" if tail else "", len(data) - offset)
 
     @staticmethod
-    def _read(data: bytes, end: int | None = None) -> tuple[list[Record], str, int]:
+    def _good_records(data: bytes, end: int | None = None) -> tuple[list[Record], str, int]:
         """The good records, what is wrong behind them, and where. end: the first that is no longer part of the log, if
         a recovery ended the epoch."""
         lines, records = FrameReader(data), list[Record]()
@@ -176,12 +176,12 @@ class LogCheck:
         if _goes_on(before.last, first):
             if before.tail and not before.segment.sealed:
                 self._report.notes.append(
-                    f"{before.segment.path}: {before.tail}; the log leaves out {counted(before.bytes, 'byte')}, "
+                    f"{before.segment.path}: {before.tail}; the log leaves out {count_text(before.bytes, 'byte')}, "
                     f"{this.segment.path.name} goes on behind record {shown(before.last)}"
                 )
             return True
         later = [segment for segment in self._history.segments() if segment.begin > this.segment.begin]
-        if any(_goes_on(before.last, *self._read(_content(segment.path))[0][:1]) for segment in later):
+        if any(_goes_on(before.last, *self._good_records(_content(segment.path))[0][:1]) for segment in later):
             self._report.notes.append(f"{this.segment.path}: no longer part of the log; it can be removed")
             return False
         if self._still(before.segment):

@@ -81,7 +81,7 @@ def _place(history: History, named: Place | str | None) -> Place | None:
     return history.place(named)
 
 
-def told(error: ChangeLogError) -> str:
+def error_text(error: ChangeLogError) -> str:
     """The text of an error without the path of the log."""
     return str(error).removeprefix(f"{error.path}: ")
 
@@ -139,10 +139,10 @@ def _rows(history: History, after: Place, to: Place) -> Iterator[Record | Missin
             following = after[0], after[1] + 1
             found = next((one.begin for one in history.segments() if one.begin > following), None)
             if found is None or found > to:
-                yield Missing(shown(following), told(error))
+                yield Missing(shown(following), error_text(error))
                 return
             last = shown((found[0], found[1] - 1)) if found[0] == following[0] else None
-            yield Missing(shown(following), told(error), last)
+            yield Missing(shown(following), error_text(error), last)
             after = found[0], found[1] - 1
         else:
             return
@@ -160,12 +160,12 @@ def shown_record(record: Record, quads: int = QUADS_DEFAULT) -> dict[str, Any]:
         "trusted": record.trusted,
     }
     if record.cause is not None:
-        members["cause"] = {"kind": record.cause.kind, "id": _cut(record.cause.id)}
+        members["cause"] = {"kind": record.cause.kind, "id": _shorten(record.cause.id)}
         if record.cause.seq is not None:
             members["cause"]["seq"] = record.cause.seq
     for name in ("client", "request", "cancel"):
         if getattr(record, name) is not None:
-            members[name] = _cut(getattr(record, name))
+            members[name] = _shorten(getattr(record, name))
     if record.type == "commit":
         members["counts"] = {name: len(getattr(record, name)) for name in ("d", "a", "k")}
         members |= {name: found for name in ("d", "a", "k") if (found := _some(getattr(record, name), quads))}
@@ -190,18 +190,18 @@ def _some(quads: Sequence[Quad], count: int) -> list[Quad]:
 
 def _members(value: msgspec.Struct) -> dict[str, Any]:
     found = msgspec.to_builtins(value)
-    return {name: _cut(text) if isinstance(text, str) else text for name, text in found.items()}
+    return {name: _shorten(text) if isinstance(text, str) else text for name, text in found.items()}
 
 
 def _subscription(value: Any) -> dict[str, Any]:
     """Without the spuid, whose knowledge is enough to resume the subscription."""
-    return {"spuid": shown_spuid(value.spuid), "sparql": _cut(value.sparql), "keep_us": value.keep_us}
+    return {"spuid": shown_spuid(value.spuid), "sparql": _shorten(value.sparql), "keep_us": value.keep_us}
 
 
 _TOLD: dict[str, Callable[[Any], dict[str, Any]]] = {"timer": _members, "gap": _members, "subscribe": _subscription}
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return cut(text, TEXT_CHARACTERS_MAX)
 
 

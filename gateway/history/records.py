@@ -98,7 +98,7 @@ class Replay:
         self.place: Place = (1, 0)
 
     @property
-    def delayed(self) -> DelayedUpdates:
+    def delayed_updates(self) -> DelayedUpdates:
         return self._knowledge.delayed
 
     def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
@@ -218,7 +218,7 @@ class History:
                 return segment.name.epoch, sequence
         raise self._error(f"no record {sequence} is kept", self._extent())
 
-    def named(self, text: str) -> Found:
+    def record_of(self, text: str) -> Found:
         """The record that a text names: as `place`, or as the last one up to an xsd:dateTime.
 
         Raises ChangeLogError, MalformedRequestError.
@@ -384,7 +384,7 @@ class History:
         """
         replay = Replay(self._clock)
         tell = passed_over or (lambda error: None)
-        if not self._begun(replay, to, tell):
+        if not self._begin(replay, to, tell):
             oldest = self.oldest()
             raise self._error(
                 f"the history that leads to {'its end' if to is None else shown(to)} is no longer kept",
@@ -413,7 +413,7 @@ class History:
                 "sets it aside, or name an earlier record"
             ) from error
 
-    def _begun(self, replay: Replay, to: Place | None, tell: Callable[[ChangeLogError], None]) -> bool:
+    def _begin(self, replay: Replay, to: Place | None, tell: Callable[[ChangeLogError], None]) -> bool:
         """Begins with the nearest complete snapshot, or with an empty state where the log has everything."""
         for snapshot in reversed(self.snapshots()):
             if to is not None and snapshot.place > to:

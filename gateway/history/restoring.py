@@ -115,12 +115,12 @@ def _compare(path: Path, content: ByteSource, engine: Engine, pending_max: int, 
     except MemoryError:
         raise  # the backup is valid
     except GatewayError as error:
-        out.write(msgspec.json.encode(Part(error=_cut(str(error)))) + b"\n")
+        out.write(msgspec.json.encode(Part(error=_shorten(str(error)))) + b"\n")
     except Exception as error:  # a forged file may cause any error; it is refused
-        out.write(msgspec.json.encode(Part(error=_cut(f"{path}: it cannot be restored: {error!r}"))) + b"\n")
+        out.write(msgspec.json.encode(Part(error=_shorten(f"{path}: it cannot be restored: {error!r}"))) + b"\n")
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return cut(text, _ERROR_CHARACTERS_MAX)
 
 
@@ -213,7 +213,7 @@ async def difference(answer: Answer) -> Difference:
 
 
 @contextlib.asynccontextmanager
-async def received(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> AsyncIterator[Path]:
+async def receive(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> AsyncIterator[Path]:
     """A temporary file with the received bytes; a start removes it after a crash.
 
     Raises LimitExceededError, ChangeLogError when it cannot be written.

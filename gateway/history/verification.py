@@ -27,7 +27,7 @@ from lamplighter.engine.change_log import Record
 from lamplighter.engine.client.files import json_document, read_file, read_text
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings, Progress, Report, size
@@ -144,7 +144,7 @@ class _Verification:
             for record in reader:
                 while ahead and ahead[0].begin <= place_of(record):
                     self._findings.reading(ahead.popleft().path, "replay ")
-                rest = self._passed(replay, rest, before=place_of(record))
+                rest = self._compare_snapshots(replay, rest, before=place_of(record))
                 replay.follow(record)
                 self._report.replayed += 1
             replay.engine.flush()
@@ -163,9 +163,9 @@ class _Verification:
                 self._history.log, f"record {shown((reader.epoch, reader.sequence))}", what, _NOT_APPLIED
             )
             return rest, None
-        return self._passed(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
+        return self._compare_snapshots(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
 
-    def _passed(self, replay: Replay, rest: list[Snapshot], before: Place) -> list[Snapshot]:
+    def _compare_snapshots(self, replay: Replay, rest: list[Snapshot], before: Place) -> list[Snapshot]:
         """Compares the state with the snapshots of its place. Returns the others."""
         while rest and rest[0].place < before:
             self._compare(rest[0], replay)
@@ -192,9 +192,9 @@ class _Verification:
         place = shown((reader.epoch, reader.sequence))
         for trouble in reader.torn:
             self._report.notes.append(
-                f"{trouble.segment.path}: byte {trouble.offset}: unreadable tail of {counted(trouble.bytes, 'byte')} "
-                f"behind record {place}: {trouble.reason}; nothing shows that it was acknowledged, the next start cuts "
-                "it off"
+                f"{trouble.segment.path}: byte {trouble.offset}: unreadable tail of "
+                f"{count_text(trouble.bytes, 'byte')} behind record {place}: {trouble.reason}; nothing shows that it "
+                "was acknowledged, the next start cuts it off"
             )
         if reader.damage is not None:
             self._findings.problem(

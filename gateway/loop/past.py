@@ -40,7 +40,7 @@ from lamplighter.gateway.history.changes import (
     position_of,
 )
 from lamplighter.gateway.history.explanation import Explainer, full_iri, query_texts
-from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, page, page_of, told
+from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, error_text, page, page_of
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
 from lamplighter.gateway.log.snapshots import Place, shown
@@ -54,8 +54,8 @@ from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
 @dataclass(frozen=True)
 class PastQuery:
-    """A query and the record of its dataset, as `History.named` takes it. media_type, default_graphs, named_graphs: as
-    for `Queries.query`."""
+    """A query and the record of its dataset, as `History.record_of` takes it. media_type, default_graphs,
+    named_graphs: as for `Queries.query`."""
 
     outline: QueryOutline
     at: str
@@ -238,16 +238,16 @@ class Past:
         parse_query(query.outline.text)  # before the dataset is rebuilt
         try:
             history = History(self._log.data, self._clock)
-            found = history.named(query.at)
+            found = history.record_of(query.at)
             if found.place > newest:
                 if not is_time(query.at):
                     raise UnknownResourceError(
                         f"there is no record {shown(found.place)}; the newest is {shown(newest)}"
                     )
-                found = history.named(shown(newest))
+                found = history.record_of(shown(newest))
             engine = history.replay(found.place).engine
         except ChangeLogError as error:
-            raise UnknownResourceError(told(error)) from error
+            raise UnknownResourceError(error_text(error)) from error
         text = query.outline.text
         graphs = engine.readable(text, query.default_graphs, query.named_graphs, caller.access)
         asked = replace(query.outline, text=query_at(text, self._clock.wall()))
@@ -265,7 +265,7 @@ class Past:
         try:
             found = find(History(self._log.data, self._clock))
         except ChangeLogError as error:
-            raise UnknownResourceError(told(error)) from error
+            raise UnknownResourceError(error_text(error)) from error
         out.write(b"+")
         out.write(found)
 

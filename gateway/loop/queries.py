@@ -26,7 +26,7 @@ from lamplighter.gateway.loop.queue import Lane, Queue
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.workers.ad_hoc import Answer, Reader, ReadyAnswer, serialised
+from lamplighter.gateway.workers.ad_hoc import Answer, Reader, ReadyAnswer, serialise
 from lamplighter.gateway.workers.resources import ResourceRequest
 
 
@@ -59,7 +59,7 @@ class Queries:
             sparql = with_own_variables(sparql)
             return self._small.outline(sparql) or query_outline(sparql)
         finally:
-            self._timings.loop_held.ended(begun, self.outline)
+            self._timings.loop_held.count_work(begun, self.outline)
 
     def check_length(self, sparql: str) -> None:
         """Raises LimitExceededError for a query or subscription that is too long to be looked at."""
@@ -90,7 +90,7 @@ class Queries:
             begun = perf_counter()
             found = self._small.answer(text, *graphs, self._current.settings.query.rows_max)
             if found is not None:
-                answer = ReadyAnswer(serialised(found, media_type))
+                answer = ReadyAnswer(serialise(found, media_type))
                 self._timings.store_query.took(perf_counter() - begun)
                 return answer
             return self._reader.start(
@@ -117,6 +117,6 @@ class Queries:
         def start() -> Answer:
             readable = current_access(caller, self._access_of).read
             self._counters.queries += 1
-            return self._reader.read(partial(request.write, self._engine.store.native, readable), caller.client)
+            return self._reader.output_of(partial(request.write, self._engine.store.native, readable), caller.client)
 
         return self._queue.submit(start, in_loop=True, client=caller.client)

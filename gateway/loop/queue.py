@@ -34,10 +34,10 @@ from lamplighter.engine.errors import GatewayError, QueueFullError, StoreError
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.failures import failure
-from lamplighter.gateway.monitoring.figures import Counters, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.settings import GatewaySettings
 from lamplighter.gateway.sharing import Usage, fits, refusal
-from lamplighter.gateway.workers.large_updates import RequestReading
+from lamplighter.gateway.workers.large_updates import ParseJob
 from lamplighter.gateway.workers.trials import Trial
 
 GROUP_MAX = 1000
@@ -87,14 +87,14 @@ class Step:
     run: Callable[[], Any]
     outcome: asyncio.Future[Any]
     lane: Lane | None = None
-    trial: Callable[[], Trial | RequestReading | None] | None = None
+    trial: Callable[[], Trial | ParseJob | None] | None = None
     refused: Callable[[GatewayError], Any] | None = None
     begun: float | None = None
     in_loop: bool = False
     priority: Priority = Priority.NORMAL
     number: int = 0
     client: str = ""
-    tried: Trial | RequestReading | None = None
+    tried: Trial | ParseJob | None = None
     error: GatewayError | None = None
 
 
@@ -102,7 +102,7 @@ class _Tried(NamedTuple):
     """The first step of a lane has had its trial: the lane's turn."""
 
     lane: Lane
-    trial: Trial | RequestReading
+    trial: Trial | ParseJob
     error: GatewayError | None
 
 
@@ -138,7 +138,7 @@ class ReleaseGroup:
 class Queue:
     """Owns the steps that wait, the lanes, and the group that is being filled. taken: entries since the start."""
 
-    def __init__(self, current: Current, counters: Counters, peaks: Peaks) -> None:
+    def __init__(self, current: Current, counters: Counters, peaks: HighWaterMarks) -> None:
         self._current = current
         self._counters = counters
         self._peaks = peaks
@@ -157,7 +157,7 @@ class Queue:
         self,
         run: Callable[[], Any],
         lane: Lane | None = None,
-        trial: Callable[[], Trial | RequestReading | None] | None = None,
+        trial: Callable[[], Trial | ParseJob | None] | None = None,
         refused: Callable[[GatewayError], Any] | None = None,
         begun: float | None = None,
         *,
@@ -190,7 +190,7 @@ class Queue:
         self,
         run: Callable[[], Any],
         lane: Lane | None = None,
-        trial: Callable[[], Trial | RequestReading | None] | None = None,
+        trial: Callable[[], Trial | ParseJob | None] | None = None,
         begun: float | None = None,
         *,
         in_loop: bool = False,
@@ -348,14 +348,14 @@ class Queue:
         self._count(step, -1)
         return not step.outcome.cancelled()
 
-    def hold(self, step: Step, trial: Trial | RequestReading, tasks: asyncio.TaskGroup) -> None:
+    def hold(self, step: Step, trial: Trial | ParseJob, tasks: asyncio.TaskGroup) -> None:
         """Puts a step on trial. It is taken again when that has ended, with the steps of its lane behind it."""
         lane = step.lane or Lane()
         self._count(step, 1)
         lane.waiting.append(step)
         tasks.create_task(self._try(trial, lane, step), name="trial")
 
-    async def _try(self, trial: Trial | RequestReading, lane: Lane, step: Step) -> None:
+    async def _try(self, trial: Trial | ParseJob, lane: Lane, step: Step) -> None:
         error: GatewayError | None = None
         try:
             await trial.run(step.client)

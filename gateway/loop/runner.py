@@ -58,7 +58,7 @@ from lamplighter.gateway.loop.updates import UpdateRequests
 from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
 from lamplighter.gateway.loop.validation_start import ValidationStart
 from lamplighter.gateway.monitoring.brokers import Brokers
-from lamplighter.gateway.monitoring.figures import Counters, Figures, Parts, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, Figures, HighWaterMarks, Parts
 from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
 from lamplighter.gateway.monitoring.health.devices import DeviceComponents
 from lamplighter.gateway.monitoring.health.model import HealthModel
@@ -75,7 +75,7 @@ from lamplighter.gateway.state.messages import MessageSources
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers.ad_hoc import Answer, Reader
-from lamplighter.gateway.workers.large_updates import LargeUpdates
+from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 from lamplighter.gateway.workers.rdf_bodies import RdfBodies
 from lamplighter.gateway.workers.trials import Trials
 
@@ -117,7 +117,7 @@ class Runner:
         self._log = log
         self._applications = applications
         self.current = current = Current(settings)
-        self.timings, self.counters, self.peaks = Timings(), Counters(), Peaks()
+        self.timings, self.counters, self.peaks = Timings(), Counters(), HighWaterMarks()
         reports, outcomes, obligations = Reports(), Outcomes.of(applications), Obligations()
         self._slices = slices = LoopSlices(self.timings.loop_held)
         log.slices = slices
@@ -126,7 +126,7 @@ class Runner:
         self._reader = Reader(settings.query, settings.limits, self._dataset.path, self.timings.store_query.took)
         self._reader.steady = slices.steady
         self.rdf_bodies = RdfBodies(self._reader)
-        large_updates = LargeUpdates(self._reader)
+        large_updates = LargeUpdateParser(self._reader)
         self._trials = Trials(engine, self._reader, settings.limits)
         self._evaluations = Evaluations(engine, self._reader, self._trials, slices, current)
         self.queue = queue = Queue(current, self.counters, self.peaks)
@@ -337,7 +337,7 @@ class Runner:
             except Exception:  # it is one client's; the others are told
                 logger.exception("answer not delivered")
             if perf_counter() - held[0] > SLICE_S:
-                self.timings.loop_held.ended(held, release)
+                self.timings.loop_held.count_work(held, release)
                 await asyncio.sleep(0)
                 held = self.timings.loop_held.now()
 
@@ -502,7 +502,7 @@ class Runner:
         """The caller's pending delayed updates that are due next, everybody's if it is an operator. As
         `DelayedUpdates.table`."""
         rows = self._delayed.table(None if caller.operator else caller.name, limit, characters)
-        if not caller.numbered:
+        if not caller.sees_sequence:
             for row in rows:
                 del row["sequence"]
         return rows

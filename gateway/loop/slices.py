@@ -182,7 +182,7 @@ class LoopSlices(slices.Slices):
         begun = self._held.now()
         again = self.between()
         if again:
-            self._held.ended(begun, self.between)
+            self._held.count_work(begun, self.between)
         return again
 
     def _slice(self, work: Callable[[], object]) -> bool:
@@ -191,7 +191,7 @@ class LoopSlices(slices.Slices):
         begun = perf_counter()
         self._go.release()
         self._stopped.acquire()
-        self._held.waited(perf_counter() - begun, self._busy_s, self._late or work)
+        self._held.count_wait(perf_counter() - begun, self._busy_s, self._late or work)
         return self._worker is None
 
     def _life(self, work: Callable[[], _Outcome]) -> _Outcome:

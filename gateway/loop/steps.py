@@ -90,7 +90,7 @@ class Steps:
 
     def _held(self, work: Callable[[], object]) -> None:
         """Counts how long the loop was held until now. work: what was done last."""
-        self.held_since = self._held_by.ended(self.held_since, work)
+        self.held_since = self._held_by.count_work(self.held_since, work)
 
     async def _take(self, step: Step, tasks: asyncio.TaskGroup) -> None:
         """Runs a step, puts it on trial, or refuses it. Its outcome goes out with the group."""
@@ -100,7 +100,7 @@ class Steps:
         if step.tried is None and step.trial is not None:
             try:
                 trial = await self._done(step.trial)
-                passed = trial is None or trial.passed
+                passed = trial is None or trial.has_passed
             except BaseException as error:  # whatever a text does to those who look at it
                 await self._refuse(step, failure(error))
                 return

@@ -40,7 +40,7 @@ from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.obligations import Obligations
 from lamplighter.gateway.loop.queue import Queue
 from lamplighter.gateway.loop.resuming import Resuming, subscribed
-from lamplighter.gateway.monitoring.figures import Counters, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.quotas import check
@@ -173,7 +173,7 @@ class Subscribers:
     _trials: Trials
     _resuming: Resuming[Sink]
     _counters: Counters
-    _peaks: Peaks
+    _peaks: HighWaterMarks
     _queue: Queue
     _slices: Slices
     _current: Current

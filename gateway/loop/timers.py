@@ -18,7 +18,7 @@ from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.state.delayed import CLOCK, DelayedUpdates
 from lamplighter.gateway.state.outcomes import Outcomes
-from lamplighter.gateway.workers.large_updates import LargeUpdates, RequestReading
+from lamplighter.gateway.workers.large_updates import LargeUpdateParser, ParseJob
 from lamplighter.gateway.workers.trials import Trial, Trials
 
 logger = EventLogger(__name__)
@@ -36,7 +36,7 @@ class Timers:
     _commits: Commits
     _reactions: Reactions
     _trials: Trials
-    _large_updates: LargeUpdates
+    _large_updates: LargeUpdateParser
     _queue: Queue
     _counters: Counters
     _outcomes: Outcomes
@@ -50,14 +50,14 @@ class Timers:
         timer = waiting.timer
         request = self._engine.request(timer.update)
 
-        def trial() -> Trial | RequestReading | None:
+        def trial() -> Trial | ParseJob | None:
             if self._delayed.get(name) is None or (timer.missed == "skip" and self._delayed.missed(name) is not None):
                 return None
             access = self._commits.access(timer.client)
             if access is None:
                 return None
             tried = partial(self._trials.of_update, request, access)
-            return RequestReading(self._large_updates, request, tried) if request.large else tried()
+            return ParseJob(self._large_updates, request, tried) if request.large else tried()
 
         await self._queue.put(partial(self._fire, name, request), self._lane, trial, partial(self._refused, name))
 

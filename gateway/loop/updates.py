@@ -29,7 +29,7 @@ from lamplighter.gateway.monitoring.figures import Counters
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.state.request_ids import REQUEST_ID_CHARACTERS_MAX, Accepted, RequestKey
-from lamplighter.gateway.workers.large_updates import LargeUpdates, RequestReading
+from lamplighter.gateway.workers.large_updates import LargeUpdateParser, ParseJob
 from lamplighter.gateway.workers.trials import Trial, Trials
 
 
@@ -81,7 +81,7 @@ class UpdateRequests:
     _reactions: Reactions
     _delays: Delays
     _trials: Trials
-    _large_updates: LargeUpdates
+    _large_updates: LargeUpdateParser
     _queue: Queue
     _timings: Timings
     _counters: Counters
@@ -100,12 +100,12 @@ class UpdateRequests:
         self._counters.updates += 1
         return outcome
 
-    def _trial(self, call: UpdateCall, request: Request) -> Trial | RequestReading | None:
+    def _trial(self, call: UpdateCall, request: Request) -> Trial | ParseJob | None:
         """What has to pass before it runs; nothing before a retry."""
         if call.request_id is not None and self._ledger.knowledge.request_ids.get(call.request_key):
             return None
         if request.large:
-            return RequestReading(self._large_updates, request, partial(self._evaluation, call, request))
+            return ParseJob(self._large_updates, request, partial(self._evaluation, call, request))
         return self._evaluation(call, request)
 
     def _evaluation(self, call: UpdateCall, request: Request) -> Trial | None:

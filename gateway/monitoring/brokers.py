@@ -19,7 +19,7 @@ from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.adapters.specs import ADAPTERS, KINDS
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.clock import Clock, foreign_moment, iso
 from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
@@ -115,21 +115,21 @@ class Brokers:
     def base_iri(self) -> str:
         return self._settings().gateway.base_iri
 
-    def seen(self) -> list[BrokerSeen]:
+    def statuses(self) -> list[BrokerSeen]:
         """In the order of the settings. Reads a few triples of each, without a query."""
         settings = self._settings()
         return [
-            self._seen(name, f"{broker.host}:{broker.port}", settings.gateway.base_iri)
+            self._status(name, f"{broker.host}:{broker.port}", settings.gateway.base_iri)
             for name, broker in settings.mqtt.all_brokers().items()
         ]
 
     def members(self) -> list[dict[str, Any]]:
         """As in `GET /health` and `GET /figures`."""
         now = self._clock.wall()
-        return [one.members(now) for one in self.seen()]
+        return [one.members(now) for one in self.statuses()]
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """What each adapter that runs has counted, by its kind. Empty before its first report."""
+        """The counters of each running adapter, by its kind. Empty before its first report."""
         base_iri = self._settings().gateway.base_iri
         graph = ox.NamedNode(adapters_graph(base_iri))
         found: dict[str, dict[str, int]] = {}
@@ -145,8 +145,8 @@ class Brokers:
         found = self._coap_health() if self.adapters["coap"] else None
         return None if found is None else {**msgspec.structs.asdict(found), "text": self._devices_text(found)}
 
-    def polled(self) -> dict[str, dict[str, Any]]:
-        """What each adapter for polled devices that runs knows of them, with a text, by its kind. Empty before its
+    def polled_reports(self) -> dict[str, dict[str, Any]]:
+        """The device reports of each running adapter for polled devices, with a text, by its kind. Empty before its
         first report."""
         found = {kind: self._health(kind, _DevicesHealth) for kind in POLLED if self.adapters[kind]}
         return {
@@ -155,7 +155,7 @@ class Brokers:
             if one is not None
         }
 
-    def enabled(self) -> list[str]:
+    def enabled_kinds(self) -> list[str]:
         """The kinds of the adapters for polled devices that the settings enable."""
         settings = self._settings()
         return [kind for kind, table in POLLED.items() if getattr(settings, table).enabled]
@@ -188,7 +188,7 @@ class Brokers:
         """In one line: ``41 devices, 2 unreachable: hall (no answer, 5 min)``."""
         others = {"unreachable": found.unreachable, "refusing": found.refusing}
         said = [
-            counted(found.devices, "device", ","),
+            count_text(found.devices, "device", ","),
             *(f"{count:,} {name}" for name, count in others.items() if count),
         ]
         worst = []
@@ -205,7 +205,7 @@ class Brokers:
             return (self._clock.wall() - since).total_seconds() >= GRACE_S
         return (self._clock.boottime_us() - self._started) / 1e6 >= GRACE_S
 
-    def _seen(self, name: str, address: str, base_iri: str) -> BrokerSeen:
+    def _status(self, name: str, address: str, base_iri: str) -> BrokerSeen:
         if not self.adapters["mqtt"]:
             cure = "start it: systemctl start lamplighter-mqtt, or lamplighter mqtt"
             return BrokerSeen(name, address, "unknown", None, "the adapter does not run", cure)

@@ -64,7 +64,7 @@ class Counters:
 
 
 @dataclass
-class Peaks:
+class HighWaterMarks:
     """The largest numbers at one time since the start. waiting: requests; subscriptions: of clients; sockets: those of
     the WebSocket gate."""
 
@@ -172,7 +172,7 @@ class Figures(Generic[S]):
     """
 
     def __init__(
-        self, counters: Counters, peaks: Peaks, timings: Timings, health: HealthModel, parts: Parts[S]
+        self, counters: Counters, peaks: HighWaterMarks, timings: Timings, health: HealthModel, parts: Parts[S]
     ) -> None:
         self._counters = counters
         self._peaks = peaks
@@ -213,7 +213,7 @@ class Figures(Generic[S]):
             "subscription_classes": parts.engine.subscription_classes,
             "brokers": parts.brokers.members(),
             "coap": parts.brokers.coap(),
-            "polled": parts.brokers.polled(),
+            "polled": parts.brokers.polled_reports(),
             "delayed": len(parts.delayed),
             "queue": parts.queue.waiting,
             "quotas": self._quotas(),
@@ -298,7 +298,7 @@ class Figures(Generic[S]):
             "components": health["components"],
             "brokers": parts.brokers.members(),
             "coap": parts.brokers.coap(),
-            "polled": parts.brokers.polled(),
+            "polled": parts.brokers.polled_reports(),
             "adapters": parts.brokers.counters(),
             "applications": self._applications(),
             "shacl": self._shacl(),

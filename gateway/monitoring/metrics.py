@@ -168,7 +168,7 @@ class FiguresCollector(Collector):
         if status["coap"]:
             yield _coap(status["coap"])
         if status["polled"]:
-            yield _polled(status["polled"])
+            yield _polled_metric(status["polled"])
         for name, text in _GAUGES.items():
             yield _metric(name, "gauge", text, status[name])
         yield _subscriptions_by_class(status["subscription_classes"])
@@ -260,7 +260,7 @@ def _coap(found: dict[str, Any]) -> Metric:
     return family
 
 
-def _polled(found: dict[str, dict[str, Any]]) -> Metric:
+def _polled_metric(found: dict[str, dict[str, Any]]) -> Metric:
     """found: by kind of adapter."""
     text = "Devices of the adapters for polled devices, actuators that they refuse to switch, and stale resources."
     family = GaugeMetricFamily("lamplighter_polled_devices", text, labels=("adapter", "state"))

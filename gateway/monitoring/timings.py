@@ -72,7 +72,7 @@ class Timing:
 
 
 class Holds(Timing):
-    """How long single pieces of work blocked the event loop.
+    """Durations for which single pieces of work blocked the event loop.
 
     busiest: the most processor time of one, in seconds; on a busy machine the loop also waits for a processor, which
     no limit can shorten. busiest_work: the name of that work.
@@ -87,16 +87,16 @@ class Holds(Timing):
 
     @staticmethod
     def now() -> tuple[float, float]:
-        """The time of both clocks, for `ended`."""
+        """The time of both clocks, for `count_work`."""
         return perf_counter(), thread_time()
 
-    def ended(self, begun: tuple[float, float], work: Work) -> tuple[float, float]:
+    def count_work(self, begun: tuple[float, float], work: Work) -> tuple[float, float]:
         """Counts a piece of work of this thread. begun: what `now` returned at its start. Returns what `now` does."""
         now = perf_counter(), thread_time()
         self._took(now[0] - begun[0], now[1] - begun[1], work)
         return now
 
-    def waited(self, seconds: float, busy: float, work: Work) -> None:
+    def count_wait(self, seconds: float, busy: float, work: Work) -> None:
         """Counts a wait of the loop for another thread. busy: the processor time of that thread, in seconds."""
         self._took(seconds, busy, work)
 

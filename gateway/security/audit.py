@@ -17,15 +17,15 @@ _CHARACTERS_MAX = 200
 
 def audit(event: str, **fields: object) -> None:
     """Logs an event with its fields, in the order given; those that are None are left out."""
-    logger.info(event, **_bounded(fields))
+    logger.info(event, **_bound_fields(fields))
 
 
-def refused(event: str, **fields: object) -> None:
+def log_refusal(event: str, **fields: object) -> None:
     """Logs something that a client tried and was refused."""
-    logger.warning(event, **_bounded(fields))
+    logger.warning(event, **_bound_fields(fields))
 
 
-def _bounded(fields: Mapping[str, object]) -> dict[str, Any]:
+def _bound_fields(fields: Mapping[str, object]) -> dict[str, Any]:
     """The fields in ASCII and at a bounded length, whatever a client has sent.
 
     An IPv4 address loses the prefix that a dual-stack socket adds, so that a search for the address finds the line.

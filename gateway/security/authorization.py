@@ -12,7 +12,7 @@ from lamplighter.engine.errors import GatewayError, UnauthorizedError
 from lamplighter.engine.pacing import TokenBuckets
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.security.audit import audit, refused
+from lamplighter.gateway.security.audit import audit, log_refusal
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
 from lamplighter.gateway.security.rates import network, too_many
@@ -44,7 +44,7 @@ class IssuedCredentials:
 
 
 @dataclass(frozen=True)
-class Given:
+class GrantedCredentials:
     """A token and its lifetime."""
 
     token: str
@@ -102,7 +102,7 @@ class Authorization:
                 self._guess(address)
             client, secret = await self.registry.register(name, code, self._settings.registration, self._grant)
         except GatewayError as error:
-            refused("registration_refused", client=name, address=address, reason=error.code)
+            log_refusal("registration_refused", client=name, address=address, reason=error.code)
             raise
         if code is not None:  # not a guess
             self._guesses.give_back(network(address))
@@ -110,7 +110,7 @@ class Authorization:
         audit("registered", client=client.name, address=address, mode=self._settings.registration)
         return IssuedCredentials(client.name, secret)
 
-    def token(self, client_id: str, secret: str, address: str) -> Given:
+    def token(self, client_id: str, secret: str, address: str) -> GrantedCredentials:
         """Raises UnauthorizedError, QueueFullError."""
         if self._settings.test_identity and client_id == secret == TEST_IDENTITY:
             client, life_s = _TEST_CLIENT, TEST_TOKEN_LIFE_S
@@ -122,7 +122,7 @@ class Authorization:
         self._limit(client.name)
         token = self.tokens.give(client.name, client.registration, life_s)
         audit("token_given", client=client.name, address=address, life_s=life_s)
-        return Given(token, life_s)
+        return GrantedCredentials(token, life_s)
 
     async def revoke(self, token: str, address: str) -> None:
         """Ends a token before it expires. One that is not valid needs none of it, but counts as an attempt.
@@ -177,7 +177,7 @@ class Authorization:
     def refuse(self, address: str, event: str, error: UnauthorizedError, **fields: object) -> NoReturn:
         """Raises the error, or QueueFullError after too many errors from that address."""
         self._attempt(address)
-        refused(event, **fields, address=address, reason=error.code, why=str(error))
+        log_refusal(event, **fields, address=address, reason=error.code, why=str(error))
         raise error
 
     def _client(self, authorization: object) -> Client:

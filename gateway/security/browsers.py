@@ -62,7 +62,7 @@ class Browsers:
         self._listening = frozenset(host.lower() for host in listening)
         self._told: set[str] = set()
         self.page_port = 0
-        """Where the HTTP gate listens: its own pages may use both gates."""
+        """The address of the HTTP gate: its own pages may use both gates."""
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:
@@ -101,30 +101,31 @@ class Browsers:
             raise ForeignRequestError("http", 400, "a request has one header Host; send it")
         host = hosts[0].decode("latin-1") if hosts else ""
         if hosts and (len(host) > _HOST_CHARACTERS_MAX or not self._is_host(host)):
-            raise self._refused(
+            raise self._refuse(
                 "wrong_host",
                 421,
-                f"Host {_shown(host)} is no name of this gateway; if it is one, list it in security.hosts",
+                f"Host {_display_text(host)} is no name of this gateway; if it is one, list it in security.hosts",
             )
         if len(origins) > 1:
             raise ForeignRequestError("cors_error", 401, "a request has one Origin")
         if origins:
             origin = origins[0].decode("latin-1")
             if not (self._any_origin or origin in self._origins or (host and self._is_own(origin, host))):
-                raise self._refused(
+                raise self._refuse(
                     "cors_error",
                     403,
-                    f"pages of {_shown(origin)} may not use this gateway; if they should, list it in security.origins",
+                    f"pages of {_display_text(origin)} may not use this gateway; if they should, list it in "
+                    "security.origins",
                 )
             return origins[0]
         if site in (b"", b"same-origin", b"none") or self._any_origin:  # "none": the user typed the address
             return None
         if link and mode == b"navigate" and target == b"document":
             return None
-        raise self._refused(
+        raise self._refuse(
             "cors_error",
             403,
-            f"a page of another site made this request (Sec-Fetch-Site is {_shown(site.decode('latin-1'))}); "
+            f"a page of another site made this request (Sec-Fetch-Site is {_display_text(site.decode('latin-1'))}); "
             "let a script of a page that is listed in security.origins make it",
         )
 
@@ -159,14 +160,14 @@ class Browsers:
             return False
         return int(page[3] or (443 if scheme == "https" else 80)) == self.page_port
 
-    def _refused(self, code: str, status: int, description: str) -> ForeignRequestError:
+    def _refuse(self, code: str, status: int, description: str) -> ForeignRequestError:
         if len(self._told) < _TOLD_MAX and description not in self._told:
             self._told.add(description)
             logger.warning("browser refused", code=code, reason=description)
         return ForeignRequestError(code, status, description)
 
 
-def _shown(text: str) -> str:
+def _display_text(text: str) -> str:
     return ascii(text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}...")
 
 

@@ -37,7 +37,7 @@ class Caller:
         object.__setattr__(self, "client", self.name or self.origin)
 
     @property
-    def numbered(self) -> bool:
+    def sees_sequence(self) -> bool:
         """Whether answers name the sequence of the record. It counts all commits, so it would tell a caller that may
         not read every graph when the others change."""
         return self.operator or self.access.read.every

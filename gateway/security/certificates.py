@@ -44,7 +44,7 @@ _CN_CHARACTERS_MAX = 64  # RFC 5280, appendix A.1, ub-common-name
 
 @dataclass(frozen=True)
 class Identity:
-    """What the gateway presents to its clients.
+    """The TLS identity that the gateway presents to its clients.
 
     tls: for both gates; authority: the certificate in PEM that clients have to trust, None where the user provides it;
     fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is valid for.
@@ -67,7 +67,7 @@ def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
     """
     wanted = list(dict.fromkeys([*machine_names(), *map(_general_name, names)]))
     try:
-        authority = _read(folder / AUTHORITY)
+        authority = _read_pair(folder / AUTHORITY)
         if authority is None:
             authority = _new_authority()
             disk.write_file(folder / AUTHORITY, [authority.pem])
@@ -205,7 +205,7 @@ class _Pair:
         ) + self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _read(path: Path) -> _Pair | None:
+def _read_pair(path: Path) -> _Pair | None:
     """The pair in a file of the gateway; None where there is no file. Raises ConfigurationError when it cannot be
     used."""
     try:
@@ -227,7 +227,7 @@ def _read(path: Path) -> _Pair | None:
 def _read_or_none(path: Path) -> _Pair | None:
     """The same for a file that can be made again: None where it cannot be used."""
     try:
-        return _read(path)
+        return _read_pair(path)
     except ConfigurationError as error:
         logger.warning("certificate replaced", reason=error)
         return None

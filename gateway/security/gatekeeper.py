@@ -15,7 +15,7 @@ from websockets.http11 import Request as HandshakeRequest
 from lamplighter.engine.errors import GatewayError, UnauthorizedError
 from lamplighter.engine.pacing import TokenBuckets
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.security.audit import refused
+from lamplighter.gateway.security.audit import log_refusal
 from lamplighter.gateway.security.browsers import Browsers, cookie_token
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import PeerSocket, origin, peer
@@ -46,7 +46,7 @@ class Gatekeeper(Protocol):
         gateway, or a valid token in the handshake."""
         ...
 
-    def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
+    def audit_denial(self, caller: Caller, operation: str, error: GatewayError) -> None:
         """Audits that a caller was denied an operation, such as ``update``."""
         ...
 
@@ -68,19 +68,19 @@ class OpenGatekeeper:
         return self.page_caller(request)
 
     def page_caller(self, request: Request) -> Caller:
-        return _unnamed(
+        return _unnamed_caller(
             ANYBODY, origin(request.scope["state"]["socket"], request.client.host if request.client else "")
         )
 
     def socket_caller(self, authorization: object, socket: ServerConnection) -> Caller:
         address = socket_address(socket)
         self._check_rate(address)
-        return _unnamed(ANYBODY, origin(socket.transport.get_extra_info("socket"), address))
+        return _unnamed_caller(ANYBODY, origin(socket.transport.get_extra_info("socket"), address))
 
     def trusts(self, socket: ServerConnection) -> bool:
         return True
 
-    def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
+    def audit_denial(self, caller: Caller, operation: str, error: GatewayError) -> None:
         pass
 
     def _check_rate(self, address: str) -> None:
@@ -160,8 +160,8 @@ class TokenGatekeeper:
             return None
         return _cookie_token(request.headers.get_all("Cookie"))
 
-    def denied(self, caller: Caller, operation: str, error: GatewayError) -> None:
-        refused("denied", client=caller.name, operation=operation, why=str(error))
+    def audit_denial(self, caller: Caller, operation: str, error: GatewayError) -> None:
+        log_refusal("denied", client=caller.name, operation=operation, why=str(error))
 
     def _local(self, socket: PeerSocket | None) -> Caller | None:
         """The caller if it is a local process on a Unix socket, None if it came by the network.
@@ -172,11 +172,11 @@ class TokenGatekeeper:
         if process is None:
             return None
         if process.user not in self._users:
-            refused("request_refused", process=process.pid, user=process.user, reason="invalid_grant")
+            log_refusal("request_refused", process=process.pid, user=process.user, reason="invalid_grant")
             raise UnauthorizedError(
                 "invalid_grant", f"user {process.user} may not use this socket; name it in security.local_users"
             )
-        return _unnamed(LOCAL, origin(socket, ""))
+        return _unnamed_caller(LOCAL, origin(socket, ""))
 
     def _check_url(self, query: str, address: str) -> None:
         """Tokens in addresses end up in logs and histories (RFC 6750, 5.3)."""
@@ -189,7 +189,7 @@ class TokenGatekeeper:
 
 
 @lru_cache(maxsize=4096)
-def _unnamed(caller: Caller, origin_of: str) -> Caller:
+def _unnamed_caller(caller: Caller, origin_of: str) -> Caller:
     """A caller without a name, with its origin. It is made once, since each request needs it."""
     return replace(caller, origin=origin_of) if origin_of else caller
 

@@ -75,7 +75,7 @@ class ClientRegistry:
         self._disk = disk
         self._clients_max = clients_max
         self._code_life_s = code_life_s
-        self._clients = {client.name: client for client in self._read()}
+        self._clients = {client.name: client for client in self._read_file()}
         self._codes: dict[str, _Code] = {}
         self._writing = asyncio.Lock()
         self.changed: list[Changed] = []
@@ -113,20 +113,20 @@ class ClientRegistry:
                 raise _not_authorized()
             if mode == "code" or (listed is not None and listed.coded):
                 self._use_code(name, code)
-            return await self._registered(name, granted if listed is None else listed.permissions)
+            return await self._create(name, granted if listed is None else listed.permissions)
 
     async def add(self, name: str, permissions: Permissions) -> None:
         """Lists a client, which may then register. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             self._must_be_new(name)
-            await self._put(Client(name=name, permissions=permissions, since=self._now()))
+            await self._store(Client(name=name, permissions=permissions, since=self._now()))
 
     async def add_registered(self, name: str, permissions: Permissions) -> str:
         """Adds a client that need not register, and returns its secret. Raises MalformedRequestError,
         UnauthorizedError."""
         async with self._writing:
             self._must_be_new(name)
-            return (await self._registered(name, permissions))[1]
+            return (await self._create(name, permissions))[1]
 
     async def code(self, name: str, permissions: Permissions | None, granted: Permissions) -> str:
         """A one-time code for a client that has not registered; it replaces the previous one.
@@ -140,7 +140,7 @@ class ClientRegistry:
                 if listed is not None and listed.registration:
                     raise MalformedRequestError(f"{name} has registered; remove it first")
                 kept = permissions or (granted if listed is None else listed.permissions)
-                await self._put(Client(name=name, permissions=kept, coded=True, since=self._now()))
+                await self._store(Client(name=name, permissions=kept, coded=True, since=self._now()))
             code = "".join(secrets.choice(_CODE_SIGNS) for _ in range(_CODE_CHARACTERS))
             until_us = self._clock.boottime_us() + self._code_life_s * 1_000_000
             self._codes[name] = _Code(_sha256(code), until_us)
@@ -149,13 +149,13 @@ class ClientRegistry:
     async def permit(self, name: str, permissions: Permissions) -> None:
         """Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
-            await self._put(msgspec.structs.replace(self._known(name), permissions=permissions))
+            await self._store(msgspec.structs.replace(self._existing(name), permissions=permissions))
         self._tell(name)
 
     async def remove(self, name: str) -> None:
         """Removes a client; its tokens become invalid. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
-            self._known(name)
+            self._existing(name)
             await self._write({kept: client for kept, client in self._clients.items() if kept != name})
             self._codes.pop(name, None)
         self._tell(name)
@@ -168,7 +168,7 @@ class ClientRegistry:
             raise _not_authorized()
         del self._codes[name]
 
-    async def _registered(self, name: str, permissions: Permissions) -> tuple[Client, str]:
+    async def _create(self, name: str, permissions: Permissions) -> tuple[Client, str]:
         secret = secrets.token_urlsafe(32)
         client = Client(
             name=name,
@@ -177,20 +177,20 @@ class ClientRegistry:
             registration=secrets.token_hex(8),
             since=self._now(),
         )
-        await self._put(client)
+        await self._store(client)
         return client, secret
 
     def _must_be_new(self, name: str) -> None:
         if name in self._clients:
             raise MalformedRequestError(f"there is a client {name} already; remove it first, or change its permissions")
 
-    def _known(self, name: str) -> Client:
+    def _existing(self, name: str) -> Client:
         client = self._clients.get(name)
         if client is None:
             raise MalformedRequestError(f"there is no client {name}; lamplighter clients list shows them")
         return client
 
-    async def _put(self, client: Client) -> None:
+    async def _store(self, client: Client) -> None:
         check_name(client.name)
         if client.name not in self._clients and len(self._clients) >= self._clients_max:
             raise UnauthorizedError("storing_credentials", f"security.clients_max = {self._clients_max} is reached")
@@ -212,7 +212,7 @@ class ClientRegistry:
     def _now(self) -> str:
         return iso(self._clock.wall())
 
-    def _read(self) -> list[Client]:
+    def _read_file(self) -> list[Client]:
         try:
             clients = json_document(read_file(self._path, follow=False), _File).clients
             for client in clients:

@@ -11,7 +11,7 @@ import msgspec
 from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.lifetimes import Moment
+from lamplighter.gateway.security.lifetimes import ClockReading
 
 REVOKED = "revoked.json"
 REVOKED_MAX = 5_000
@@ -25,7 +25,7 @@ class RevokedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: str
     client: str
-    at: Moment
+    at: ClockReading
     life_us: int
 
 
@@ -50,7 +50,7 @@ class RevokedTokens:
     def __contains__(self, token_id: str) -> bool:
         return token_id in self._tokens
 
-    async def add(self, token: RevokedToken, now: Moment) -> None:
+    async def add(self, token: RevokedToken, now: ClockReading) -> None:
         """Revokes a token; durable on return. Raises QueueFullError when there is no room, UnauthorizedError when it
         cannot be stored: then the token is revoked until the next start."""
         self._tokens = {

@@ -20,7 +20,7 @@ from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.lifetimes import Moment
+from lamplighter.gateway.security.lifetimes import ClockReading
 from lamplighter.gateway.security.revocations import RevokedToken, RevokedTokens
 
 ALGORITHM = "ES256"
@@ -46,7 +46,7 @@ class _Payload(msgspec.Struct, frozen=True):
     iat: int
     exp: int
     jti: str
-    at: Moment
+    at: ClockReading
     life_us: int
 
 
@@ -54,7 +54,7 @@ class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key that no longer signs. public: in PEM; until: when the last of its tokens expires, counted from `at`."""
 
     public: str
-    at: Moment
+    at: ClockReading
     life_us: int
 
 
@@ -91,7 +91,7 @@ class TokenIssuer:
         self._verified: OrderedDict[str, tuple[_Payload, str]] = OrderedDict()  # token -> payload, key's name
         self._rotating = asyncio.Lock()
         self._revoked = RevokedTokens(folder, disk)
-        kept = self._read()
+        kept = self._read_keys()
         try:
             if kept is None:
                 kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())))
@@ -184,12 +184,12 @@ class TokenIssuer:
                 return key
         return None
 
-    def _over(self, since: Moment, life_us: int) -> bool:
+    def _over(self, since: ClockReading, life_us: int) -> bool:
         return since.is_over(life_us, self._now())
 
-    def _now(self) -> Moment:
+    def _now(self) -> ClockReading:
         clock = self._clock
-        return Moment(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
+        return ClockReading(self._boot, clock.boottime_us(), since_1970_us(clock.wall()), clock.trusted())
 
     def _use(self, kept: _KeptKeys) -> None:
         try:
@@ -197,25 +197,25 @@ class TokenIssuer:
             previous = kept.previous
             before = None if previous is None else serialization.load_pem_public_key(previous.public.encode())
         except (ValueError, TypeError) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
         if not isinstance(private, ec.EllipticCurvePrivateKey) or not isinstance(
             before, ec.EllipticCurvePublicKey | None
         ):
-            raise self._damaged("it has a key of another kind")
+            raise self._damage_error("it has a key of another kind")
         self._private = private
         self._key = _NamedKey(private.public_key())
         self._previous = None if previous is None or before is None else (previous, _NamedKey(before))
         self._verified.clear()
 
-    def _read(self) -> _KeptKeys | None:
+    def _read_keys(self) -> _KeptKeys | None:
         try:
             return json_document(read_file(self._path, follow=False), _KeptKeys)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:
-            raise self._damaged(error) from error
+            raise self._damage_error(error) from error
 
-    def _damaged(self, reason: object) -> ConfigurationError:
+    def _damage_error(self, reason: object) -> ConfigurationError:
         return ConfigurationError(
             f"{self._path} is damaged ({reason}); restore a copy of it, or remove it: clients then fetch new tokens"
         )

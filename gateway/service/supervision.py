@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.gates.local_call import check_answer
 from lamplighter.gateway.gates.opening import Protection
@@ -142,7 +142,7 @@ def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
         "interval": "log synced now and then",
         "off": "log not synced",
     }[durability]
-    does = f"{counted(figures['subscriptions'], 'subscription', ',')}, {rate:.1f} updates/s, "
+    does = f"{count_text(figures['subscriptions'], 'subscription', ',')}, {rate:.1f} updates/s, "
     problems = figures["problems"]  # the worst component first
     if not problems:
         return f"{does}{synced}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from lamplighter.adapters.networks import parsed
+from lamplighter.adapters.networks import parse
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -35,7 +35,7 @@ class DeliverySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     backoff_s_max: Positive = 3600
 
     def __post_init__(self) -> None:
-        parsed(self.networks)
+        parse(self.networks)
 
 
 class LeasedDeliverySettings(DeliverySettings, frozen=True, forbid_unknown_fields=True, kw_only=True):

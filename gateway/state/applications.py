@@ -134,7 +134,7 @@ def _loaded(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
         if faults:
             raise JsapError(*faults)
     except JsapError as error:
-        raise loader.located(error) from error
+        raise loader.locate_faults(error) from error
     return Application(path.stem, loader.digest[:12], found), loader
 
 
@@ -169,7 +169,7 @@ def sparql_faults(folder: Path) -> list[str]:
     for path in sorted(folder.glob("*.jsap")):
         with suppress(JsapError):
             application, loader = _loaded(path, unknown=True)
-            faults += map(str, loader.located(JsapError(*_sparql_faults(application))).args)
+            faults += map(str, loader.locate_faults(JsapError(*_sparql_faults(application))).args)
     return faults
 
 
@@ -211,7 +211,7 @@ def _default_faults(profile: Jsap) -> Iterator[str]:
             for variable, declared in entry.forced_bindings.items():
                 if declared.value is not None and declared.value != "":
                     try:
-                        declared.term(declared.value, profile.expanded)
+                        declared.term(declared.value, profile.expand)
                     except ValueError as error:
                         yield f"{member}.{name}.forcedBindings.{variable}.value: {error}"
 

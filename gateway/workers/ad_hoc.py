@@ -199,7 +199,7 @@ class Reader:
 
         return self._read_by(client, answer)
 
-    def read(self, work: Callable[[BinaryIO], None], client: str = "") -> Answer:
+    def output_of(self, work: Callable[[BinaryIO], None], client: str = "") -> Answer:
         """The output of a work that reads the dataset for a client, behind a ``+``, within the limits of a query
         but that of rows; its errors are raised here. Otherwise as `start`."""
         self._check_room(client)
@@ -231,7 +231,7 @@ class Reader:
         """
 
         await self.steady.wait()
-        async for _ in self._forked(partial(_tried, work), self._trial_bounds, self._trying).chunks():
+        async for _ in self._fork_answer(partial(_try_work, work), self._trial_bounds, self._trying).chunks():
             pass
 
     def try_here(self, work: Callable[[], object], besides_s: float = 0.0) -> None:
@@ -253,11 +253,11 @@ class Reader:
                 logger.warning("trial not started", reason=error.strerror)
                 return
             if number == 0:
-                _read(partial(_tried, work), sink, bounds, self._store)
+                _run_child(partial(_try_work, work), sink, bounds, self._store)
             os.close(sink)
             self._trying.add(number)
             try:
-                ended = _awaited(number, source, bounds.time_ms_max / 1000 + besides_s)
+                ended = _wait_for(number, source, bounds.time_ms_max / 1000 + besides_s)
             finally:
                 os.close(source)
                 self._trying.discard(number)
@@ -278,11 +278,11 @@ class Reader:
         The caller bounds their number.
         """
 
-        def parsed(out: BinaryIO) -> None:
+        def run_nicely(out: BinaryIO) -> None:
             os.nice(10)  # the loop goes first
             work(out)
 
-        return self._forked(parsed, self._parse_bounds, self._trying)
+        return self._fork_answer(run_nicely, self._parse_bounds, self._trying)
 
     def stream(self, work: Callable[[BinaryIO], None]) -> Answer:
         """The output of a work in a fork, which has the current dataset. It serves no request of a client.
@@ -291,7 +291,7 @@ class Reader:
         stuck fork is not replaced, since the dataset has changed: see `again_if_stuck`.
         """
 
-        def streamed(out: BinaryIO) -> None:
+        def stream_work(out: BinaryIO) -> None:
             os.nice(10)
             out.write(b"+")
             try:
@@ -299,7 +299,7 @@ class Reader:
             except GatewayError as error:  # too late for an error: a part may have been sent
                 raise RuntimeError from error
 
-        return self._forked(streamed, _STREAM_BOUNDS, self._trying)
+        return self._fork_answer(stream_work, _STREAM_BOUNDS, self._trying)
 
     async def beside(self, work: Callable[[BinaryIO], None], client: str = "") -> Answer:
         """The output of a work that reads files and nothing of the dataset, behind a ``+``, within the limits of a
@@ -308,7 +308,7 @@ class Reader:
         await self.steady.wait()
         self._check_room(client)
 
-        def niced(out: BinaryIO) -> None:
+        def run_beside(out: BinaryIO) -> None:
             os.nice(10)  # the loop goes first
             try:
                 work(out)
@@ -319,9 +319,11 @@ class Reader:
 
         # It may open files, since it does not use the store.
         bounds = self._query_bounds
-        return Answer(lambda: self._held_by(client, _Child(niced, bounds, None, self._running)), bounds, self.steady)
+        return Answer(
+            lambda: self._held_by(client, _Child(run_beside, bounds, None, self._running)), bounds, self.steady
+        )
 
-    def _forked(
+    def _fork_answer(
         self,
         work: Callable[[BinaryIO], None],
         bounds: _Bounds,
@@ -349,7 +351,7 @@ async def again_if_stuck(work: Callable[[], Awaitable[Outcome]]) -> Outcome:
     return await work()
 
 
-def _tried(work: Callable[[], object], out: BinaryIO) -> None:
+def _try_work(work: Callable[[], object], out: BinaryIO) -> None:
     """Whether a work is done or not, in a fork."""
     try:
         work()
@@ -361,7 +363,7 @@ def _tried(work: Callable[[], object], out: BinaryIO) -> None:
         out.write(b"+")
 
 
-def _awaited(number: int, source: int, limit_s: float) -> tuple[int, bytes] | None:
+def _wait_for(number: int, source: int, limit_s: float) -> tuple[int, bytes] | None:
     """The status and output of a fork that writes little; None for a stuck one. It is killed at its limit."""
     told, looks, deadline = b"", _Looks(number), perf_counter() + limit_s
     poll = select.poll()
@@ -415,7 +417,7 @@ class _Child:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._number = os.fork()
         if self._number == 0:
-            _read(work, sink, bounds, store)
+            _run_child(work, sink, bounds, store)
         os.close(sink)
         self._running = running
         self._running.add(self._number)
@@ -424,9 +426,9 @@ class _Child:
         self.status: asyncio.Future[int] = loop.create_future()
         """The status of waitpid(2), when the process has ended."""
         self._watch = os.pidfd_open(self._number)
-        loop.add_reader(self._watch, self._ended, loop)
+        loop.add_reader(self._watch, self._reap, loop)
 
-    def _ended(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.remove_reader(self._watch)
         os.close(self._watch)
         self._running.discard(self._number)
@@ -466,19 +468,19 @@ class Answer:
         # Iteration waits neither for the end of the process nor for its time limit: the iterating task may be
         # cancelled, or blocked by a socket.
         self._limit = asyncio.get_running_loop().call_later(bounds.time_ms_max / 1000, self._expire)
-        self._child = self._started()
+        self._child = self._start()
 
-    def _started(self) -> _Child:
+    def _start(self) -> _Child:
         child = self._fork()
-        child.status.add_done_callback(self._ended)
+        child.status.add_done_callback(self._cancel_limit)
         return child
 
-    def _ended(self, _: asyncio.Future[int]) -> None:
+    def _cancel_limit(self, _: asyncio.Future[int]) -> None:
         self._limit.cancel()
 
     def _let_go(self, child: _Child) -> None:
         """Kills a child without waiting: until it is reaped it would keep this answer, and so the store."""
-        child.status.remove_done_callback(self._ended)
+        child.status.remove_done_callback(self._cancel_limit)
         child.kill()
 
     async def whole(self, bytes_max: int = WHOLE_BYTES_MAX) -> bytes:
@@ -494,11 +496,11 @@ class Answer:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         self._iterated = True
-        stream, transport = await self._connected()
+        stream, transport = await self._connect()
         try:
             while True:
                 try:
-                    first = await self._read(stream, 1)
+                    first = await self._read_chunk(stream, 1)
                     break
                 except StuckError:
                     if self._restarts == self._bounds.restarts_max:
@@ -506,11 +508,11 @@ class Answer:
                     transport.close()
                     await self._steady.wait()
                     self._replace()
-                    stream, transport = await self._connected()
+                    stream, transport = await self._connect()
             if first == b"+":
                 if self._took is not None:
                     self._took(perf_counter() - self._begun)
-                while chunk := await self._read(stream, _CHUNK):
+                while chunk := await self._read_chunk(stream, _CHUNK):
                     yield chunk
             members = await stream.read()
             await asyncio.wait([self._child.status])
@@ -528,14 +530,14 @@ class Answer:
             self._limit.cancel()
             self._let_go(self._child)
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
         loop = asyncio.get_running_loop()
         pipe = os.fdopen(self._child.source, "rb", buffering=0)
         stream = asyncio.StreamReader(limit=_CHUNK)
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
         return stream, transport
 
-    async def _read(self, stream: asyncio.StreamReader, size: int) -> bytes:
+    async def _read_chunk(self, stream: asyncio.StreamReader, size: int) -> bytes:
         """Some bytes, none at the end. Raises StuckError."""
         while True:
             with suppress(TimeoutError):
@@ -548,7 +550,7 @@ class Answer:
         self._restarts += 1
         logger.debug("worker replaced", reason="waits for a lock of the store", restarts=self._restarts)
         self._let_go(self._child)
-        self._child = self._started()
+        self._child = self._start()
 
     def _expire(self) -> None:
         if not self._child.status.done():
@@ -605,7 +607,7 @@ def _error(members: bytes) -> GatewayError:
 # --- in the child -----------------------------------------------------------------------------------
 
 
-def _read(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds, store: Path | None) -> NoReturn:
+def _run_child(work: Callable[[BinaryIO], None], sink: int, bounds: _Bounds, store: Path | None) -> NoReturn:
     """The child: limits, work, exit. No clean-up of the parent runs."""
     status = 1
     try:
@@ -677,10 +679,10 @@ def write_answer(
     columns = parse_query(query.text).columns  # here, since the planner may take long
     text = with_columns(query.text, columns) if query.form == "SELECT" else query.text
 
-    def run() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
+    def evaluate() -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
         return query_native(store, text, default_graphs, named_graphs)
 
-    counted = run()
+    counted = evaluate()
     if not isinstance(counted, ox.QueryBoolean):
         checked = isinstance(counted, ox.QueryTriples) and GRAPH_FORMATS[media_type] in _WITHOUT_TRIPLE_TERMS
         # Counted before it is sent, so that an answer that is too long is an error, not a partial document.
@@ -692,7 +694,7 @@ def write_answer(
                     )
                 if checked:
                     _check_written(found)
-    result = run()
+    result = evaluate()
     out.write(b"+" + head)
     if isinstance(result, ox.QueryTriples):
         result.serialize(out, format=GRAPH_FORMATS[media_type])
@@ -708,7 +710,7 @@ def _check_written(found: ox.Quad | ox.Triple) -> None:
         )
 
 
-def serialised(result: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples, media_type: str) -> bytes:
+def serialise(result: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples, media_type: str) -> bytes:
     """A short result, as `write_answer` writes it. Raises UnsupportedRequestError."""
     if isinstance(result, ox.QueryTriples):
         triples = list(result)

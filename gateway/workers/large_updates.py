@@ -41,7 +41,7 @@ _Line = _Quads | Modification | GraphOperation
 _decode = msgspec.json.Decoder(_Line).decode
 
 
-class LargeUpdates:
+class LargeUpdateParser:
     """Parses texts. reader: starts the forks."""
 
     def __init__(self, reader: Reader) -> None:
@@ -51,7 +51,7 @@ class LargeUpdates:
     async def operations(self, text: str, client: str) -> list[Resolved]:
         """The operations of a text. client: whose turn it takes. Raises RequestError, StoreError."""
         async with self._turns.of(client):
-            lines = self._reader.parse(partial(_read, text)).chunks()
+            lines = self._reader.parse(partial(_parse, text)).chunks()
             found: list[Resolved] = []
             fresh = FreshNodes()
             rest: list[bytes] = []
@@ -82,7 +82,7 @@ def _take(found: list[Resolved], line: bytes, fresh: FreshNodes) -> None:
 # --- in the child -----------------------------------------------------------------------------------
 
 
-def _read(text: str, out: BinaryIO) -> None:
+def _parse(text: str, out: BinaryIO) -> None:
     operations = resolved(text)
     out.write(b"+")
     for line in _lines(operations):
@@ -100,21 +100,21 @@ def _lines(operations: list[Resolved]) -> Iterator[_Line]:
                 yield operation
 
 
-class RequestReading:
+class ParseJob:
     """A request with a large text: it is parsed first, then tried if the store has to evaluate something.
 
     trial: makes the trial that has to pass once the operations are known.
     """
 
-    def __init__(self, updates: LargeUpdates, request: Request, trial: Callable[[], Trial | None]) -> None:
+    def __init__(self, updates: LargeUpdateParser, request: Request, trial: Callable[[], Trial | None]) -> None:
         self._updates = updates
         self._request = request
         self._trial_of = trial
         self._trial: Trial | None = None
 
     @property
-    def passed(self) -> bool:
-        return self._request.operations is not None and (self._trial is None or self._trial.passed)
+    def has_passed(self) -> bool:
+        return self._request.operations is not None and (self._trial is None or self._trial.has_passed)
 
     async def run(self, client: str = "") -> None:
         """client: whose turn it takes. Raises RequestError for an invalid text or one that the loop must not run,

@@ -99,14 +99,14 @@ class _Page:
 
     def _link(self, term: _Term) -> str:
         if isinstance(term, ox.NamedNode):
-            text, address = escape(_cut(self._short(term.value))), self._address(term.value)
+            text, address = escape(_shorten(self._short(term.value))), self._address(term.value)
             return text if address is None else f'<a href="{escape(address)}" rel="noreferrer">{text}</a>'
         if isinstance(term, ox.Triple):
             return escape(f"<<( {term} )>>"[:_SHOWN_MAX])
         if isinstance(term, ox.BlankNode):
             return escape(str(term))
-        kind = f"@{term.language}" if term.language else _cut(self._short(term.datatype.value))
-        return escape(_cut(term.value)) + ("" if kind == "xsd:string" else f" <small>{escape(kind)}</small>")
+        kind = f"@{term.language}" if term.language else _shorten(self._short(term.datatype.value))
+        return escape(_shorten(term.value)) + ("" if kind == "xsd:string" else f" <small>{escape(kind)}</small>")
 
     def _short(self, iri: str) -> str:
         for prefix, namespace in PREFIXES.items():
@@ -115,7 +115,7 @@ class _Page:
         return iri.removeprefix(self._base_iri) or iri
 
     def _address(self, iri: str) -> str | None:
-        """Where the link to an IRI leads, None if it may not be one."""
+        """The target of the link to an IRI, None if it may not be a link."""
         if len(iri) > _SHOWN_MAX:
             return None
         try:
@@ -131,5 +131,5 @@ class _Page:
         return address
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"

@@ -89,7 +89,7 @@ class ResourceRequest:
 
 
 def description(store: ox.Store, about: ox.NamedNode, visible: Graphs) -> ResourceDescription:
-    """What the visible graphs say about an IRI, without duplicates."""
+    """The triples of the visible graphs about an IRI, without duplicates."""
     found = ResourceDescription(about)
     seen: set[Node] = {about}
     room, level = OUTGOING_MAX, [about]

@@ -48,10 +48,10 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
-from lamplighter.engine.sparql.lexer import joined
+from lamplighter.engine.sparql.lexer import join_tokens
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
 from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.engine.updating.request import Request
 from lamplighter.gateway.settings import LimitSettings
@@ -130,7 +130,7 @@ class Trial:
         self._work = work
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         trials, shape = self._trials, self._shape
         if self._key in trials.passed or (shape is not None and shape.key in trials.passed):
             return True
@@ -140,7 +140,7 @@ class Trial:
         """client: whose turn it takes. Raises LimitExceededError for a request that the loop must not run."""
         trials, shape = self._trials, self._shape
         async with trials.turns.of(client):
-            if self.passed:
+            if self.has_passed:
                 return  # another one has passed in the meantime
             trials.runs += 1
             if shape is not None and shape.key not in trials.failed:
@@ -179,7 +179,7 @@ class Trials:
         self.runs = 0
         """Requests that had to be tried."""
         self._lifter = Lifter(canonical)
-        self._outlines = Remembered[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
+        self._outlines = LruCache[str, _Outline | None](REMEMBERED_MAX, OUTLINES_CHARACTERS_MAX)
 
     def of_update(self, request: Request, access: Access = FULL) -> Trial | None:
         """None for an update without evaluation by the store, and for an invalid one.
@@ -259,7 +259,7 @@ class Trials:
             lifted.terms.index(term) if number in outline.general else term for number, term in enumerate(lifted.terms)
         )
         key = _key(lifted.prologue, lifted.skeleton, fixed)
-        return _Shape(key, outline.linear, outline.exponent, lambda: _generalised(text, lifted, outline))
+        return _Shape(key, outline.linear, outline.exponent, lambda: _generalise(text, lifted, outline))
 
 
 def _outline(text: str, lifted: Lifted) -> _Outline | None:
@@ -314,11 +314,11 @@ def _general(tree: Any) -> Iterator[int]:
             yield from _general(getattr(tree, member.name))
 
 
-def _generalised(text: str, lifted: Lifted, outline: _Outline) -> str:
+def _generalise(text: str, lifted: Lifted, outline: _Outline) -> str:
     """The text with a variable for each constant that may be one; equal constants become the same variable."""
     prologue, body = declarations_and_body(text)
     words = [token.text for token in body]
     for number, (start, end) in reversed(list(enumerate(constant_spans(body)))):
         if number in outline.general:
             words[start:end] = [f"?lamplighter_{lifted.terms.index(lifted.terms[number])}"]
-    return f"{prologue} {joined(words)}"
+    return f"{prologue} {join_tokens(words)}"

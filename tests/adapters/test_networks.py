@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.networks import CACHED_S, Network, Networks, parsed, private_networks, refusal
+from lamplighter.adapters.networks import CACHED_S, Network, Networks, parse, private_networks, refusal
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from tests.support.tables import each_row
 
@@ -134,14 +134,14 @@ def test_more_networks_refuse_nothing_that_fewer_allow_but_broadcasts(
 @each_row("entry", ["192.168.7.1/24", "lan", "", "10.0.0.0/33", "::ffff:10.0.0.0/104", "private/24", "Private"])
 def test_an_entry_that_is_no_network_is_named(entry: str) -> None:
     with pytest.raises(ValueError, match="networks: "):
-        parsed(["private", entry])
+        parse(["private", entry])
 
 
 # --- hosts ------------------------------------------------------------------------------------------------------
 
 
 async def resolved(networks: Networks, host: str) -> IPv4Address | IPv6Address:
-    return await networks.resolved(host, 5683, socket.SOCK_DGRAM)
+    return await networks.resolve(host, 5683, socket.SOCK_DGRAM)
 
 
 @pytest.mark.parametrize(

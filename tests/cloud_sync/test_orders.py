@@ -17,7 +17,7 @@ from lamplighter.cloud_sync.orders import (
     FleetOrder,
     Orders,
     order_name,
-    signed,
+    sign,
     signing_key,
     trusted_keys,
 )
@@ -218,7 +218,7 @@ def test_an_old_order_is_not_taken_again(to: LocalFolder, orders: Orders, gatewa
 def test_an_order_of_another_version_is_refused(to: LocalFolder, gateway: Gateway, orders: Orders) -> None:
     orders.send("gw", "a", "update", BODY, 60)
     order = msgspec.json.decode(to.get(order_name("gw", 1)) or b"", type=FleetOrder)
-    to.put(order_name("gw", 1), signed(msgspec.structs.replace(order, v=2), KEY))
+    to.put(order_name("gw", 1), sign(msgspec.structs.replace(order, v=2), KEY))
     assert gateway.round() == ["it has version 2; this program executes version 1"]
 
 

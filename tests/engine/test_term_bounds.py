@@ -12,7 +12,7 @@ import pytest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ForcedBindingError, LimitExceededError
 from lamplighter.engine.protocol import results_text
-from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bind
 from lamplighter.engine.term_bounds import (
     STATEMENT_BYTES_MAX,
     TERM_BYTES_LEAST,
@@ -223,7 +223,7 @@ def test_a_forced_binding_is_not_too_deep() -> None:
     with pytest.raises(ValueError, match="nested 51 deep"):
         ForcedBinding().term(deep, str)
     with pytest.raises(ForcedBindingError, match="nested"):
-        bound("SELECT * { ?s ?p ?x }", {"x": nested(TERM_DEPTH_MAX + 1)})
+        bind("SELECT * { ?s ?p ?x }", {"x": nested(TERM_DEPTH_MAX + 1)})
 
 
 def test_json_documents_are_not_nested_too_deep() -> None:

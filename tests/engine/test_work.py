@@ -375,7 +375,7 @@ def test_a_value_that_is_remembered_costs_little() -> None:
 )
 def test_bounds_are_upper_ones_and_not_far_off(parts: tuple[object, ...], at_least: int, at_most: int) -> None:
     operands = {X: '"' + "a" * 98 + '"', Y: '"' + "b" * 8 + '"'}
-    assert at_least <= Costs(parts).bound(operands).characters <= at_most
+    assert at_least <= Costs(parts).upper_bound(operands).characters <= at_most
 
 
 def test_counted_repetitions_within_each_other_multiply_and_beside_each_other_add_up() -> None:

@@ -302,7 +302,7 @@ def _ends_well(at: Street) -> None:
     assert at.landed() == everything
     with contextlib.closing(Manifest(at.lake)) as manifest:
         assert manifest.gaps() == []
-        kept = manifest.quarantined()
+        kept = manifest.quarantined_objects()
     assert bool(kept) == bool(at.harm)
     assert all(one.reason for one in kept)
     assert list((at.lake / "incoming").iterdir()) == []

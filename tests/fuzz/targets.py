@@ -38,7 +38,7 @@ from lamplighter.adapters.http.settings import HttpDevicesSettings
 from lamplighter.adapters.mapping import Births, Mapping, ReadingRules, cbor, load_mapping, load_resource_rules, lwm2m
 from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
-from lamplighter.adapters.mapping.expressions import compiled
+from lamplighter.adapters.mapping.expressions import compile_expression
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.modbus.connection import ModbusConnection, OpenConnection
 from lamplighter.adapters.modbus.settings import ModbusSettings
@@ -57,7 +57,7 @@ from lamplighter.engine.change_log import Seal, decode, encode
 from lamplighter.engine.errors import ConfigurationError, GatewayError, JsapError, PayloadError, UpstreamError
 from lamplighter.engine.protocol import requests
 from lamplighter.engine.protocol.jsap import parse
-from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.forced_bindings import bind
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import parse_query, parse_update
 from lamplighter.engine.sparql.skeletons import Lifter
@@ -91,8 +91,8 @@ def lexer(data: bytes) -> None:
         assert _BETWEEN.fullmatch(text, position, token.start), (position, token)
         position = token.end
     assert _BETWEEN.fullmatch(text, position), position
-    assert bound(text, {}) == text
-    bound(text, {"a": _TERM})
+    assert bind(text, {}) == text
+    bind(text, {"a": _TERM})
     with suppress(ValueError):
         lifted = Lifter(lambda prologue, raw: raw).lift(text)
         pieces = iter(lifted.terms)
@@ -251,8 +251,8 @@ def coap_bodies(data: bytes) -> None:
             for path, _, value, _, _ in lwm2m.records(body, "lwm2m+tlv", place, _NOW):
                 assert re.fullmatch(r"[0-9]+(/[0-9]+){0,3}", path), value
     with suppress(PayloadError):
-        document = cbor.decoded(body)
-        assert cbor.decoded(cbor.encoded(document)) == document
+        document = cbor.decode(body)
+        assert cbor.decode(cbor.encode(document)) == document
 
 
 def http_answers(data: bytes) -> None:
@@ -349,7 +349,7 @@ def dataset_rules(data: bytes) -> None:
         for payload in (b"1", b"a", b'{"a": 1}', b"[]", b"x" * 256):
             Mapping([rule]).readings(topic, payload, retained=False, received=_NOW)
     with suppress(ValueError):
-        compiled(text, search=True).search("a" * 256)
+        compile_expression(text, search=True).search("a" * 256)
 
 
 def announcements(data: bytes) -> None:

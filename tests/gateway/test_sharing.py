@@ -28,14 +28,14 @@ from lamplighter.gateway.gates.ldn.inbox import Notice, _too_many
 from lamplighter.gateway.loop import past
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.queue import Queue
-from lamplighter.gateway.monitoring.figures import Counters, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.security.peers import origin
 from lamplighter.gateway.settings import GatewaySettings, LimitSettings, ResumeSettings, Settings
 from lamplighter.gateway.state import messages
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers import rdf_bodies
-from lamplighter.gateway.workers.large_updates import LargeUpdates
+from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 from lamplighter.gateway.workers.trials import Trial, Trials
 from tests.gateway.gates.deliveries.test_workers import at_work
 from tests.support.event_loops import until
@@ -82,7 +82,9 @@ async def never() -> None:
 def queue_of(priority: Priority) -> Callable[[asyncio.TaskGroup, pytest.MonkeyPatch], Take]:
     def room(tasks: asyncio.TaskGroup, patch: pytest.MonkeyPatch) -> Take:
         parts = {Priority.NORMAL: 1, Priority.BULK: 2, Priority.CONTROL: 4, Priority.ALARM: 4}[priority]
-        queue = Queue(Current(Settings(gateway=GatewaySettings(queue_max=PLACES * parts))), Counters(), Peaks())
+        queue = Queue(
+            Current(Settings(gateway=GatewaySettings(queue_max=PLACES * parts))), Counters(), HighWaterMarks()
+        )
 
         async def take(caller: Caller) -> None:
             queue.submit(lambda: None, priority=priority, client=caller.client)
@@ -263,7 +265,7 @@ def trials(work: Work) -> Begin:
         await work.of(client())
 
     all_trials = Trials(cast(Any, None), cast(Any, SimpleNamespace(trial=held)), LimitSettings())
-    queue = Queue(Current(Settings()), Counters(), Peaks())
+    queue = Queue(Current(Settings()), Counters(), HighWaterMarks())
 
     async def begin(client: str) -> None:
         outcome = queue.submit(lambda: None, client=client)
@@ -283,7 +285,7 @@ def long_updates(work: Work) -> Begin:
 
         return SimpleNamespace(chunks=chunks)
 
-    updates = LargeUpdates(cast(Any, SimpleNamespace(parse=parse)))
+    updates = LargeUpdateParser(cast(Any, SimpleNamespace(parse=parse)))
     return lambda client: updates.operations(client, client)
 
 

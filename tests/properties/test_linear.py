@@ -17,8 +17,8 @@ from lamplighter.engine.client.inboxes import inbox_in_links
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import requests
 from lamplighter.engine.protocol.jsap import parse
-from lamplighter.engine.sparql.clauses import listed, parts
-from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.clauses import listed_variables, parts
+from lamplighter.engine.sparql.forced_bindings import bind
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.sparql.requests import parse_query, parse_update, query_outline
 from lamplighter.engine.sparql.skeletons import TEXT_MAX, Lifter
@@ -89,9 +89,9 @@ def links(text: str) -> None:
 
 
 def edited(text: str) -> None:
-    bound(text, {"a": TERM})
+    bind(text, {"a": TERM})
     parts(text)
-    listed(text)
+    listed_variables(text)
     depends_on_order(text)
 
 

@@ -9,7 +9,7 @@ from random import Random
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.queue import Lane, Queue, Step
-from lamplighter.gateway.monitoring.figures import Counters, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.settings import Settings
 from tests.support.amounts import Amounts
 from tests.support.seeds import seeds
@@ -40,7 +40,7 @@ class _Case:
     def __init__(self, seed: int, tasks: asyncio.TaskGroup) -> None:
         self._chance = Random(seed)
         self._tasks = tasks
-        self.queue = Queue(Current(Settings()), Counters(), Peaks())
+        self.queue = Queue(Current(Settings()), Counters(), HighWaterMarks())
         self._lanes = [Lane() for _ in range(LANES)]
         self.lane_of: dict[int, Lane | None] = {}
         self._outcomes: dict[int, asyncio.Future[int]] = {}

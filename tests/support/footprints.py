@@ -2,7 +2,7 @@
 
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import Footprint
+from lamplighter.engine.matching.lutt import PatternSignature
 from lamplighter.engine.matching.shapes import Shape
 from lamplighter.engine.matching.spellings import read_spelling
 from lamplighter.engine.matching.timetable import Timetable
@@ -11,7 +11,7 @@ from lamplighter.engine.sparql.requests import canonical, declarations_and_body,
 from lamplighter.engine.work import Work
 
 
-def footprint(text: str, dataset: Dataset | None = None) -> Footprint:
+def footprint(text: str, dataset: Dataset | None = None) -> PatternSignature:
     columns = subscribable(text).columns
     prologue, body = declarations_and_body(text)
     raws = ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]

@@ -13,7 +13,7 @@ import pytest
 from lamplighter.adapters.mqtt.credentials import with_passwords
 from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.engine.log_events import Event
-from lamplighter.gateway.security.audit import refused
+from lamplighter.gateway.security.audit import log_refusal
 from lamplighter.gateway.systemd import (
     JournalHandler,
     PrefixFormatter,
@@ -206,7 +206,7 @@ def test_audit_lines_bring_their_fields(listening: Listening) -> None:
     logger = logging.getLogger("lamplighter.audit")
     logger.addHandler(handler)
     try:
-        refused("denied", client="lamp", operation="update", priority="0", address="::ffff:192.0.2.7")
+        log_refusal("denied", client="lamp", operation="update", priority="0", address="::ffff:192.0.2.7")
     finally:
         logger.removeHandler(handler)
         handler.close()

@@ -51,7 +51,7 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
 from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 FULL_S = 3600.0
 """Interval of full listings, where listing only the end of a folder is cheaper."""
@@ -87,11 +87,11 @@ class Tally(Counter[str]):
             "forgotten",
         )
         told = [
-            counted(self[name], "snapshot") if name == "snapshots" else f"{self[name]} {name}"
+            count_text(self[name], "snapshot") if name == "snapshots" else f"{self[name]} {name}"
             for name in names
             if self[name] or name == "landed"
         ]
-        return f"{counted(self['gateways'], 'gateway')}, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
+        return f"{count_text(self['gateways'], 'gateway')}, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
 
 
 Progress = Callable[[Tally], None]
@@ -194,7 +194,7 @@ class Collector:
             gateways = self._source.folders()
             forgotten = ForgottenGateways.of_folder(self._lake)
             unanswered: dict[str, list[tuple[str, Object]]] = {}
-            for path, found in self.manifest.unanswered():
+            for path, found in self.manifest.unanswered_objects():
                 unanswered.setdefault(path.partition("/")[0], []).append((path, found))
             for gateway in gateways:
                 if gateway in RESERVED:
@@ -224,7 +224,7 @@ class Collector:
         self._collect_folder(gateway, full, spent)
         self._collect_folder(f"{gateway}/{SNAPSHOTS}", full, spent)
         if tally["landed"] != landed:
-            for kept in self.manifest.quarantined(gateway, CHAIN):
+            for kept in self.manifest.quarantined_objects(gateway, CHAIN):
                 if spent.over:
                     break
                 spent.objects += 1
@@ -245,14 +245,14 @@ class Collector:
     def retry(self) -> int:
         """Checks everything in quarantine again. Returns the number of released objects. Raises as `collect`."""
         with self._disk():
-            count = self._retry(self.manifest.quarantined())
+            count = self._retry(self.manifest.quarantined_objects())
             self._settle()
         return count
 
     def _collect_folder(self, folder: str, full: bool, spent: _Spent) -> None:
         tally = spent.tally
         now = self._wall()
-        settled, full_at = self.manifest.settled(folder)
+        settled, full_at = self.manifest.settled_listing(folder)
         page = self.manifest.page(folder)
         # The name of a late object sorts before settled ones. Look for it only if records are missing.
         if (
@@ -469,7 +469,7 @@ def _status(arguments: argparse.Namespace) -> int:
         for one in found
     ]
     _print_table([heading, *rows])
-    print(f"{counted(len(found), 'gateway')}, {counted(sum(one.records for one in found), 'record')}")
+    print(f"{count_text(len(found), 'gateway')}, {count_text(sum(one.records for one in found), 'record')}")
     return 0
 
 
@@ -491,9 +491,12 @@ def _gaps(arguments: argparse.Namespace) -> int:
         for gap in found:
             print(json.dumps(gap.__dict__))
         return 0
-    rows = [(gap.gw, _epochs(gap), str(gap.first), _shown(gap.last), _shown(_records(gap)), _why(gap)) for gap in found]
+    rows = [
+        (gap.gw, _epochs(gap), str(gap.first), _number_text(gap.last), _number_text(_records(gap)), _why(gap))
+        for gap in found
+    ]
     _print_table([("GATEWAY", "EPOCH", "FIRST", "LAST", "RECORDS", "WHY"), *rows])
-    print(f"{counted(len(found), 'gap')}, {counted(sum(_records(gap) or 0 for gap in found), 'record')}")
+    print(f"{count_text(len(found), 'gap')}, {count_text(sum(_records(gap) or 0 for gap in found), 'record')}")
     return 0
 
 
@@ -505,7 +508,7 @@ def _records(gap: MissingRecords) -> int | None:
     return None if gap.last is None else gap.last - gap.first + 1
 
 
-def _shown(number: int | None) -> str:
+def _number_text(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
@@ -518,7 +521,7 @@ def _quarantine(arguments: argparse.Namespace) -> int:
         with _collector(arguments.retry, arguments.lake, arguments.options) as collector:
             print(f"released: {collector.retry()}", file=sys.stderr)
     with contextlib.closing(Manifest(arguments.lake)) as manifest:
-        found = manifest.quarantined()
+        found = manifest.quarantined_objects()
     if arguments.json:
         for one in found:
             print(json.dumps({name: value for name, value in one.__dict__.items() if name != "seal"}))

@@ -80,7 +80,7 @@ class Landing:
         """Removes completed moves from the manifest."""
         if self._moved:
             with self._manifest.transaction():
-                self._manifest.moved(self._moved)
+                self._manifest.forget_moves(self._moved)
             self._moved.clear()
 
     def receive(self, chunks: Iterable[bytes]) -> tuple[str, int]:
@@ -109,9 +109,9 @@ class Landing:
         path: of the object at the source, without its suffix; version: as listed there; seal: the content of its seal.
         """
         try:
-            return self._judged(gateway, path, version, incoming, seal)
+            return self._classify_safely(gateway, path, version, incoming, seal)
         except Bad as bad:
-            return self._quarantined(gateway, path, version, incoming, seal, bad)
+            return self._quarantine(gateway, path, version, incoming, seal, bad)
 
     def retry(self, kept: list[Quarantined]) -> list[tuple[str, Object]]:
         """Checks files in quarantine again. Returns the paths and outcomes of those that pass."""
@@ -120,13 +120,13 @@ class Landing:
             gateway = one.path.partition("/")[0]
             version = self._manifest.version(one.path)
             with contextlib.suppress(Bad):
-                taken = self._judged(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
+                taken = self._classify_safely(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
                 found.append((one.path, taken))
                 self._kept.pop(gateway, None)
                 self.settle()  # a file of the same name may be quarantined again
         return found
 
-    def _judged(
+    def _classify_safely(
         self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
     ) -> Object:
         """As `_taken_in`, but turns every unexpected exception into Bad: one object must never end the round."""
@@ -182,7 +182,7 @@ class Landing:
     def _fresh(self, segment: CheckedSegment, file: Path) -> list[Range]:
         """The ranges of a segment that have not landed. Raises Bad if its landed records differ."""
         seal = segment.seal
-        landed = self._manifest.landed(seal.gw, seal.epoch, seal.first, seal.last)
+        landed = self._manifest.landed_with(seal.gw, seal.epoch, seal.first, seal.last)
         for other in landed:
             theirs = self._lake / SEGMENTS / seal.gw / str(SegmentName(seal.epoch, *other.range))
             if not theirs.exists():
@@ -211,11 +211,11 @@ class Landing:
         moves = {}
         for (first, last), target in zip(ranges, targets, strict=True):
             content = lines(self._lake / incoming, self._bounds)
-            part, _ = self.receive(_compressed(itertools.islice(content, first - seal.first, last - seal.first + 1)))
+            part, _ = self.receive(_compress(itertools.islice(content, first - seal.first, last - seal.first + 1)))
             moves[part] = target
         return moves
 
-    def _quarantined(self, gateway: str, path: str, version: str, incoming: str, seal: bytes, bad: Bad) -> Object:
+    def _quarantine(self, gateway: str, path: str, version: str, incoming: str, seal: bytes, bad: Bad) -> Object:
         sha256, at = sha256_of(self._lake / incoming), self._now()
         stem = path.removeprefix(f"{gateway}/").replace("/", "-")
         file = f"{gateway}/{stem}{SUFFIX}"
@@ -223,7 +223,7 @@ class Landing:
             file = f"{gateway}/{stem}.{sha256[:12]}{SUFFIX}"
         told = {"source": f"{path}{SUFFIX}", "sha256": sha256, "at": at, "kind": bad.kind, "reason": str(bad)}
         reason, _ = self.receive([msgspec.json.format(msgspec.json.encode(told)), b"\n"])
-        whole = self._bound(gateway, self._lake / incoming)
+        whole = self._limit_quarantine(gateway, self._lake / incoming)
         # A segment of a newer version is not refused: a newer collector may accept it. Neither is one of which only the
         # beginning is kept: its gateway must keep it.
         answered = ANSWERED_NEVER if bad.kind == NEWER or not whole else UNANSWERED
@@ -237,7 +237,7 @@ class Landing:
         self._move(moves.items())
         return found
 
-    def _bound(self, gateway: str, file: Path) -> bool:
+    def _limit_quarantine(self, gateway: str, file: Path) -> bool:
         """Counts a file towards the gateway's quarantine space, and truncates it if the space is used up.
 
         Returns whether the file is whole.
@@ -294,7 +294,7 @@ def _differing(mine: Iterator[tuple[int, bytes]], theirs: Iterator[tuple[int, by
     return None
 
 
-def _compressed(content: Iterable[bytes]) -> Iterator[bytes]:
+def _compress(content: Iterable[bytes]) -> Iterator[bytes]:
     """Lines without newlines, compressed to one zstd frame."""
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
     for line in content:

@@ -197,7 +197,7 @@ class Manifest:
             (path, found.version, found.sha256, found.outcome, found.reason, found.at, found.answered),
         )
 
-    def unanswered(self) -> list[tuple[str, Object]]:
+    def unanswered_objects(self) -> list[tuple[str, Object]]:
         rows = self._db.execute(
             "SELECT path, version, sha256, outcome, reason, at, answered FROM objects WHERE answered = 0"
         )
@@ -211,7 +211,7 @@ class Manifest:
     def set_answered(self, paths: Iterable[str]) -> None:
         self._db.executemany("UPDATE objects SET answered = 1 WHERE path = ?", [(path,) for path in paths])
 
-    def settled(self, folder: str) -> tuple[str, float]:
+    def settled_listing(self, folder: str) -> tuple[str, float]:
         """(the name up to which all objects of a folder are settled, the time of its last full listing)."""
         row = self._db.execute("SELECT settled, full_at FROM listed WHERE folder = ?", (folder,)).fetchone()
         return row or ("", 0.0)
@@ -232,7 +232,7 @@ class Manifest:
 
     # --- segments and snapshots ---
 
-    def landed(self, gw: str, epoch: int, first: int, last: int) -> list[Landed]:
+    def landed_with(self, gw: str, epoch: int, first: int, last: int) -> list[Landed]:
         """The landed files that have one of these records, ascending."""
         rows = self._db.execute(
             "SELECT gw, epoch, first, last, source, at, ts FROM segments WHERE gw = ? AND epoch = ? AND first <= ? "
@@ -276,7 +276,7 @@ class Manifest:
             gaps = self.gaps(gw)
             missing = sum(gap.last - gap.first + 1 for gap in gaps if gap.last is not None and not gap.said)
             lost = sum(gap.last - gap.first + 1 for gap in gaps if gap.last is not None and gap.said)
-            kept = len(self.quarantined(gw))
+            kept = len(self.quarantined_objects(gw))
             epoch, last, ts = newest or (None, None, None)
             found.append(Arrivals(gw, files, records, at, epoch, last, ts, snapshot, missing, lost, kept))
         return found
@@ -288,7 +288,7 @@ class Manifest:
         shipper made the seal. Its neighbours cannot know its hash.
         """
         seal = checked.seal
-        before = self._chained(seal.gw, seal.epoch, last=seal.first - 1)
+        before = self._chain_hashes(seal.gw, seal.epoch, last=seal.first - 1)
         if before and seal.previous is not None and seal.previous not in {sha256 for sha256, _ in before}:
             return (
                 f"its seal names {seal.previous} as the previous segment, but the landed one is "
@@ -296,12 +296,12 @@ class Manifest:
             )
         if seal.previous is None and (seal.epoch, seal.first) != (1, 1):
             return ""
-        after = {previous for _, previous in self._chained(seal.gw, seal.epoch, first=seal.last + 1) if previous}
-        if after and seal.sha256 not in after and not self._chained(seal.gw, seal.epoch, last=seal.last):
+        after = {previous for _, previous in self._chain_hashes(seal.gw, seal.epoch, first=seal.last + 1) if previous}
+        if after and seal.sha256 not in after and not self._chain_hashes(seal.gw, seal.epoch, last=seal.last):
             return f"the next segment has landed, and its seal names {', '.join(sorted(after))} as the previous one"
         return ""
 
-    def _chained(
+    def _chain_hashes(
         self, gw: str, epoch: int, *, first: int | None = None, last: int | None = None
     ) -> list[tuple[str, str | None]]:
         """(hash, predecessor's hash) of segments that begin or end there and name their predecessor, or have none."""
@@ -352,7 +352,7 @@ class Manifest:
             (found.file, found.path, found.sha256, found.kind, found.reason, found.at, found.seal),
         )
 
-    def quarantined(self, gw: str | None = None, kind: str | None = None) -> list[Quarantined]:
+    def quarantined_objects(self, gw: str | None = None, kind: str | None = None) -> list[Quarantined]:
         rows = self._db.execute(
             "SELECT file, path, sha256, kind, reason, at, seal FROM quarantined "
             "WHERE (? IS NULL OR path GLOB ? || '/*') AND (? IS NULL OR kind = ?) ORDER BY at, file",
@@ -377,7 +377,7 @@ class Manifest:
         """(source, target), relative to the lake: moves that are not done, or not marked as done."""
         return list(self._db.execute("SELECT source, target FROM moves"))
 
-    def moved(self, sources: Iterable[str]) -> None:
+    def forget_moves(self, sources: Iterable[str]) -> None:
         self._db.executemany("DELETE FROM moves WHERE source = ?", [(source,) for source in sources])
 
     # --- gaps ---
@@ -403,6 +403,6 @@ class Manifest:
         for segment in self.all_landed(gw):
             landed.setdefault(segment.epoch, []).append(segment.range)
         kept: dict[int, list[Range]] = {}
-        for seal in filter(None, (sealed_range(one.seal, gw) for one in self.quarantined(gw))):
+        for seal in filter(None, (sealed_range(one.seal, gw) for one in self.quarantined_objects(gw))):
             kept.setdefault(seal.epoch, []).append((seal.first, seal.last))
         yield from gaps_of_gateway(gw, landed, lost, kept)

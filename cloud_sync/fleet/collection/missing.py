@@ -64,7 +64,7 @@ def gaps_of_epoch(
     for (low, high), (_, _, reason) in common(missing, said):
         yield MissingRecords(gw, epoch, low, high, True, reason)
     silent = difference(missing, [(low, high) for low, high, _ in said])
-    quarantined = merged(kept)
+    quarantined = union(kept)
     for low, high in difference(silent, quarantined):
         yield MissingRecords(gw, epoch, low, high, False, "not here yet")
     for (low, high), _ in common(silent, [(low, high, "") for low, high in quarantined]):
@@ -77,7 +77,7 @@ def gaps_of_epoch(
 # --- ascending ranges without overlaps, in one pass -------------------------------------------------------------
 
 
-def merged(ranges: Iterable[Range]) -> list[Range]:
+def union(ranges: Iterable[Range]) -> list[Range]:
     """The union of ranges in any order, which may overlap."""
     found: list[Range] = []
     for first, last in sorted(ranges):

@@ -31,7 +31,7 @@ from lamplighter.engine.change_log import (
 )
 from lamplighter.engine.change_log.frames import frame_lines
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad
 
 Range = tuple[int, int]
@@ -167,7 +167,7 @@ def checked_segment(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> Ch
                 raise Bad(f"it has more than {GAPS_MAX} gap records")
         expected, ts = expected + 1, record.ts
     if expected != said.last + 1:
-        raise Bad(f"it has {counted(expected - said.first, 'record')}, but its seal says {said.count}")
+        raise Bad(f"it has {count_text(expected - said.first, 'record')}, but its seal says {said.count}")
     return CheckedSegment(said, ts, tuple(gaps))
 
 
@@ -193,11 +193,11 @@ def checked_snapshot(path: Path, seal: bytes, gateway: str, bounds: Bounds) -> C
         quads += added
         whole = part.last
         if whole and part.quads != quads:
-            raise Bad(f"it has {counted(quads, 'quad')}, but its last line says {part.quads}")
+            raise Bad(f"it has {count_text(quads, 'quad')}, but its last line says {part.quads}")
     if not whole:
         raise Bad("it is truncated")
     if quads != said.quads:
-        raise Bad(f"it has {counted(quads, 'quad')}, but its seal says {said.quads}")
+        raise Bad(f"it has {count_text(quads, 'quad')}, but its seal says {said.quads}")
     return CheckedSnapshot(said)
 
 
@@ -261,7 +261,9 @@ def _check_numbers(record: Record) -> None:
         ("subscribe.keep_us", None if followed is None else followed.keep_us, INTEGER_MAX),
     ):
         if number is not None and not 0 <= number <= most:
-            raise Bad(f"record {record.epoch}/{record.seq}: {name} is {_shown(number)}; it must be from 0 to {most}")
+            raise Bad(
+                f"record {record.epoch}/{record.seq}: {name} is {_number_text(number)}; it must be from 0 to {most}"
+            )
 
 
 def _check_gap(record: Record, gap: Gap) -> None:
@@ -270,12 +272,12 @@ def _check_gap(record: Record, gap: Gap) -> None:
     possible = 1 <= gap.epoch <= record.epoch and 1 <= gap.first <= last <= SEQUENCE_MAX
     if not possible or len(gap.reason) > REASON_CHARACTERS_MAX:
         raise Bad(
-            f"record {record.epoch}/{record.seq} says that records {_shown(gap.epoch)}/{_shown(gap.first)} to "
-            f"{_shown(last)} are lost ({gap.reason}), which is impossible"
+            f"record {record.epoch}/{record.seq} says that records {_number_text(gap.epoch)}/{_number_text(gap.first)} "
+            f"to {_number_text(last)} are lost ({gap.reason}), which is impossible"
         )
 
 
-def _shown(number: int) -> str:
+def _number_text(number: int) -> str:
     """A number as text. Python refuses to write very long ones."""
     return str(number) if number.bit_length() < 128 else f"of {number.bit_length()} bits"
 
@@ -354,9 +356,9 @@ def _seal(content: bytes, kind: type[_S]) -> _S:
     try:
         version = msgspec.json.decode(content, type=_Versioned).v
         if version > VERSION:
-            raise Bad(f"its seal has version {_shown(version)}; this program reads version {VERSION}", NEWER)
+            raise Bad(f"its seal has version {_number_text(version)}; this program reads version {VERSION}", NEWER)
         if version < VERSION:
-            raise Bad(f"its seal has version {_shown(version)}, which does not exist")
+            raise Bad(f"its seal has version {_number_text(version)}, which does not exist")
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Bad(f"its seal cannot be read: {error}") from error
@@ -367,7 +369,7 @@ def _check_file(path: Path, seal: Seal | SnapshotSeal, gateway: str) -> None:
         raise Bad(f"its seal is of gateway {seal.gw}, but it is in the folder of {gateway}")
     size = path.stat().st_size
     if size != seal.bytes:
-        raise Bad(f"it has {counted(size, 'byte')}, but its seal says {seal.bytes}")
+        raise Bad(f"it has {count_text(size, 'byte')}, but its seal says {seal.bytes}")
     sha256 = sha256_of(path)
     if sha256 != seal.sha256:
         raise Bad(f"its sha256 is {sha256}, but its seal says {seal.sha256}")

@@ -93,7 +93,7 @@ def _forget_subject(arguments: argparse.Namespace) -> int:
             "--lift: a subject is not kept out, so there is nothing to lift; use it with --gateway"
         )
     with _alone(lake, "forget"), _destination(arguments) as to:
-        selection = removal.traced(lake, iri)
+        selection = removal.trace_subject(lake, iri)
         if _is_preview(arguments, lake, removal.counts(lake, selection, _say, to)):
             return 0
         return _tell(removal.forget_subject(lake, selection, _say, lambda: datetime.now(UTC), to))

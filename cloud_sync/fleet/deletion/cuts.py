@@ -76,7 +76,7 @@ def _last_old(lake: Lake, before: datetime) -> dict[str, Place]:
     """
     newer: dict[str, Place] = {}
     older: dict[str, list[Place]] = defaultdict(list)
-    for gateway, place, old in _trusted(lake, before):
+    for gateway, place, old in _trusted_places(lake, before):
         if old:
             older[gateway].append(place)
         else:
@@ -90,7 +90,7 @@ def _last_old(lake: Lake, before: datetime) -> dict[str, Place]:
     return found
 
 
-def _trusted(lake: Lake, before: datetime) -> Iterator[tuple[str, Place, bool]]:
+def _trusted_places(lake: Lake, before: datetime) -> Iterator[tuple[str, Place, bool]]:
     """Of the records with a trusted time, in each segment: the last older one, and the first other one (False)."""
     import pyarrow.compute as pc
     from pyarrow.parquet import ParquetFile

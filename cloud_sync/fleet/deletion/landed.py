@@ -19,7 +19,7 @@ from lamplighter.engine.terms import Quad
 _LOG = ("checkpoint", "ingest", "sources", "0")
 
 
-def landed(lake: Lake, kind: str, selection: Selection) -> list[str]:
+def selected_files(lake: Lake, kind: str, selection: Selection) -> list[str]:
     """The landed files that a selection removes, `<gateway>/<name>`. kind: `segments` or `snapshots`."""
     removes = selection.segment if kind == "segments" else selection.snapshot
     names = [f"{gateway}/{name}" for gateway in lake.names(kind) for name in lake.names(kind, gateway)]
@@ -27,7 +27,7 @@ def landed(lake: Lake, kind: str, selection: Selection) -> list[str]:
 
 
 def remove_landed(lake: Lake, kind: str, selection: Selection) -> None:
-    for name in landed(lake, kind, selection):
+    for name in selected_files(lake, kind, selection):
         lake.fs.rm_file(lake.path(kind, *name.split("/")))
 
 

@@ -26,7 +26,7 @@ def remove_dead_letters(lake: Lake, selection: Selection, *, dry_run: bool = Fal
     root = lake.path(*_DEAD)
     for path in sorted(lake.fs.find(root)) if lake.fs.exists(root) else []:
         parts = str(path).removeprefix(f"{root}/").split("/")
-        kept, removed = _split(lake.fs.cat_file(path), selection)
+        kept, removed = _split_lines(lake.fs.cat_file(path), selection)
         found += removed
         if removed and not dry_run:
             if kept:
@@ -49,7 +49,7 @@ def remove_delivered(
         for sink in record.deliver:
             if isinstance(sink, FilesSink):
                 try:
-                    with _opened(sink) as there:
+                    with _open_destination(sink) as there:
                         found += _remove_lines(there, record.id, selection, dry_run=dry_run)
                 except GatewayError as error:
                     whole = False
@@ -60,7 +60,7 @@ def remove_delivered(
 
 
 @contextlib.contextmanager
-def _opened(sink: FilesSink) -> Iterator[Destination]:
+def _open_destination(sink: FilesSink) -> Iterator[Destination]:
     options: dict[str, Any] = {}
     if sink.options_file:
         try:
@@ -75,14 +75,14 @@ def _remove_lines(there: Destination, subscription: str, selection: Selection, *
     found = 0
     for entry in there.entries(subscription):
         name = f"{subscription}/{entry.name}"
-        kept, removed = _split(b"".join(there.chunks(name)), selection)
+        kept, removed = _split_lines(b"".join(there.chunks(name)), selection)
         found += removed
         if removed and not dry_run:
             there.put(name, kept)
     return found
 
 
-def _split(content: bytes, selection: Selection) -> tuple[bytes, int]:
+def _split_lines(content: bytes, selection: Selection) -> tuple[bytes, int]:
     """The lines that stay, and the number of others."""
     lines = content.splitlines(keepends=True)
     kept = [line for line in lines if not _is_removed(line, selection)]

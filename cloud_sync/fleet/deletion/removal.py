@@ -55,7 +55,7 @@ def counts(
 
     destination: that of sync, with the rows that came ahead of segments; None: they are not in reach.
     """
-    found: Counts = {kind: len(landed.landed(lake, kind, selection)) for kind in ("segments", "snapshots")}
+    found: Counts = {kind: len(landed.selected_files(lake, kind, selection)) for kind in ("segments", "snapshots")}
     if isinstance(selection, OfSubject):
         found["segments"] = len(selection.segments)
     if isinstance(selection, OfGateway):
@@ -82,11 +82,11 @@ def forget(
     forgotten = ForgottenGateways.of(lake)
     forgotten.write(lake, gateway, _text(now()))
     return _remove(
-        lake, selection, AuditRecord(began=_text(now()), gateway=forgotten.hashed(gateway)), say, now, destination
+        lake, selection, AuditRecord(began=_text(now()), gateway=forgotten.hash(gateway)), say, now, destination
     )
 
 
-def traced(lake: Lake, iri: str) -> OfSubject:
+def trace_subject(lake: Lake, iri: str) -> OfSubject:
     """What `forget_subject` removes. Raises ConfigurationError if records of the lake could not be looked through."""
     left = unread(lake)
     if left:
@@ -96,13 +96,13 @@ def traced(lake: Lake, iri: str) -> OfSubject:
         )
     landed.check_quarantine(lake, iri)
     ForgottenGateways.of(lake).write(lake)  # a repetition must have the same key
-    return OfSubject(iri, subject.traced(lake, iri))
+    return OfSubject(iri, subject.find_trace(lake, iri))
 
 
 def forget_subject(
     lake: Lake, selection: OfSubject, say: Say, now: Callable[[], datetime], destination: Destination | None = None
 ) -> AuditRecord:
-    """Removes a subject as `traced` found it. Hold all locks of the lake."""
+    """Removes a subject as `trace_subject` found it. Hold all locks of the lake."""
     return _remove(
         lake, selection, AuditRecord(began=_text(now()), subject=selection.trace.subject), say, now, destination
     )

@@ -48,7 +48,7 @@ def rewrite(lake: Lake, name: str, selection: Selection) -> int:
                 continue
             removed += count
             rests: list[int] = []
-            files += written(batches, file.rpartition("/")[0], _rests(batches, file, name, selection, rests))
+            files += write_parts(batches, file.rpartition("/")[0], _rests(batches, file, name, selection, rests))
             rows += sum(rests)
         kept = msgspec.structs.replace(
             batch,
@@ -90,11 +90,11 @@ def _count(batches: Batches, file: str, name: str, selection: Selection) -> int:
         return 0
     found = 0
     for rows in _row_groups(batches, file, columns):
-        found += int(pc.sum(selection.removed(name, rows)).as_py() or 0)
+        found += int(pc.sum(selection.removal_mask(name, rows)).as_py() or 0)
     return found
 
 
-def written(batches: Batches, folder: str, parts: Iterator[pa.Table]) -> list[str]:
+def write_parts(batches: Batches, folder: str, parts: Iterator[pa.Table]) -> list[str]:
     """Writes rows to a new file in a folder of the table. Returns its name; none without rows."""
     from pyarrow.parquet import ParquetWriter
 
@@ -165,7 +165,7 @@ def collapse(lake: Lake, selection: OutdatedRecords, *, dry_run: bool = False) -
         facts.commit(
             TableBatch(
                 id=id,
-                files=written(facts, f"batch={id}", iter([after])),
+                files=write_parts(facts, f"batch={id}", iter([after])),
                 rows=after.num_rows,
                 replaces=sorted({one.id for one in live} | {name for one in live for name in one.replaces}),
                 segments=sorted({name for one in live for name in one.segments if not selection.snapshot(name)}),
@@ -185,9 +185,9 @@ def collapse_streams(lake: Lake, selection: OutdatedRecords) -> None:
     streams = table(lake, "streams")
     for batch in streams.all():
         parts = [part for file in batch.files for part in _row_groups(streams, file)]
-        moved = [_moved(part, selection) for part in parts]
+        moved = [_move_cuts(part, selection) for part in parts]
         if parts != moved:
-            files = written(streams, f"batch={batch.id}", iter(moved))
+            files = write_parts(streams, f"batch={batch.id}", iter(moved))
             streams.commit(msgspec.structs.replace(batch, files=files))
     remove_unnamed(streams)
 
@@ -206,10 +206,10 @@ def _still_valid(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
             first.pop(values[number][:5], None)
     stay = set(first.values())
     kept = rows.filter(pa.array([not is_old or number in stay for number, is_old in enumerate(old)], pa.bool_()))
-    return _moved(kept, selection)
+    return _move_cuts(kept, selection)
 
 
-def _moved(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
+def _move_cuts(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
     """The rows, with the place of the cut instead of an earlier one."""
     import pyarrow as pa
 

@@ -24,10 +24,10 @@ class Selection(Protocol):
     """What a deletion or retention removes."""
 
     def columns(self, table: str) -> list[str]:
-        """The columns that `removed` needs; none if the table stays as it is."""
+        """The columns that `removal_mask` needs; none if the table stays as it is."""
         ...
 
-    def removed(self, table: str, rows: pa.Table) -> Any:
+    def removal_mask(self, table: str, rows: pa.Table) -> Any:
         """A boolean array: which of these rows are removed."""
         ...
 
@@ -56,7 +56,7 @@ class Selection(Protocol):
         ...
 
 
-def blanked(rows: pa.Table, gone: Any) -> pa.Table:
+def blank_rows(rows: pa.Table, gone: Any) -> pa.Table:
     """The same number of rows; those that are gone belong to no subscription and have no values."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -75,7 +75,7 @@ def blanked(rows: pa.Table, gone: Any) -> pa.Table:
 def _without(table: str, rows: pa.Table, gone: Any) -> pa.Table:
     import pyarrow.compute as pc
 
-    return blanked(rows, gone) if table == "matches" else rows.filter(pc.invert(gone))
+    return blank_rows(rows, gone) if table == "matches" else rows.filter(pc.invert(gone))
 
 
 def _place_of(told: dict[str, Any]) -> tuple[str, Place]:
@@ -93,7 +93,7 @@ class OfGateway:
     def columns(self, table: str) -> list[str]:
         return ["gw"]
 
-    def removed(self, table: str, rows: pa.Table) -> Any:
+    def removal_mask(self, table: str, rows: pa.Table) -> Any:
         import pyarrow.compute as pc
 
         return pc.fill_null(pc.equal(rows.column("gw"), self.gateway), False)
@@ -105,7 +105,7 @@ class OfGateway:
         return self.segment(snapshot)
 
     def rest(self, table: str, rows: pa.Table) -> pa.Table:
-        return _without(table, rows, self.removed(table, rows))
+        return _without(table, rows, self.removal_mask(table, rows))
 
     def notification(self, told: dict[str, Any]) -> bool:
         return _place_of(told)[0] == self.gateway
@@ -134,7 +134,7 @@ class OutdatedRecords:
     def columns(self, table: str) -> list[str]:
         return [] if table == "facts" else ["gw", *_LAST.get(table, ("epoch", "seq"))]
 
-    def removed(self, table: str, rows: pa.Table) -> Any:
+    def removal_mask(self, table: str, rows: pa.Table) -> Any:
         epoch, seq = _LAST.get(table, ("epoch", "seq"))
         return self.up_to(rows, epoch, seq)
 
@@ -165,7 +165,7 @@ class OutdatedRecords:
         return name is not None and cut is not None and cut.snapshot is not None and name[:2] < cut.snapshot
 
     def rest(self, table: str, rows: pa.Table) -> pa.Table:
-        return _without(table, rows, self.removed(table, rows))
+        return _without(table, rows, self.removal_mask(table, rows))
 
     def notification(self, told: dict[str, Any]) -> bool:
         gateway, place = _place_of(told)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lamplighter.cloud_sync.ahead import AheadNotification
-from lamplighter.cloud_sync.fleet.deletion.selection import blanked
+from lamplighter.cloud_sync.fleet.deletion.selection import blank_rows
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
@@ -50,7 +50,7 @@ class SubjectTrace(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class OfSubject:
-    """The data of a subject. iri: without brackets; trace: as `traced` finds it."""
+    """The data of a subject. iri: without brackets; trace: as `find_trace` finds it."""
 
     iri: str
     trace: SubjectTrace
@@ -83,7 +83,7 @@ class OfSubject:
         }
         return list(of.get(table, (*_OWN.get(table, ()), *_OTHER.get(table, ()))))
 
-    def removed(self, table: str, rows: pa.Table) -> Any:
+    def removal_mask(self, table: str, rows: pa.Table) -> Any:
         """Which rows have something of the subject."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -105,7 +105,7 @@ class OfSubject:
         import pyarrow.compute as pc
 
         if table == "matches":
-            return blanked(rows, self.removed(table, rows))
+            return blank_rows(rows, self.removal_mask(table, rows))
         if table == "bronze":
             changes: dict[str, Callable[[Any], Any]] = dict.fromkeys(_QUADS, self._other_quads)
             changes |= dict.fromkeys(_GRAPHS, self._other_graphs)
@@ -192,14 +192,14 @@ def _texts(document: Any) -> Iterator[str]:
             left += one
 
 
-def traced(lake: Lake, iri: str) -> SubjectTrace:
+def find_trace(lake: Lake, iri: str) -> SubjectTrace:
     """Finds the terms of a subject, and the events and segments that have them.
 
     The terms: the IRI; streams and observations that were made by it as a sensor or an actuator, or have it as their
     feature of interest; the live observations of these streams, and the streams of these live observations; graphs
     that have nothing else. A deletion that was killed has left a trace, which is joined.
     """
-    subject = ForgottenGateways.of(lake).hashed(iri)
+    subject = ForgottenGateways.of(lake).hash(iri)
     before = pending(lake)
     if before is not None and before.subject != subject:
         raise ConfigurationError(
@@ -219,7 +219,7 @@ def traced(lake: Lake, iri: str) -> SubjectTrace:
     segments = set() if before is None else set(before.segments)
     own, shared = set(), set()
     for rows in _bronze(lake, ["gw", "epoch", "seq", "segment", *found.columns("bronze")]):
-        segments |= set(rows.column("segment").filter(found.removed("bronze", rows)).to_pylist())
+        segments |= set(rows.column("segment").filter(found.removal_mask("bronze", rows)).to_pylist())
         for row in rows.select(["gw", "epoch", "seq", *_QUADS]).to_pylist():
             for quad in (quad for name in _QUADS for quad in row[name] or ()):
                 if found.is_about(quad.values()):

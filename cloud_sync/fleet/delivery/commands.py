@@ -24,7 +24,7 @@ from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, opener
 from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, SendsOrders
 from lamplighter.cloud_sync.fleet.delivery.worker import BLOCKING_MAX, DeliveryParts
 from lamplighter.cloud_sync.fleet.lake import Lake
-from lamplighter.cloud_sync.fleet.lake.batches import compared
+from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.locks import DELIVERY, writing
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.subcommands import add_group, add_lake_command, printable
@@ -33,7 +33,7 @@ from lamplighter.cloud_sync.orders import Orders, signing_key
 from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.cloud_sync.status import age
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted, text_table
+from lamplighter.engine.tables import count_text, text_table
 
 EVERY_S = 1.0
 GIVE_UP_H = 24.0
@@ -148,7 +148,7 @@ def _status(arguments: argparse.Namespace) -> int:
         )
     told, ahead = list(states.damaged), {}
     try:
-        ahead = compared(table(lake, "matches").live())
+        ahead = comparison_counts(table(lake, "matches").live())
     except ConfigurationError as error:  # a damaged manifest
         told += [] if str(error) in told else [str(error)]
     for line in told:
@@ -173,7 +173,7 @@ def _status(arguments: argparse.Namespace) -> int:
         for one in states.sinks
     ]
     names = ("sink", "kind", "state", "delivered", "waiting", "dead", "last success", "error")
-    title = f"{counted(len(rows), 'sink')}, as of {age(now - states.at)} ago"
+    title = f"{count_text(len(rows), 'sink')}, as of {age(now - states.at)} ago"
     print(text_table(title, names, rows, len(rows), len(rows)))
     if ahead:
         outcomes = ", ".join(f"{number} {outcome}" for outcome, number in ahead.items())

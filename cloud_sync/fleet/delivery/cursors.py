@@ -94,7 +94,7 @@ class Cursors:
         self._lake = lake
         self._lease = lease
         self._mark = ""
-        content = self._claimed() if lease else _read(lake)[1]
+        content = self._claim() if lease else _read_file(lake)[1]
         self._cursors = {cursor.name: cursor for cursor in content.cursors if not _is_beyond(cursor, last)}
         self._removed = dict(content.removed)
         self._changed = self._moved = False
@@ -117,16 +117,16 @@ class Cursors:
             others = [cursor.position for cursor in self._cursors.values() if cursor.subscription == subscription]
             position = max([position, *others])
         cursor = SinkCursor(subscription=subscription, sink=sink, position=position)
-        self.set(cursor)
+        self.replace(cursor)
         return cursor
 
-    def set(self, cursor: SinkCursor) -> None:
+    def replace(self, cursor: SinkCursor) -> None:
         """Replaces a cursor in memory."""
         self._cursors[cursor.name] = cursor
         self._changed = True
 
     def move(self, cursor: SinkCursor) -> SinkCursor:
-        """As `set`, for a cursor that passed no match. It need not be written soon: a crash repeats nothing."""
+        """As `replace`, for a cursor that passed no match. It need not be written soon: a crash repeats nothing."""
         self._cursors[cursor.name] = cursor
         self._moved = True
         return cursor
@@ -159,30 +159,30 @@ class Cursors:
             if not self._lease:
                 self._lake.write(changes, *CURSORS)
                 return
-            if self._mark == "" and _read(self._lake)[0] > self._lease:
-                raise self._lost()
+            if self._mark == "" and _read_file(self._lake)[0] > self._lease:
+                raise self._lock_lost_error()
             mark = self._lake.write_if(changes, self._mark, *CURSORS)
             if mark is None:
-                raise self._lost()
+                raise self._lock_lost_error()
             self._mark = mark
         except BaseException:
             self._changed = True
             raise
 
-    def _claimed(self) -> _Content:
+    def _claim(self) -> _Content:
         """The content, after the file has the number of this process's lease: no earlier process can write any more."""
         for _ in range(_CLAIMS):
             mark = self._lake.mark(*CURSORS)
-            lease, content = _read(self._lake)
+            lease, content = _read_file(self._lake)
             if lease > self._lease:
-                raise self._lost()
+                raise self._lock_lost_error()
             written = self._lake.write_if(_file(msgspec.json.encode(content), self._lease), mark, *CURSORS)
             if written is not None:
                 self._mark = written
                 return content
-        raise self._lost()
+        raise self._lock_lost_error()
 
-    def _lost(self) -> LockLostError:
+    def _lock_lost_error(self) -> LockLostError:
         return LockLostError(
             f"{self._lake.path(*CURSORS)}: another process delivers now, because this one did not renew its lock; this "
             "one ends, and the notifications of its last seconds are delivered again"
@@ -209,7 +209,7 @@ def _file(content: bytes, lease: int) -> bytes:
     return msgspec.json.encode(file) + b"\n"
 
 
-def _read(lake: Lake) -> tuple[int, _Content]:
+def _read_file(lake: Lake) -> tuple[int, _Content]:
     """The number of the lease in the file, and the content."""
     path = lake.path(*CURSORS)
     try:

@@ -78,9 +78,9 @@ class MatchFiles:
             return {}
         if span.first == span.last:
             return {span.id: _batch_rows(list(self._groups(manifest, span)), None)}
-        return self._merged(manifest, span)
+        return self._merged_rows(manifest, span)
 
-    def _merged(self, manifest: TableBatch, span: MatchSpan) -> dict[str, BatchRows]:
+    def _merged_rows(self, manifest: TableBatch, span: MatchSpan) -> dict[str, BatchRows]:
         path = self._batches.lake.path(self._batches.name, "_batches", f"{span.id}.json")
         names = [one.id for one in manifest.merged]
         groups = list(self._groups(manifest, span))
@@ -89,7 +89,7 @@ class MatchFiles:
             raise DamagedMatchesError(
                 f"{path}: not the manifest of a merged batch of {rows} rows; restore it", span.first, span.last
             )
-        return dict(_divided(manifest.merged, groups))
+        return dict(_divide(manifest.merged, groups))
 
     def _groups(self, manifest: TableBatch, span: MatchSpan) -> Iterator[tuple[RowGroup, Any]]:
         """The row groups of a batch, each with the subscriptions of its rows."""
@@ -114,7 +114,7 @@ class MatchFiles:
             return _with_milliseconds(read.select(_COLUMNS))
 
 
-def _divided(merged: list[MergedBatch], groups: list[tuple[RowGroup, Any]]) -> Iterator[tuple[str, BatchRows]]:
+def _divide(merged: list[MergedBatch], groups: list[tuple[RowGroup, Any]]) -> Iterator[tuple[str, BatchRows]]:
     """The rows of each merged batch."""
     rest = iter(groups)
     group, column = RowGroup("", 0, 0, 0, 0), cast("Any", None)

@@ -74,7 +74,7 @@ class MatchTable:
         self._damaged: dict[str, str] = {}
 
     @property
-    def damaged(self) -> list[str]:
+    def read_errors(self) -> list[str]:
         """Why batches could not be read when they were read last."""
         return list(self._damaged.values())
 
@@ -112,11 +112,11 @@ class MatchTable:
         """The number of matches in a batch by subscription."""
         return self._rows(batch).counts
 
-    def written(self, batch: str) -> float | None:
+    def write_time(self, batch: str) -> float | None:
         """When a batch was written, in seconds since 1970; None if the file system does not tell."""
         if (span := self._span(batch)).id != batch:
             return self._content(span).get(batch, BatchRows.none()).written
-        return self._lake.modified(self._batches.name, "_batches", f"{batch}.json")
+        return self._lake.modification_time(self._batches.name, "_batches", f"{batch}.json")
 
     def waiting(self, subscription: str, position: MatchPosition, until: str) -> int:
         """The number of matches of a subscription after a position, up to the end of a batch, without damaged ones."""

@@ -18,7 +18,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import Sink, Subscriptio
 from lamplighter.cloud_sync.fleet.subscriptions.registry import Registered
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 logger = EventLogger(__name__)
 
@@ -89,7 +89,7 @@ class FleetDelivery:
         end.
         """
         parts = self._parts
-        self._last = await parts.read(parts.table.last)
+        self._last = await parts.in_reader_thread(parts.table.last)
         flushing = asyncio.ensure_future(self._keep_flushing())
         try:
             while not parts.stopping.is_set():
@@ -114,7 +114,7 @@ class FleetDelivery:
         Raises GatewayError, OSError.
         """
         parts = self._parts
-        self._last = await parts.read(parts.table.last)
+        self._last = await parts.in_reader_thread(parts.table.last)
         found = await parts.write(self._read)
         flushing = asyncio.ensure_future(self._keep_flushing())
         stopped = asyncio.ensure_future(parts.stopping.wait())
@@ -129,11 +129,11 @@ class FleetDelivery:
             stopped.cancel()
             await self._end(list(self._tasks))
             await self._flush(whole=True)
-        told = [*(one.reason for one in found.broken), *parts.table.damaged]
+        told = [*(one.reason for one in found.broken), *parts.table.read_errors]
         for name, worker in sorted(self._workers.items()):
             buried = worker.cursor.dead - dead[name]
-            reasons = [f"{counted(buried, 'notification')} to the dead letters"] if buried else []
-            reasons += [worker.undelivered] if worker.undelivered else []
+            reasons = [f"{count_text(buried, 'notification')} to the dead letters"] if buried else []
+            reasons += [worker.undelivered_reason] if worker.undelivered_reason else []
             reasons += [f"matches of {unread} not read" for unread in unread_batches(worker.cursor)]
             told += [f"subscription {name[0]}, sink {name[1]}: {reason}" for reason in reasons]
         return told
@@ -144,10 +144,10 @@ class FleetDelivery:
         await self._follow(await parts.write(self._read))
         while True:
             try:
-                following = await parts.read(parts.table.after, self._last)
+                following = await parts.in_reader_thread(parts.table.after, self._last)
                 if following is None:
                     return
-                counts = await parts.read(parts.table.counts, following)
+                counts = await parts.in_reader_thread(parts.table.counts, following)
             except DamagedMatchesError as error:
                 logger.error("matches not readable", first=error.first, last=error.last, reason=str(error))
                 self._last = error.last
@@ -250,7 +250,7 @@ class FleetDelivery:
             await parts.write(parts.cursors.write, changes)
         if due:
             self._written_at = now
-            found = DeliveryStates(at=parts.clock.wall(), sinks=self.states(), damaged=parts.table.damaged)
+            found = DeliveryStates(at=parts.clock.wall(), sinks=self.states(), damaged=parts.table.read_errors)
             states = msgspec.json.encode(found)
             await parts.write(parts.lake.write, states + b"\n", *STATES)
 

@@ -24,7 +24,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 logger = EventLogger(__name__)
 
@@ -70,7 +70,7 @@ class DeliveryParts:
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BLOCKING_MAX))
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def read(self, function: Callable[..., T], *args: Any) -> T:
+    async def in_reader_thread(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.reading, lambda: function(*args))
 
     async def write(self, function: Callable[..., T], *args: Any) -> T:
@@ -112,13 +112,13 @@ class SinkWorker:
             while not stopping.is_set():
                 try:
                     if not counted:
-                        self.waiting += await parts.read(parts.table.waiting, *self._place, until)
+                        self.waiting += await parts.in_reader_thread(parts.table.waiting, *self._place, until)
                         counted = True
                     await self._take_unread()
                     if not await self._step():
                         await self._first_of(self._until_news())
                 except Exception as error:
-                    await self._failed(error)
+                    await self._wait_after(error)
         finally:
             if self._sink is not None:
                 await self._sink.close()
@@ -138,23 +138,23 @@ class SinkWorker:
         """Delivers the matches up to the end of a batch, until a delivery fails or the parts are stopping."""
         parts = self._parts
         try:
-            self.waiting += await parts.read(parts.table.waiting, *self._place, until)
+            self.waiting += await parts.in_reader_thread(parts.table.waiting, *self._place, until)
             await self._take_unread()
             while until and not parts.stopping.is_set() and await self._step(until):
                 pass
         except Exception as error:
-            self._noted(error)
+            self._note_failure(error)
         finally:
             if self._sink is not None:
                 await self._sink.close()
 
     @property
-    def undelivered(self) -> str:
+    def undelivered_reason(self) -> str:
         """Why matches up to the end of `once` are not delivered; empty if they are, or are dead letters."""
         if self.next_try is not None:
-            left = counted(self.waiting, "notification") if self.waiting > 0 else "its notifications are"
+            left = count_text(self.waiting, "notification") if self.waiting > 0 else "its notifications are"
             return f"{self.last_error}; {left} not delivered"
-        return f"{counted(self.waiting, 'notification')} not delivered; run it again" if self.waiting > 0 else ""
+        return f"{count_text(self.waiting, 'notification')} not delivered; run it again" if self.waiting > 0 else ""
 
     @property
     def _place(self) -> tuple[str, Any]:
@@ -187,7 +187,7 @@ class SinkWorker:
             if len(self.cursor.unread) >= UNREAD_MAX:
                 raise
             self.cursor = self.cursor.without(error.first, error.last)
-            self._parts.cursors.set(self.cursor)
+            self._parts.cursors.replace(self.cursor)
             return True
 
     async def _step_from(self, place: MatchPosition, until: str | None, *, late: bool = False) -> bool:
@@ -197,7 +197,7 @@ class SinkWorker:
         async with self._parts.slots if sink.blocking else contextlib.nullcontext():
             self._news.clear()
             args = self.name[0], place, sink.bounds, until
-            chunk = await self._parts.read(_prepared, self._parts.table, late, *args)
+            chunk = await self._parts.in_reader_thread(_next_chunk, self._parts.table, late, *args)
             if chunk.notifications:
                 await self._parts.write(self._parts.check_lock)
                 await self._deliver(sink, chunk.notifications)
@@ -235,7 +235,7 @@ class SinkWorker:
 
     async def _bury(self, notifications: Sequence[MatchNotification], reason: str) -> None:
         """Puts notifications into the dead letters."""
-        parts, told = self._parts, _shown(reason)
+        parts, told = self._parts, _reason_line(reason)
         await parts.write(write_dead_letters, parts.lake, self.name, notifications, told, parts.clock.wall())
         logger.error(
             "notifications not delivered",
@@ -257,21 +257,21 @@ class SinkWorker:
             dead=old.dead + dead,
             failing_since=None if delivered else old.failing_since,
         )
-        self._parts.cursors.set(self.cursor)
+        self._parts.cursors.replace(self.cursor)
 
     async def _is_overdue(self, notification: MatchNotification) -> bool:
         """Whether the sink has failed, and the notification has been there, for longer than the time to give up."""
         since, now = self.cursor.failing_since, self._parts.clock.wall()
         if since is None or now - since < self._parts.give_up_s:
             return False
-        written = await self._parts.read(self._parts.table.written, notification.next.batch)
+        written = await self._parts.in_reader_thread(self._parts.table.write_time, notification.next.batch)
         return written is None or now - written >= self._parts.give_up_s
 
-    async def _failed(self, error: Exception) -> None:
+    async def _wait_after(self, error: Exception) -> None:
         """Notes a failure, and waits."""
-        await self._first_of(self._parts.clock.sleep(self._noted(error)))
+        await self._first_of(self._parts.clock.sleep(self._note_failure(error)))
 
-    def _noted(self, error: Exception) -> float:
+    def _note_failure(self, error: Exception) -> float:
         """Notes a failure. Returns the pause after it, in seconds."""
         parts = self._parts
         now = parts.clock.wall()
@@ -279,10 +279,10 @@ class SinkWorker:
         pause = max(
             back_off_s(self._failures, RETRY_FIRST_S, RETRY_MAX_S, parts.chance.uniform), getattr(error, "wait_s", 0.0)
         )
-        self.last_error, self.last_error_at, self.next_try = _shown(str(error)), now, now + pause
+        self.last_error, self.last_error_at, self.next_try = _reason_line(str(error)), now, now + pause
         if self.cursor.failing_since is None:
             self.cursor = msgspec.structs.replace(self.cursor, failing_since=now)
-            parts.cursors.set(self.cursor)
+            parts.cursors.replace(self.cursor)
         expected = isinstance(error, GatewayError | OSError)
         logger.warning(
             "delivery failed",
@@ -305,7 +305,7 @@ class SinkWorker:
                 task.cancel()
 
 
-def _prepared(table: MatchTable, late: bool, *args: Any) -> MatchChunk:
+def _next_chunk(table: MatchTable, late: bool, *args: Any) -> MatchChunk:
     """The next chunk. Its bodies are made here, beside the event loop."""
     chunk = table.chunk(*args)
     if late:
@@ -328,7 +328,7 @@ def _fault(notification: MatchNotification) -> str:
     return ""
 
 
-def _shown(reason: str) -> str:
+def _reason_line(reason: str) -> str:
     """The reason as one bounded line."""
     cut = reason if len(reason) <= REASON_CHARACTERS_MAX else reason[:REASON_CHARACTERS_MAX] + "..."
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)

@@ -165,7 +165,7 @@ class Descriptions(KnownDescriptions):
             return
         sources = [*self._unnamed, *(one.id for one in new)]
         # A batch without rows stays without a manifest, and the next one takes its folder.
-        batch = self._staged(new, TableBatch(id=f"live-{self._batches:09d}", files=[], rows=0, sources=sources))
+        batch = self._stage(new, TableBatch(id=f"live-{self._batches:09d}", files=[], rows=0, sources=sources))
         if batch.rows or len(sources) >= UNNAMED_MAX:
             self.learn(self._facts.commit(batch))
             self._named.update(sources)
@@ -175,12 +175,12 @@ class Descriptions(KnownDescriptions):
             self._unnamed = sources
         self._add_snapshots(sorted(self._behind_a_hole(new)))
 
-    def _staged(self, ingested: Sequence[TableBatch], batch: TableBatch) -> TableBatch:
+    def _stage(self, ingested: Sequence[TableBatch], batch: TableBatch) -> TableBatch:
         """Writes the facts of batches of bronze."""
         bronze = table(self._lake, "bronze")
         records = bronze.few_rows(ingested, single_facts.RECORD, rows_max=FEW_RECORDS, members_max=FEW_QUADS)
         if records is None:
-            return self._facts.stage(streams.facts(bronze.read(self._spark, ingested)), batch, files=1)
+            return self._facts.stage(streams.facts(bronze.frame(self._spark, ingested)), batch, files=1)
         return self._facts.stage_rows(single_facts.fact_table(records), batch)
 
     def _behind_a_hole(self, batches: Iterable[TableBatch]) -> set[str]:
@@ -214,7 +214,7 @@ class PastDescriptions(KnownDescriptions):
             self.learn(batch)
         new = _not_in(ingested, {source for batch in had for source in batch.sources})
         if new:
-            self._learn_frame(streams.facts(table(lake, "bronze").read(spark, new)))
+            self._learn_frame(streams.facts(table(lake, "bronze").frame(spark, new)))
         known = {segment for batch in had for segment in batch.segments}
         snapshots = [one for one in snapshots_of(lake, lake.names("snapshots")) if one not in known]
         if snapshots:
@@ -268,11 +268,11 @@ def _valid(suffix: str) -> Column:
 
     seq = F.when(F.col("change") == DELETED, F.col("seq") - 1).otherwise(F.col("seq"))
 
-    def reached(epoch: str, begin: str) -> Column:
+    def at_or_before(epoch: str, begin: str) -> Column:
         place = F.col(f"{epoch}{suffix}")
         return (place < F.col("epoch")) | ((place == F.col("epoch")) & (F.col(f"{begin}{suffix}") <= seq))
 
-    return reached("from_epoch", "from_seq") & ~reached("to_epoch", "to_seq")
+    return at_or_before("from_epoch", "from_seq") & ~at_or_before("to_epoch", "to_seq")
 
 
 def _with_triples(found: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -85,10 +85,10 @@ class DescribedStreams:
     def versions(self) -> dict[Term, list[DescriptionVersion]]:
         """By subject, in order."""
         if self._versions is None:
-            self._versions = _versions(self._said())
+            self._versions = _versions(self._statements())
         return self._versions
 
-    def _said(self) -> Iterator[_Said]:
+    def _statements(self) -> Iterator[_Said]:
         snapshots = sorted(self._snapshots)
         for (s, p), changes in self._changes.items():
             for o, valid in _validities(changes, snapshots):
@@ -146,7 +146,7 @@ def _versions(said: Iterable[_Said]) -> dict[Term, list[DescriptionVersion]]:
         for one in description:
             if one.triple[1] == _LIVE:
                 found[one.triple[2]] += _parts(description, one.valid)
-    return {subject: list(_cut(description)) for subject, description in found.items()}
+    return {subject: list(_cut_versions(description)) for subject, description in found.items()}
 
 
 def _of_stream(stream: _Said, by_subject: dict[Term, list[_Said]], hosts: dict[Term, list[_Said]]) -> Iterator[_Said]:
@@ -175,7 +175,7 @@ def _parts(said: Iterable[_Said], valid: ValidTime) -> Iterator[_Said]:
     return (part for one in said if (part := one.within(valid)) is not None)
 
 
-def _cut(said: list[_Said]) -> Iterator[DescriptionVersion]:
+def _cut_versions(said: list[_Said]) -> Iterator[DescriptionVersion]:
     """Triples with times that overlap -> versions that don't."""
     places = sorted({place for one in said for place in one.valid})
     last: DescriptionVersion | None = None

@@ -104,7 +104,7 @@ def _groups(graphs: Column, triples: Column) -> Column:
 
         return F.filter(F.sequence(F.lit(0), F.size(ordered) - 1), first)
 
-    def cut(ordered: Column, starts: Column) -> Column:
+    def cut_groups(ordered: Column, starts: Column) -> Column:
         def group(start: Column, number: Column) -> Column:
             end = F.coalesce(F.get(starts, number + 1), F.size(ordered))
             return F.struct(
@@ -115,7 +115,9 @@ def _groups(graphs: Column, triples: Column) -> Column:
         return F.transform(starts, group)
 
     zipped = F.arrays_zip(graphs.alias("g"), triples.alias("triple"))
-    groups = _with(F.sort_array(zipped), lambda ordered: _with(begins(ordered), lambda starts: cut(ordered, starts)))
+    groups = _with(
+        F.sort_array(zipped), lambda ordered: _with(begins(ordered), lambda starts: cut_groups(ordered, starts))
+    )
     return F.filter(groups, lambda one: F.array_contains(one["triples"]["new"], True))
 
 

@@ -49,7 +49,7 @@ def single_events(record: Mapping[str, Any], *, deleted: bool) -> Iterator[Singl
                 yield SingleEvent(**said, change=change, graph=graph, new=new, old=old)
 
 
-def completed(event: SingleEvent, described: DescribedStreams | None) -> SingleEvent:
+def complete(event: SingleEvent, described: DescribedStreams | None) -> SingleEvent:
     """The event with the description of each subject, as `KnownDescriptions.complete` adds it."""
     versions = described.versions() if described is not None else {}
     if not versions:

@@ -2,8 +2,8 @@
 
 Jobs: aggregates, anomalies, clocks, dead_sensors, fleet_health, gaps, lamps, reactions. analysis: all jobs over one
 set of tables, with shared intermediate results; results: their names, Parquet and CSV; texts: rows as text; commands:
-`lamplighter-fleet jobs`. *Readings* is the table observations with the time of each reading found by `clocks.timed`.
-Times, hours and days are in UTC. docs/fleet.md explains each job with a query.
+`lamplighter-fleet jobs`. *Readings* is the table observations with the times of `clocks.with_times`. Times, hours and
+days are in UTC. docs/fleet.md explains each job with a query.
 """
 
 from lamplighter.cloud_sync.fleet.jobs.commands import add_commands

@@ -87,7 +87,7 @@ class Analysis:
     @cached_property
     def readings(self) -> DataFrame:
         """Observations with their times, within since and until."""
-        return self._chosen(self._observed, "time", since=True)
+        return self._in_period(self._timed_observations, "time", since=True)
 
     @cached_property
     def hourly(self) -> DataFrame:
@@ -120,15 +120,17 @@ class Analysis:
 
     @cached_property
     def lamp_days(self) -> DataFrame:
-        timed = self._chosen(self._acted, "time")
-        last = lamps.last_moments(self._chosen(self._observed, "time"), timed)
+        timed = self._in_period(self._timed_actuations, "time")
+        last = lamps.last_moments(self._in_period(self._timed_observations, "time"), timed)
         days = lamps.lamp_days(lamps.lamp_states(timed, last), self.options.watts, self.options.watts_of)
         since = self.options.since
         return days if since is None else days.where(F.col("day") >= F.date_trunc("day", F.lit(since)))
 
     @cached_property
     def reactions(self) -> DataFrame:
-        return self._keep(reactions.reactions(self._observed, self._chosen(self._acted, "time", since=True)))
+        return self._keep(
+            reactions.reactions(self._timed_observations, self._in_period(self._timed_actuations, "time", since=True))
+        )
 
     @cached_property
     def reaction_times(self) -> DataFrame:
@@ -142,7 +144,7 @@ class Analysis:
                 self.streams,
                 self._usual,
                 self.uptime,
-                self._heard,
+                self._last_heard,
                 self.as_of,
                 silent_min_s=options.dead_min_s,
                 gateway_silent_min_s=options.gateway_silent_min_s,
@@ -151,7 +153,7 @@ class Analysis:
 
     @cached_property
     def clock_quality(self) -> DataFrame:
-        return self._keep(clocks.clock_quality(self._chosen(self._health, "hour", since=True), self.readings))
+        return self._keep(clocks.clock_quality(self._in_period(self._health, "hour", since=True), self.readings))
 
     @cached_property
     def fleet_health(self) -> DataFrame:
@@ -160,7 +162,7 @@ class Analysis:
             self.uptime,
             self.dead_sensors,
             self.anomalous_streams,
-            self._heard,
+            self._last_heard,
             self.streams,
             self.as_of,
             self.options.gateway_silent_min_s,
@@ -172,18 +174,18 @@ class Analysis:
         known = self.options.as_of or self.options.until
         if known is not None:
             return known
-        last = self._heard.agg(F.unix_micros(F.max("heard")).alias("us")).first()
+        last = self._last_heard.agg(F.unix_micros(F.max("heard")).alias("us")).first()
         return datetime.fromtimestamp((last.us if last and last.us is not None else 0) / 1e6, UTC)
 
     @cached_property
-    def _observed(self) -> DataFrame:
+    def _timed_observations(self) -> DataFrame:
         """All observations with their times."""
-        return self._keep(by_gateway(clocks.timed(self.observations, self._offsets)))
+        return self._keep(by_gateway(clocks.with_times(self.observations, self._offsets)))
 
     @cached_property
-    def _acted(self) -> DataFrame:
+    def _timed_actuations(self) -> DataFrame:
         """All actuations with their times."""
-        return self._keep(by_gateway(clocks.timed(self.actuations, self._offsets)))
+        return self._keep(by_gateway(clocks.with_times(self.actuations, self._offsets)))
 
     @cached_property
     def _health(self) -> DataFrame:
@@ -205,10 +207,10 @@ class Analysis:
         return self._keep(gaps.usual_intervals(self._intervals))
 
     @cached_property
-    def _heard(self) -> DataFrame:
-        return self._keep(dead_sensors.last_heard(self._chosen(self._health, "last_ts"), self._usual))
+    def _last_heard(self) -> DataFrame:
+        return self._keep(dead_sensors.last_heard(self._in_period(self._health, "last_ts"), self._usual))
 
-    def _chosen(self, frame: DataFrame, time: str, *, since: bool = False) -> DataFrame:
+    def _in_period(self, frame: DataFrame, time: str, *, since: bool = False) -> DataFrame:
         """The rows within since and until. Rows without a time are kept only if neither is set."""
         if self.options.until is not None:
             frame = frame.where(F.col(time) < F.lit(self.options.until))

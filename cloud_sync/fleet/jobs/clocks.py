@@ -40,7 +40,7 @@ def clock_offsets(rows: DataFrame) -> DataFrame:
     )
 
 
-def timed(rows: DataFrame, offsets: DataFrame) -> DataFrame:
+def with_times(rows: DataFrame, offsets: DataFrame) -> DataFrame:
     """The rows with ``time`` (timestamp) and ``clock`` (string), both null if the time is unknown.
 
     rows: observations or actuations; offsets: of `clock_offsets`. The time of a row is

@@ -13,7 +13,7 @@ from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, top_rows, write
 from lamplighter.cloud_sync.fleet.jobs.texts import text_table
 from lamplighter.cloud_sync.fleet.lake import Lake, tables
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +52,7 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     add_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="folder or URL of the results (default: results in the lake)")
     parser.add_argument("--rows", type=int, default=20, help="printed rows per result (default: 20)")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_job)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -156,11 +156,11 @@ def write_results(found: Analysis, names: tuple[str, ...], out: Lake) -> dict[st
         began = time.monotonic()
         print(f"[{number}/{len(names)}] {name}: {RESULTS[name].title} ...", end="", file=sys.stderr, flush=True)
         written[name], rows = write(getattr(found, name), RESULTS[name], out)
-        print(f" {counted(rows, 'row', ',')}, {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+        print(f" {count_text(rows, 'row', ',')}, {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
     return written
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_job(arguments: argparse.Namespace) -> int:
     """Writes a job's results and prints the first rows of each."""
     lake = Lake(arguments.lake)
     out = Lake(arguments.out) if arguments.out else results_folder(lake)

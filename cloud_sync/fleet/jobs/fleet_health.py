@@ -75,19 +75,19 @@ def _reasons(as_of: datetime, gateway_silent_min_s: float) -> list[tuple[str, Co
     unheard = seconds(F.lit(as_of), F.col("heard")) > gateway_silent_min_s
     return [
         ("silent", unheard, F.lit("nothing heard")),
-        ("bad", F.col("dead") > 0, _counted("dead", "sensor", "silent")),
-        ("bad", F.col("lost") > 0, _counted("lost", "record", "lost")),
+        ("bad", F.col("dead") > 0, _count_text("dead", "sensor", "silent")),
+        ("bad", F.col("lost") > 0, _count_text("lost", "record", "lost")),
         (
             "watch",
             F.col("uptime") < UPTIME_MIN,
             F.concat(F.lit("uptime "), F.format_string("%.0f %%", F.col("uptime") * 100)),
         ),
-        ("watch", F.col("anomalies") > F.col("readings") * ODD_SHARE_MAX, _counted("anomalies", "odd reading")),
+        ("watch", F.col("anomalies") > F.col("readings") * ODD_SHARE_MAX, _count_text("anomalies", "odd reading")),
         ("watch", F.col("quality") != "good", F.concat(F.lit("clock "), F.col("quality"))),
     ]
 
 
-def _counted(column: str, one: str, what: str = "") -> Column:
+def _count_text(column: str, one: str, what: str = "") -> Column:
     """`1 sensor silent`, `2 sensors silent`."""
     name = F.when(F.col(column) == 1, one).otherwise(f"{one}s")
     return F.concat_ws(" ", F.col(column), name, *([F.lit(what)] if what else []))

@@ -13,8 +13,8 @@ _UNITS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def text_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as aligned columns, each value as `shown`."""
-    cells = [[shown(name, row[name]) for name in columns] for row in rows]
+    """Rows as aligned columns, each value as `value_text`."""
+    cells = [[value_text(name, row[name]) for name in columns] for row in rows]
     numeric = [all(isinstance(row[name], (int, float, type(None))) for row in rows) for name in columns]
     widths = [max([len(name), *(len(line[at]) for line in cells)]) for at, name in enumerate(columns)]
 
@@ -27,7 +27,7 @@ def text_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str
     return "\n".join([line(columns), *(line(values) for values in cells)])
 
 
-def shown(column: str, value: Any) -> str:
+def value_text(column: str, value: Any) -> str:
     """A value of a result's column as text: seconds as a duration, a share in percent, others as `cell`."""
     if isinstance(value, (int, float)) and column.endswith("_s"):
         return duration(value)

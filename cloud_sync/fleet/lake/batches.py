@@ -71,7 +71,7 @@ def live_of(batches: Iterable[TableBatch]) -> list[TableBatch]:
     return [batch for batch in found if batch.id not in replaced]
 
 
-def compared(batches: Iterable[TableBatch]) -> dict[str, int]:
+def comparison_counts(batches: Iterable[TableBatch]) -> dict[str, int]:
     """Of matches that came ahead of their segments, the number by outcome of their comparison; empty without any."""
     found: Counter[str] = Counter()
     for batch in batches:
@@ -202,7 +202,7 @@ class Batches:
         paths = [self.lake.spark(self.name, name) for name in names]
         return spark.read.schema(self.schema).parquet(*paths) if paths else no_rows(spark, self.schema)
 
-    def read(self, spark: SparkSession, batches: Iterable[TableBatch] | None = None) -> DataFrame:
+    def frame(self, spark: SparkSession, batches: Iterable[TableBatch] | None = None) -> DataFrame:
         """The rows of these batches; by default of all that count."""
         chosen = self.live() if batches is None else batches
         return self.open(spark, [name for batch in chosen for name in batch.files])

@@ -33,7 +33,7 @@ class Lake:
         return lake
 
     @cached_property
-    def _opened(self) -> tuple[Any, str]:
+    def _filesystem(self) -> tuple[Any, str]:
         text = self.url
         for hadoop, ours in _FSSPEC_SCHEMES.items():
             if text.startswith(hadoop):
@@ -51,11 +51,11 @@ class Lake:
     @property
     def fs(self) -> Any:
         """The fsspec file system."""
-        return self._opened[0]
+        return self._filesystem[0]
 
     def path(self, *parts: str) -> str:
         """A path in the lake for `fs`."""
-        return "/".join((self._opened[1], *parts))
+        return "/".join((self._filesystem[1], *parts))
 
     def spark(self, *parts: str) -> str:
         """A path in the lake for Spark."""
@@ -110,7 +110,7 @@ class Lake:
             return found if found is not None and self.fs.cat_file(path) == data else None
         return str(said["ETag"]) if isinstance(said, dict) and "ETag" in said else self.mark(*parts) or ""
 
-    def modified(self, *parts: str) -> float | None:
+    def modification_time(self, *parts: str) -> float | None:
         """When a file was written, in seconds since 1970; None if it is gone.
 
         Some file systems of fsspec do not tell times and raise NotImplementedError; it is None for those too.

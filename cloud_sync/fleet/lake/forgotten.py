@@ -59,21 +59,21 @@ class ForgottenGateways:
             return cls(None, str(path))
 
     def __contains__(self, gateway: str) -> bool:
-        return bool(self._found.gateways) and self.hashed(gateway) in self._found.gateways
+        return bool(self._found.gateways) and self.hash(gateway) in self._found.gateways
 
-    def hashed(self, text: str) -> str:
+    def hash(self, text: str) -> str:
         """The keyed hash of a text."""
         return hmac.new(bytes.fromhex(self._found.key), text.encode(), hashlib.sha256).hexdigest()
 
     def write(self, lake: Lake, gateway: str | None = None, at: str = "") -> None:
         """Writes the file. gateway: one to add before; at: the time, RFC 3339."""
         if gateway is not None:
-            self._replace({self.hashed(gateway): at, **self._found.gateways})
+            self._replace({self.hash(gateway): at, **self._found.gateways})
         lake.write(msgspec.json.encode(self._found) + b"\n", FOLDER, _FILE)
 
     def lift(self, lake: Lake, gateway: str) -> None:
         """Takes a gateway from the list, so that its data is collected again."""
-        found = self.hashed(gateway)
+        found = self.hash(gateway)
         self._replace({one: at for one, at in self._found.gateways.items() if one != found})
         self.write(lake)
 

@@ -30,7 +30,7 @@ RENEW_S = 30.0
 _FOLDER = "locks"
 
 
-def _elapsed() -> float:
+def _boot_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -96,7 +96,7 @@ def _file(lake: Lake, table: str, holder: Holder) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise _busy(lake, table, _read(os.read(lock, 4096)) or "another process") from error
+            raise _busy(lake, table, _decode_holder(os.read(lock, 4096)) or "another process") from error
         os.ftruncate(lock, 0)
         os.pwrite(lock, msgspec.json.encode(holder), 0)
         yield
@@ -105,7 +105,7 @@ def _file(lake: Lake, table: str, holder: Holder) -> Iterator[None]:
         os.close(lock)
 
 
-def _read(data: bytes) -> Holder | None:
+def _decode_holder(data: bytes) -> Holder | None:
     try:
         return msgspec.json.decode(data, type=Holder)
     except msgspec.MsgspecError:
@@ -120,7 +120,7 @@ def lease(
     *,
     renew_s: float = RENEW_S,
     wall: Callable[[], float] = time.time,
-    elapsed: Callable[[], float] = _elapsed,
+    elapsed: Callable[[], float] = _boot_seconds,
 ) -> Iterator[Lease]:
     """Holds a lease on object storage. Raises BusyError; LockLostError at the end if another process took it over."""
     held = Lease(lake, table, holder, wall, elapsed)
@@ -184,13 +184,13 @@ class Lease:
                     self.lost = True
                     return
             else:
-                _put(self._lake, self._table, self.number, self._holder, self._wall() + LEASE_S)
+                _write_lease(self._lake, self._table, self.number, self._holder, self._wall() + LEASE_S)
                 if not self._is_last():
                     return
             self._renewed_at = now
 
     def release(self) -> None:
-        _put(self._lake, self._table, self.number, self._holder, 0.0)
+        _write_lease(self._lake, self._table, self.number, self._holder, 0.0)
 
     def lost_error(self) -> LockLostError:
         return LockLostError(
@@ -207,7 +207,7 @@ def _create(lake: Lake, table: str, holder: Holder, wall: Callable[[], float], m
     """Creates the next number. mine: that of an old lease of this process. Raises BusyError, UpstreamError, OSError."""
     number = 1
     for before in _numbers(lake, table)[-1:]:
-        found = _read(lake.fs.cat_file(_path(lake, table, before)))
+        found = _decode_holder(lake.fs.cat_file(_path(lake, table, before)))
         if found is not None and found.until > wall() and before != mine:
             raise _busy(lake, table, found)
         number = before + 1
@@ -233,5 +233,5 @@ def _path(lake: Lake, table: str, number: int) -> str:
     return lake.path(_FOLDER, table, f"{number:012d}.json")
 
 
-def _put(lake: Lake, table: str, number: int, holder: Holder, until: float) -> None:
+def _write_lease(lake: Lake, table: str, number: int, holder: Holder, until: float) -> None:
     lake.fs.pipe_file(_path(lake, table, number), msgspec.json.encode(msgspec.structs.replace(holder, until=until)))

@@ -78,7 +78,7 @@ def table(lake: Lake, name: str) -> Batches:
 
 def read(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
     """A table as docs/fleet.md describes it; without rows if it has not been made yet."""
-    frame = table(lake, name).read(spark)
+    frame = table(lake, name).frame(spark)
     return health_of_parts(frame) if name == "gateway_health" else frame
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from lamplighter.engine.errors import PayloadError
-from lamplighter.engine.tables import counted, text_table
+from lamplighter.engine.tables import count_text, text_table
 from lamplighter.engine.terms import Term, is_blank, is_term, lexical, term_to_json
 
 FORMATS = ("table", "json", "csv")
@@ -24,10 +24,10 @@ def write_boolean(answer: bool, format: str, out: TextIO) -> None:
 
 def write_rows(variables: Sequence[str], rows: Iterable[Answer], format: str, out: TextIO) -> None:
     """The rows of a SELECT. JSON and CSV are written row by row. Raises PayloadError for what is no term."""
-    checked = map(_checked, rows)
+    checked = map(_check_terms, rows)
     if format == "table":
         shown = [[None if term is None else plain(term) for term in row] for row in checked]
-        out.write(text_table(counted(len(shown), "row", ","), variables, shown, len(shown), len(shown)) + "\n")
+        out.write(text_table(count_text(len(shown), "row", ","), variables, shown, len(shown), len(shown)) + "\n")
     elif format == "csv":
         lines = csv.writer(out)  # its line ends are CRLF, as the recommendation has them
         lines.writerow(variables)
@@ -48,7 +48,7 @@ def plain(term: Term) -> str:
     return term if is_blank(term) or term.startswith("<<(") else lexical(term)
 
 
-def _checked(row: Answer) -> Answer:
+def _check_terms(row: Answer) -> Answer:
     for term in row:
         if term is not None and not is_term(term):
             raise PayloadError(f"{term[:100]!r} in the answer is no RDF term; correct the query")

@@ -19,7 +19,7 @@ from lamplighter.cloud_sync.fleet.queries.answers import FORMATS, Answer, write_
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command, printable, small_text
 from lamplighter.cloud_sync.fleet.tables.state import moment
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import XSD, Term, literal
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _EVENT = {"gateway": "gw", "epoch": "epoch", "sequence": "seq", "time": "ts"}
 
 def add_commands(commands: Any) -> None:
     """Declares `query`."""
-    parser = add_lake_command(commands, "query", "ask the state or the history of all gateways in SPARQL", _run)
+    parser = add_lake_command(commands, "query", "ask the state or the history of all gateways in SPARQL", _run_query)
     parser.add_argument("query", nargs="?", metavar="QUERY", help="the SPARQL query, SELECT or ASK")
     parser.add_argument("--file", type=Path, metavar="FILE", help="file with the query")
     parser.add_argument(
@@ -77,12 +77,12 @@ def add_commands(commands: Any) -> None:
     session.add_arguments(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_query(arguments: argparse.Namespace) -> int:
     """Exit code 1: some gateways or rows are left out; stderr names them."""
     from lamplighter.cloud_sync.fleet.queries.star_plan import StarPlan
 
     began = time.monotonic()
-    query, added = _checked(arguments)
+    query, added = _check_query(arguments)
     lake = Lake.existing(arguments.lake)
     if not table(lake, "bronze").live():
         raise ConfigurationError(f"lake {lake.url!r}: no records yet; run `lamplighter-fleet ingest` first")
@@ -92,11 +92,11 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         plan = StarPlan.of(quads, data.key, query.query)
         if arguments.explain:
-            with _opened(arguments.output) as out:
+            with _open_output(arguments.output) as out:
                 out.writelines(f"{printable(line)}\n" for line in plan.lines())
             return 1 if data.left_out else 0
         rows = _rows(quads, data.key, query, added, plan.narrow)
-        with _opened(arguments.output) as out:
+        with _open_output(arguments.output) as out:
             if query.form == "ASK":
                 write_boolean(not rows.isEmpty(), arguments.format, out)
                 shown, more = 1, False
@@ -107,13 +107,13 @@ def _run(arguments: argparse.Namespace) -> int:
                 shown, more = counter.count, counter.more
     finally:
         quads.unpersist()
-    _say(f"{counted(shown, 'row', ',')}, {time.monotonic() - began:.1f} s")
+    _say(f"{count_text(shown, 'row', ',')}, {time.monotonic() - began:.1f} s")
     if more:
-        _say(f"there are more than {counted(shown, 'row', ',')}; raise --limit-rows, or restrict the query")
+        _say(f"there are more than {count_text(shown, 'row', ',')}; raise --limit-rows, or restrict the query")
     return 1 if more or data.left_out else 0
 
 
-def _checked(arguments: argparse.Namespace) -> tuple[BatchQuery, dict[str, str]]:
+def _check_query(arguments: argparse.Namespace) -> tuple[BatchQuery, dict[str, str]]:
     """The query, and its added variables with their columns."""
     from lamplighter.cloud_sync.fleet.sparql.modifiers import batch_query
 
@@ -143,14 +143,14 @@ def _checked(arguments: argparse.Namespace) -> tuple[BatchQuery, dict[str, str]]
 def _data(arguments: argparse.Namespace, spark: SparkSession, lake: Lake, query: BatchQuery) -> FleetData:
     from lamplighter.cloud_sync.fleet.queries.fleet_data import history, state
 
-    wanted = _wanted(arguments.gateway)
+    wanted = _gateway_filter(arguments.gateway)
     if arguments.history:
         return history(spark, lake, query.query, wanted=wanted, changes=arguments.changes or "added", say=_say)
     at = None if arguments.at is None else moment(arguments.at)
     return state(spark, lake, query.query, wanted=wanted, at=at, per_gateway=arguments.per_gateway, say=_say)
 
 
-def _wanted(patterns: list[str]) -> Callable[[str], bool]:
+def _gateway_filter(patterns: list[str]) -> Callable[[str], bool]:
     return lambda gateway: not patterns or any(fnmatchcase(gateway, pattern) for pattern in patterns)
 
 
@@ -196,7 +196,7 @@ class _Counter:
 
 
 @contextmanager
-def _opened(target: Path | None) -> Iterator[TextIO]:
+def _open_output(target: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that is written atomically."""
     if target is None:
         yield sys.stdout

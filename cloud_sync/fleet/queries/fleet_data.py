@@ -16,7 +16,7 @@ from lamplighter.cloud_sync.fleet.sparql.stars import star_predicates
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 from lamplighter.cloud_sync.fleet.tables.past import FleetPast
 from lamplighter.engine.sparql.algebra import Bgp, Constant, Graph, Pattern, Values, Variable, walk
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Term
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def state(
     past = FleetPast(spark, lake, wanted)
     places, left_out = {}, []
     for gateway, end in sorted(past.ends(at).items()):
-        place = past.known(gateway, end)
+        place = past.last_known_place(gateway, end)
         if place is None:
             left_out.append(gateway)
             say(f"gateway {gateway}: left out, because {past.way(gateway, end)} are missing; ship and ingest them")
@@ -66,7 +66,7 @@ def state(
                 f"gateway {gateway}: as of record {place[0]}/{place[1]} instead of {end[0]}/{end[1]}, because "
                 f"{past.way(gateway, end)} are missing"
             )
-    say(f"the state of {counted(len(places), 'gateway', ',')}")
+    say(f"the state of {count_text(len(places), 'gateway', ',')}")
     predicates = None if _uses_names_alone(query, per_gateway) else predicates_of(query)
     quads = past.dataset(places, predicates).select(
         "gw", *(_of_gateway(part).alias(part) for part in "spo"), _of_gateway("g").alias("graph")
@@ -89,7 +89,7 @@ def history(
     from pyspark.sql import functions as F
 
     past = FleetPast(spark, lake, wanted)
-    say(f"the history of {counted(len(past.gateways), 'gateway', ',')}")
+    say(f"the history of {count_text(len(past.gateways), 'gateway', ',')}")
     descriptions = PastDescriptions(spark, lake, table(lake, "bronze").live())
     predicates = predicates_of(query)
     records = past.records

@@ -50,7 +50,7 @@ class StarPlan:
         for node in walk(self.query.tree):
             if isinstance(node, Bgp):
                 for group in pattern_groups(node.patterns, self.query.constants, self.narrow):
-                    yield f"{self._plan(group, node.patterns)}: {' . '.join(map(self._shown, group))}"
+                    yield f"{self._plan(group, node.patterns)}: {' . '.join(map(self._pattern_text, group))}"
 
     def _plan(self, group: PatternGroup, patterns: Sequence[Pattern]) -> str:
         [first, *others] = group
@@ -64,7 +64,7 @@ class StarPlan:
             return f"join, a subject has {most:,} values of the predicate, more than {VALUES_MAX:,}"
         return "join, no other pattern has the subject in the same group"
 
-    def _shown(self, pattern: Pattern) -> str:
+    def _pattern_text(self, pattern: Pattern) -> str:
         triple = " ".join(map(self._term, pattern[:3]))
         return triple if pattern.graph is None else f"GRAPH {self._term(pattern.graph)} {{ {triple} }}"
 

@@ -29,10 +29,10 @@ def add_commands(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]
     parser.add_argument(
         "--out", metavar="DIR", help=f"folder or URL of {NAME} and of the results (default: results in the lake)"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_report)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_report(arguments: argparse.Namespace) -> int:
     """Writes results and page, and prints the path of the page."""
     import_module(f"{__package__}.page")  # a missing package is reported before the jobs run
     lake = Lake(arguments.lake)

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS
-from lamplighter.cloud_sync.fleet.jobs.texts import cell, short, shown, unit_name
+from lamplighter.cloud_sync.fleet.jobs.texts import cell, short, unit_name, value_text
 from lamplighter.cloud_sync.fleet.report import plots
 from lamplighter.cloud_sync.fleet.report.content import ROWS_MAX, TREND, Content
 
@@ -27,7 +27,7 @@ def page(content: Content) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": cell, "shown": shown, "minute": minute, "replace_title": _titled}
+    environment.filters |= {"cell": cell, "shown": value_text, "minute": minute, "replace_title": _plot_image}
     style = Markup(files(__package__).joinpath("page.css").read_text())  # ours
     return (
         environment.get_template("page.html.j2")
@@ -71,7 +71,7 @@ def _plots(content: Content) -> Mapping[str, Any]:
     """The plots of the template; an empty text if there is nothing to draw."""
     placed = [row for row in content.gateways.rows if row["latitude"] is not None and row["longitude"] is not None]
     trends = [
-        (_called(name, unit), Markup(plots.trend(rows, unit, plots.SERIES[number % len(plots.SERIES)])))
+        (_property_label(name, unit), Markup(plots.trend(rows, unit, plots.SERIES[number % len(plots.SERIES)])))
         for number, ((name, unit), rows) in enumerate(content.trends.items())
         if rows
     ]
@@ -86,12 +86,12 @@ def _plots(content: Content) -> Mapping[str, Any]:
     return {"trend_plots": trends, **{name: Markup(svg) for name, svg in drawn.items()}}
 
 
-def _called(name: str | None, unit: str | None) -> str:
+def _property_label(name: str | None, unit: str | None) -> str:
     text = short(name) if name else "no property"
     return text if unit is None else f"{text} ({unit_name(unit)})"
 
 
-def _titled(svg: Markup, title: str) -> Markup:
+def _plot_image(svg: Markup, title: str) -> Markup:
     """The plot as an image with a label for screen readers. The table below it has the numbers."""
     head, end, rest = str(svg).partition(">")
     return Markup(f'{head} role="img"><title>{escape(title)}</title>{rest}') if end else svg

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from lamplighter.cloud_sync.fleet.sparql.expression_tree import Tree, parsed
+from lamplighter.cloud_sync.fleet.sparql.expression_tree import Tree, expression_tree
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 from lamplighter.cloud_sync.fleet.sparql.nested import all_of, compatible, next_pattern
 from lamplighter.cloud_sync.fleet.sparql.stars import pattern_groups, star_rows
@@ -108,9 +108,9 @@ class _Joins:
             case Bgp(patterns):
                 return self._patterns(patterns)
             case Join(left, right):
-                return self._joined(self.relation(left, graphs), self.relation(right, graphs))
+                return self._join(self.relation(left, graphs), self.relation(right, graphs))
             case LeftJoin(left, right, conditions):
-                return self._joined(self.relation(left, graphs), self.relation(right, graphs), conditions, graphs)
+                return self._join(self.relation(left, graphs), self.relation(right, graphs), conditions, graphs)
             case Union(left, right):
                 return self._union(self.relation(left, graphs), self.relation(right, graphs))
             case Filter(inner, expression):
@@ -121,7 +121,7 @@ class _Joins:
             case Extend(inner, variable, expression):
                 found = self.relation(inner, graphs)
                 value = self._expressions(found, graphs).term(self._tree(expression))
-                return self._named(replace(found, terms={**found.terms, variable: value}))
+                return self._with_own_names(replace(found, terms={**found.terms, variable: value}))
             case Values():
                 return self._values(node)
             case Graph(name, inner):
@@ -129,7 +129,7 @@ class _Joins:
         raise AssertionError(node)
 
     def _tree(self, expression: Expression) -> Tree:
-        return parsed(expression, self._query.constants)
+        return expression_tree(expression, self._query.constants)
 
     def _constant(self, part: Part) -> Column:
         from pyspark.sql import functions as F
@@ -150,7 +150,7 @@ class _Joins:
 
         return Expressions(term)
 
-    def _named(self, found: Relation) -> Relation:
+    def _with_own_names(self, found: Relation) -> Relation:
         """The relation with column names that no other one has."""
         from pyspark.sql import functions as F
 
@@ -176,7 +176,7 @@ class _Joins:
 
         frame = self._quads.select(*self._key).distinct() if self._key else self._quads.sparkSession.range(1)
         keys = {name: F.col(name) for name in self._key}
-        return self._named(Relation(frame, keys, {}, frozenset(), F.lit(False)))
+        return self._with_own_names(Relation(frame, keys, {}, frozenset(), F.lit(False)))
 
     def _patterns(self, patterns: Sequence[Pattern]) -> Relation:
         if not patterns:
@@ -188,7 +188,7 @@ class _Joins:
             group = next(group for group in groups if following in group)
             groups.remove(group)
             one = self._star(group) if len(group) > 1 else self._pattern(following)
-            found = one if found is None else self._joined(found, one)
+            found = one if found is None else self._join(found, one)
         assert found is not None
         return found
 
@@ -197,7 +197,7 @@ class _Joins:
 
         rows = star_rows(self._quads, patterns, self._key, self._query.constants)
         keys = {name: F.col(name) for name in self._key}
-        return self._named(Relation(rows.frame, keys, rows.terms, frozenset(rows.terms), rows.new))
+        return self._with_own_names(Relation(rows.frame, keys, rows.terms, frozenset(rows.terms), rows.new))
 
     def _pattern(self, pattern: Pattern) -> Relation:
         from pyspark.sql import functions as F
@@ -218,9 +218,9 @@ class _Joins:
                 frame = frame.where(column.isNotNull())
         new = F.col("new") if "new" in self._quads.columns else F.lit(True)
         keys = {name: F.col(name) for name in self._key}
-        return self._named(Relation(frame, keys, terms, frozenset(terms), new))
+        return self._with_own_names(Relation(frame, keys, terms, frozenset(terms), new))
 
-    def _joined(
+    def _join(
         self,
         left: Relation,
         right: Relation,
@@ -244,7 +244,7 @@ class _Joins:
         both = Relation(left.frame, left.keys, terms, left.certain | right.certain, left.new | right.new)
         if conditions is None:
             frame = left.frame.join(right.frame, all_of(tests)) if tests else left.frame.crossJoin(right.frame)
-            return self._named(replace(both, frame=frame))
+            return self._with_own_names(replace(both, frame=frame))
         expressions = self._expressions(both, graphs)
         tests += [F.coalesce(expressions.condition(self._tree(one)), F.lit(False)) for one in conditions]
         if "new" in self._quads.columns and right.certain <= left.terms.keys() | graphs:
@@ -253,7 +253,7 @@ class _Joins:
             )
         frame = left.frame.join(right.frame, all_of(tests or [F.lit(True)]), "left")
         new = left.new | F.coalesce(right.new, F.lit(False))
-        return self._named(replace(both, frame=frame, certain=left.certain, new=new))
+        return self._with_own_names(replace(both, frame=frame, certain=left.certain, new=new))
 
     def _union(self, left: Relation, right: Relation) -> Relation:
         from pyspark.sql import functions as F
@@ -271,7 +271,7 @@ class _Joins:
         keys = {name: F.col(name) for name in self._key}
         terms = {variable: F.col(f"v{place}") for place, variable in enumerate(variables)}
         sure = left.certain & right.certain
-        return self._named(Relation(frames[0].unionAll(frames[1]), keys, terms, sure, F.col("new")))
+        return self._with_own_names(Relation(frames[0].unionAll(frames[1]), keys, terms, sure, F.col("new")))
 
     def _values(self, node: Values) -> Relation:
         from pyspark.sql import functions as F
@@ -284,7 +284,7 @@ class _Joins:
             kind, rows = "array<string>", [null] * len(node.rows)
         frame = events.frame.select("*", F.explode(F.array(*rows).cast(kind)).alias("given"))
         terms = {variable: F.col("given")[f"v{place}"] for place, variable in enumerate(node.variables)}
-        return self._named(replace(events, frame=frame, terms=terms, certain=certain(node)))
+        return self._with_own_names(replace(events, frame=frame, terms=terms, certain=certain(node)))
 
     def _in_graph(self, name: Part, node: Node, graphs: frozenset[Variable]) -> Relation:
         if "graph" not in self._key:
@@ -297,7 +297,7 @@ class _Joins:
         frame = found.frame.where(graph.isNotNull())
         if name in found.terms:
             frame = frame.where(compatible(found.terms[name], graph))
-        return self._named(
+        return self._with_own_names(
             replace(found, frame=frame, terms={**found.terms, name: graph}, certain=found.certain | {name})
         )
 
@@ -314,4 +314,4 @@ class _Joins:
         found = _Joins(named, self._query, (*self._key, "graph"), self._narrow, self._numbers)._in_graph(
             name, node, frozenset()
         )
-        return self._named(replace(found, keys={key: found.keys[key] for key in self._key}))
+        return self._with_own_names(replace(found, keys={key: found.keys[key] for key in self._key}))

@@ -49,7 +49,7 @@ class EventStore:
     def __init__(self, events: Mapping[int, StoredEvent]) -> None:
         self._events = events
         self.left: dict[int, str] = {}
-        self._store = self._loaded({number: (*event.new, *event.old) for number, event in events.items()})
+        self._store = self._load({number: (*event.new, *event.old) for number, event in events.items()})
         self._size_max = max((len(event.new) + len(event.old) for event in events.values()), default=0)
 
     def rows(self, query: SolutionsText, constants: Sequence[Term], numbers: Iterable[int]) -> dict[int, list[Row]]:
@@ -62,9 +62,9 @@ class EventStore:
         found = _solutions(self._store, query, set(numbers) - self.left.keys())
         old = {number: self._events[number].old for number in found if self._events[number].old}
         if old:
-            for number, solutions in _solutions(self._loaded(old), query, old.keys()).items():
+            for number, solutions in _solutions(self._load(old), query, old.keys()).items():
                 found[number].subtract(solutions)
-        rows = {number: _projected(solutions, query) for number, solutions in found.items()}
+        rows = {number: _project(solutions, query) for number, solutions in found.items()}
         return {number: some for number, some in rows.items() if some}
 
     def _leave_large(self, query: SolutionsText, constants: Sequence[Term]) -> None:
@@ -74,7 +74,7 @@ class EventStore:
                 self.left[number] = "a query joins many triples of an event"
                 self._store.remove_graph(ox.NamedNode(f"{_GRAPH}{number}"))
 
-    def _loaded(self, triples: Mapping[int, Sequence[Triple]]) -> ox.Store:
+    def _load(self, triples: Mapping[int, Sequence[Triple]]) -> ox.Store:
         """A store of events without those that it would change, which are added to `left`."""
         rest = {}
         for number, some in triples.items():
@@ -90,13 +90,13 @@ class EventStore:
                 refused = {number: reason for number, some in rest.items() if (reason := _refusal(number, some))}
                 wrong = refused or dict.fromkeys(rest, f"some events have a term that the store refuses: {error}")
             else:
-                wrong = _changed(store, rest)
+                wrong = _changed_events(store, rest)
             if not wrong:
                 break
             # What such an event brought may be in the graphs of others: they begin anew without it.
             self.left |= wrong
             rest = {number: some for number, some in rest.items() if number not in wrong}
-        store.extend(quad for number in rest for quad in _said(number, self._events[number].graph))
+        store.extend(quad for number in rest for quad in _event_description(number, self._events[number].graph))
         return store
 
 
@@ -113,7 +113,7 @@ def _refusal(number: int, triples: Sequence[Triple]) -> str:
     return ""
 
 
-def _changed(store: ox.Store, triples: Mapping[int, Sequence[Triple]]) -> dict[int, str]:
+def _changed_events(store: ox.Store, triples: Mapping[int, Sequence[Triple]]) -> dict[int, str]:
     """The events that the store does not have as they are; all, if it has more than they have."""
     stored = {(str(quad.subject), str(quad.predicate), str(quad.object), str(quad.graph_name)) for quad in store}
     reason = "an event has a term that is not in its canonical form"
@@ -127,7 +127,7 @@ def _changed(store: ox.Store, triples: Mapping[int, Sequence[Triple]]) -> dict[i
     return wrong
 
 
-def _said(number: int, graph: Term | None) -> list[ox.Quad]:
+def _event_description(number: int, graph: Term | None) -> list[ox.Quad]:
     """What the default graph says of an event."""
     event = ox.NamedNode(f"{_GRAPH}{number}")
     said = [ox.Quad(event, *_IS_EVENT)]
@@ -169,7 +169,7 @@ def _solutions(store: ox.Store, query: SolutionsText, wanted: Iterable[int]) -> 
     return found
 
 
-def _projected(solutions: Counter[Row], query: SolutionsText) -> list[Row]:
+def _project(solutions: Counter[Row], query: SolutionsText) -> list[Row]:
     rows = (
         tuple(None if place is None else solution[place] for place in query.projected)
         for solution in solutions.elements()

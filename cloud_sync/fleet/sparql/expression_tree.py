@@ -77,7 +77,7 @@ class NotCompiledError(Exception):
         super().__init__(f"{construct} is not available in fleet subscriptions" + (self.cure and f"; {self.cure}"))
 
 
-def parsed(expression: Expression, constants: Sequence[Term]) -> Tree:
+def expression_tree(expression: Expression, constants: Sequence[Term]) -> Tree:
     """The tree of an expression.
 
     constants: the terms by number, of which only the names of functions are read; they belong to the shape of a query,

@@ -52,13 +52,13 @@ class Expressions:
 
     def condition(self, tree: Tree) -> Column:
         """The effective boolean value; null for an error."""
-        return truth(self._typed(tree))
+        return truth(self._typed_column(tree))
 
     def term(self, tree: Tree) -> Column:
         """The N-Triples text; null for an error or an unbound variable."""
-        return as_term(self._typed(tree))
+        return as_term(self._typed_column(tree))
 
-    def _typed(self, tree: Tree) -> TypedColumn:
+    def _typed_column(self, tree: Tree) -> TypedColumn:
         from pyspark.sql import functions as F
 
         if isinstance(tree, (Variable, Constant)):
@@ -83,33 +83,33 @@ class Expressions:
         if name in ("IN", "NOT IN"):
             found = self._among(tree)
             return TypedColumn(BOOLEAN, found if name == "IN" else ~found)
-        return _called(name, tuple(self._typed(argument) for argument in tree.arguments))
+        return _call(name, tuple(self._typed_column(argument) for argument in tree.arguments))
 
     def _among(self, call: FunctionCall) -> Column:
         """Whether the first argument equals one of the others; an error only if it equals none."""
         from pyspark.sql import functions as F
 
-        first, *others = (self._typed(argument) for argument in call.arguments)
+        first, *others = (self._typed_column(argument) for argument in call.arguments)
 
         def body(column: Column) -> Column:
             value = TypedColumn(first.type, column, cheap=True)
             found = F.lit(False)
             for other in others:
-                found = found | related("=", value, other)
+                found = found | relation("=", value, other)
             return found
 
         return let((first,), body)
 
 
-def _called(name: str, arguments: tuple[TypedColumn, ...]) -> TypedColumn:
+def _call(name: str, arguments: tuple[TypedColumn, ...]) -> TypedColumn:
     """The value of an operator or function whose arguments are evaluated first."""
     if name in _RELATIONS:
-        return TypedColumn(BOOLEAN, related(name, *arguments))
+        return TypedColumn(BOOLEAN, relation(name, *arguments))
     if name in ("+", "-", "*", "/"):
         left, right = (TypedColumn(NUMBER, as_number(argument)) for argument in arguments)
-        return TypedColumn(NUMBER, numbers.calculated(name, left, right))
+        return TypedColumn(NUMBER, numbers.arithmetic(name, left, right))
     if name in ("negative", "positive", "ABS", "CEIL", "FLOOR", "ROUND"):
-        return TypedColumn(NUMBER, numbers.changed(name, TypedColumn(NUMBER, as_number(arguments[0]))))
+        return TypedColumn(NUMBER, numbers.numeric_function(name, TypedColumn(NUMBER, as_number(arguments[0]))))
     if name.startswith("xsd:"):
         return _cast(name.removeprefix("xsd:"), arguments[0])
     if name in _OF_TERMS:
@@ -177,40 +177,42 @@ def _string_function(name: str, arguments: tuple[TypedColumn, ...]) -> TypedColu
     values = tuple(TypedColumn(TERM, as_term(one)) if one.type in (NUMBER, BOOLEAN) else one for one in arguments)
     texts = values[0].type == STRING if values else False
 
-    def bound(body: Callable[..., Column]) -> Column:
+    def bind_values(body: Callable[..., Column]) -> Column:
         """body of the values as cheap ones."""
-        return let(values, lambda *columns: body(*_retyped(values, columns)))
+        return let(values, lambda *columns: body(*_with_columns(values, columns)))
 
     if name == "STR":
         if texts:
             return values[0]
         return TypedColumn(
-            STRING, bound(strings.lexical) if values[0].type == TERM else values[0].column.cast("string")
+            STRING, bind_values(strings.lexical) if values[0].type == TERM else values[0].column.cast("string")
         )
     if name in ("CONTAINS", "STRSTARTS", "STRENDS"):
         if values[0].type == STRING and (values[1].cheap or values[1].type == STRING):
             return TypedColumn(BOOLEAN, strings.compatible(name, *values))
-        return TypedColumn(BOOLEAN, bound(lambda *found: strings.compatible(name, *found)))
+        return TypedColumn(BOOLEAN, bind_values(lambda *found: strings.compatible(name, *found)))
     if name == "STRLEN":
         from pyspark.sql import functions as F
 
-        return TypedColumn(INTEGER, bound(lambda one: F.length(string_text(one)).cast("bigint")))
+        return TypedColumn(INTEGER, bind_values(lambda one: F.length(string_text(one)).cast("bigint")))
     if name in ("UCASE", "LCASE") and texts:
-        return TypedColumn(STRING, strings.cased(name, values[0].column))
+        return TypedColumn(STRING, strings.change_case(name, values[0].column))
     if name in ("UCASE", "LCASE"):
-        return TypedColumn(TERM, bound(lambda one: literal(strings.cased(name, string_text(one)), string_suffix(one))))
+        return TypedColumn(
+            TERM, bind_values(lambda one: literal(strings.change_case(name, string_text(one)), string_suffix(one)))
+        )
     if name == "ENCODE_FOR_URI":
-        return TypedColumn(STRING, bound(lambda one: strings.percent_encoded(string_text(one))))
+        return TypedColumn(STRING, bind_values(lambda one: strings.percent_encoded(string_text(one))))
     if name in ("MD5", "SHA1", "SHA256", "SHA384", "SHA512"):
-        return TypedColumn(STRING, bound(lambda one: strings.hashed(name, simple_string(one))))
+        return TypedColumn(STRING, bind_values(lambda one: strings.hash_text(name, simple_string(one))))
     if name == "LANGMATCHES":
         return TypedColumn(
-            BOOLEAN, bound(lambda one, two: strings.language_matches(simple_string(one), simple_string(two)))
+            BOOLEAN, bind_values(lambda one, two: strings.language_matches(simple_string(one), simple_string(two)))
         )
-    return TypedColumn(TERM, bound(_MAKES_TERM[name]))
+    return TypedColumn(TERM, bind_values(_MAKES_TERM[name]))
 
 
-def _retyped(values: tuple[TypedColumn, ...], columns: tuple[Column, ...]) -> tuple[TypedColumn, ...]:
+def _with_columns(values: tuple[TypedColumn, ...], columns: tuple[Column, ...]) -> tuple[TypedColumn, ...]:
     return tuple(TypedColumn(value.type, column, cheap=True) for value, column in zip(values, columns, strict=True))
 
 
@@ -229,7 +231,7 @@ _MAKES_TERM: dict[str, Callable[..., Column]] = {
     "SUBSTR": _substr,
     "STRBEFORE": strings.before,
     "STRAFTER": strings.after,
-    "CONCAT": lambda *values: strings.joined(values),
+    "CONCAT": lambda *values: strings.concatenate(values),
     "IRI": strings.iri,
     "STRLANG": lambda text, tag: strings.with_language(simple_string(text), simple_string(tag)),
     "STRDT": _strdt,
@@ -296,13 +298,13 @@ def truth(value: TypedColumn) -> Column:
     return let((value,), body)
 
 
-def related(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
+def relation(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
     """A relation between two values."""
     if sign == "!=":
-        return ~related("=", left, right)
+        return ~relation("=", left, right)
     types = {left.type, right.type}
     if types in ({STRING}, {INTEGER}) or (types == {BOOLEAN} and sign == "="):
-        return _compared(sign, left.column, right.column)
+        return _comparison(sign, left.column, right.column)
     if STRING in types and TERM in types and sign == "=":
         text, term = (left, right) if left.type == STRING else (right, left)
         return _text_equals(text, term)
@@ -312,7 +314,7 @@ def related(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
     return let(terms, lambda x, y: _terms_related(sign, x, y))
 
 
-def _compared(sign: str, left: Column, right: Column) -> Column:
+def _comparison(sign: str, left: Column, right: Column) -> Column:
     return {
         "=": left == right,
         "<": left < right,
@@ -333,7 +335,7 @@ def _terms_related(sign: str, left: Column, right: Column) -> Column:
     certain = let((terms,), lambda x: comparisons.ordering(x["left"], x["right"]))
     greater = comparisons.greater(left, right)
     quick = greater if sign.startswith(">") else ~greater
-    return F.coalesce(quick, F.when(comparisons.comparable(left, right), _compared(sign, certain, F.lit(0))))
+    return F.coalesce(quick, F.when(comparisons.comparable(left, right), _comparison(sign, certain, F.lit(0))))
 
 
 def _text_equals(text: TypedColumn, term: TypedColumn) -> Column:
@@ -363,7 +365,7 @@ def _number_related(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
             same = (x["rank"] == y["rank"]) & F.isnan(x["double"]) & F.isnan(y["double"])
             return F.when(same, 0).otherwise(numbers.ordering(x, y))
 
-        return _compared(sign, let(values, ordering), F.lit(0))
+        return _comparison(sign, let(values, ordering), F.lit(0))
     other = next((value for value in (left, right) if value.type == TERM), None)
     if other is None:
         return let(values, _equal_numbers)

@@ -16,7 +16,7 @@ from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING
 
-from lamplighter.cloud_sync.fleet.sparql.expression_tree import parsed
+from lamplighter.cloud_sync.fleet.sparql.expression_tree import expression_tree
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 from lamplighter.cloud_sync.fleet.sparql.nested import TESTS_MAX, all_of, next_pattern
 from lamplighter.engine.sparql.algebra import (
@@ -59,28 +59,28 @@ def conjunction(tree: Node) -> Conjunction | None:
     found = Conjunction()
     count = occurrences(tree)
 
-    def collected(node: Node) -> bool:
+    def collect(node: Node) -> bool:
         match node:
             case Bgp(patterns):
                 found.patterns += patterns
                 return True
             case Join(left, right):
-                return collected(left) and collected(right)
+                return collect(left) and collect(right)
             case Values(variables, _):
                 found.values.append(node)
                 return certain(node) == frozenset(variables)
             case Graph(name, inner):
                 found.graphs.append(name)
-                return collected(inner)
+                return collect(inner)
             case Filter(inner, expression) | Extend(inner, _, expression):
                 known = certain(inner)
-                if not collected(inner) or any(v not in known and count[v] > 1 for v in expression.variables):
+                if not collect(inner) or any(v not in known and count[v] > 1 for v in expression.variables):
                     return False
                 found.steps.append(node)
                 return isinstance(node, Filter) or count[node.variable] == 1
         return False
 
-    return found if collected(tree) else None
+    return found if collect(tree) else None
 
 
 def joined_rows(events: DataFrame, query: FleetQuery, parts: Conjunction) -> DataFrame:
@@ -93,10 +93,10 @@ def joined_rows(events: DataFrame, query: FleetQuery, parts: Conjunction) -> Dat
     for pattern in _in_order(parts.patterns):
         rows.match(pattern)
     for values in parts.values:
-        rows.given(values)
+        rows.join_values(values)
     for step in parts.steps:
         rows.step(step)
-    return rows.projected(kept)
+    return rows.project(kept)
 
 
 def _in_order(patterns: Sequence[Pattern]) -> list[Pattern]:
@@ -183,7 +183,7 @@ class _JoinedRows:
         graph = F.col("graph")
         self._keep([graph.isNotNull(), self._matches(name, graph)])
 
-    def given(self, values: Values) -> None:
+    def join_values(self, values: Values) -> None:
         """The join with VALUES."""
         from pyspark.sql import functions as F
 
@@ -201,7 +201,7 @@ class _JoinedRows:
         """A filter or an assignment."""
         from pyspark.sql import functions as F
 
-        tree = parsed(step.expression if isinstance(step, Extend) else step.condition, self._query.constants)
+        tree = expression_tree(step.expression if isinstance(step, Extend) else step.condition, self._query.constants)
         if isinstance(step, Filter):
             self._keep([self._expressions().condition(tree)])
             return
@@ -209,7 +209,7 @@ class _JoinedRows:
         self._frame = self._frame.withColumn(name, self._expressions().term(tree))
         self._terms[step.variable] = F.col(name)
 
-    def projected(self, kept: Sequence[str]) -> DataFrame:
+    def project(self, kept: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F
 
         exceeded = F.col("osma_exceeded")
@@ -266,8 +266,8 @@ def _largest_group(places: str) -> Column:
     keys = F.sort_array(F.transform("triples", lambda triple: F.concat_ws(" ", *(triple[place] for place in places))))
     start = F.struct(F.lit("").alias("key"), F.lit(0).alias("run"), F.lit(0).alias("longest"))
 
-    def counted(before: Column, key: Column) -> Column:
+    def count_run(before: Column, key: Column) -> Column:
         run = F.when(before["key"] == key, before["run"] + 1).otherwise(1)
         return F.struct(key.alias("key"), run.alias("run"), F.greatest(before["longest"], run).alias("longest"))
 
-    return F.aggregate(keys, start, counted)["longest"].cast("double")
+    return F.aggregate(keys, start, count_run)["longest"].cast("double")

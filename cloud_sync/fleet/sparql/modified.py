@@ -27,7 +27,7 @@ def answer(solutions: DataFrame, asked: BatchQuery, key: Sequence[str] = ()) -> 
     if asked.form == "ASK":
         return found
     if modifiers.groups is not None:
-        found = _grouped(found, asked, key)
+        found = _group(found, asked, key)
     if modifiers.distinct:
         found = found.distinct()
     if modifiers.order:
@@ -72,7 +72,7 @@ def sort_key(term: Column) -> Column:
     )
 
 
-def _grouped(found: DataFrame, asked: BatchQuery, key: Sequence[str]) -> DataFrame:
+def _group(found: DataFrame, asked: BatchQuery, key: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     groups = asked.modifiers.groups or ()
@@ -127,7 +127,7 @@ def _whole(one: AggregateColumn, place: int) -> Column:
     total = numbers.struct(rank, F.when(~inexact, exact), F.when(inexact, double))
     if one.function == "AVG":
         count = F.greatest(F.col(f"count{place}"), F.lit(1))
-        total = numbers.calculated("/", TypedColumn(NUMBER, total), TypedColumn(NUMBER, numbers.of_integer(count)))
+        total = numbers.arithmetic("/", TypedColumn(NUMBER, total), TypedColumn(NUMBER, numbers.of_integer(count)))
         empty = typed_literal(F.lit("0"), "integer")
         return F.when(F.col(f"count{place}") == 0, empty).when(right, _term(total))
     return F.when(right, _term(total))

@@ -17,7 +17,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from lamplighter.cloud_sync.fleet.sparql.expression_tree import parsed
+from lamplighter.cloud_sync.fleet.sparql.expression_tree import expression_tree
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 from lamplighter.engine.sparql.algebra import (
     Bgp,
@@ -71,7 +71,7 @@ class EventScope:
     none: Column
     exceeded: Column
 
-    def bound(
+    def with_terms(
         self, terms: Mapping[Variable, Column], sure: Iterable[Variable], new: Column | None = None
     ) -> EventScope:
         """The scope with more terms. sure: those that are bound for sure; new: whether a new triple is used there."""
@@ -117,7 +117,7 @@ def _rows(query: FleetQuery, triples: Column, graph: Column, constants: Column) 
         terms = [found.terms.get(Variable(name), null) for name in query.variables]
         return F.when(found.new, F.array(F.array(*terms).cast("array<string>"))).otherwise(none)
 
-    return Nested(query, triples, graph, constants).compiled(scope, row)
+    return Nested(query, triples, graph, constants).compile(scope, row)
 
 
 class Nested:
@@ -130,12 +130,12 @@ class Nested:
         self._constants = constants
         self._candidates: dict[tuple[Part | None, ...], Column] = {}
 
-    def compiled(self, scope: EventScope, then: Then) -> Column:
+    def compile(self, scope: EventScope, then: Then) -> Column:
         """The tree of the query."""
         patterns = [part for part in walk(self._query.tree) if isinstance(part, Pattern)]
-        return self._selected(list(dict.fromkeys(map(fixed, patterns))), scope, then)
+        return self._select(list(dict.fromkeys(map(constant_parts, patterns))), scope, then)
 
-    def _selected(self, wanted: Sequence[tuple[Part | None, ...]], scope: EventScope, then: Then) -> Column:
+    def _select(self, wanted: Sequence[tuple[Part | None, ...]], scope: EventScope, then: Then) -> Column:
         """Selects the triples with the constants of each pattern once for the event."""
         from pyspark.sql import functions as F
 
@@ -146,7 +146,7 @@ class Nested:
 
         def inner(candidates: Column) -> Column:
             self._candidates[first] = candidates
-            return self._selected(others, scope, then)
+            return self._select(others, scope, then)
 
         if not tests:
             return inner(self._triples)
@@ -171,7 +171,7 @@ class Nested:
         return Expressions(term)
 
     def condition(self, expression: Expression, scope: EventScope) -> Column:
-        return self.expressions(scope).condition(parsed(expression, self._query.constants))
+        return self.expressions(scope).condition(expression_tree(expression, self._query.constants))
 
     # --- nodes ---
 
@@ -180,15 +180,15 @@ class Nested:
             case Bgp(patterns):
                 return self._patterns(patterns, scope, then)
             case Join(left, right):
-                return self._node(left, scope, lambda found: self._joined(right, found, then))
+                return self._node(left, scope, lambda found: self._join(right, found, then))
             case LeftJoin(left, right, conditions):
                 return self._node(left, scope, lambda found: self._optional(right, conditions, found, then))
             case Union(left, right):
                 return self._union(left, right, scope, then)
             case Filter(inner, expression):
-                return self._filtered(inner, expression, scope, then)
+                return self._filter(inner, expression, scope, then)
             case Extend(inner, variable, expression):
-                return self._node(inner, scope, lambda found: self._assigned(variable, expression, found, then))
+                return self._node(inner, scope, lambda found: self._assign(variable, expression, found, then))
             case Values():
                 return self._values(node, scope, then)
             case Graph(name, inner):
@@ -199,14 +199,14 @@ class Nested:
         for expression in scope.waiting:
             if scope.certain.issuperset(expression.variables):
                 rest = replace(scope, waiting=_without(scope.waiting, expression))
-                return self._kept(expression, rest, lambda found: self._patterns(patterns, found, then))
+                return self._filter_scope(expression, rest, lambda found: self._patterns(patterns, found, then))
         if not patterns:
             return then(scope)
         following = next_pattern(patterns, scope.certain)
         others = [pattern for pattern in patterns if pattern is not following]
         return self._pattern(following, scope, lambda found: self._patterns(others, found, then))
 
-    def _kept(self, expression: Expression, scope: EventScope, then: Then) -> Column:
+    def _filter_scope(self, expression: Expression, scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
         return F.when(self.condition(expression, scope), then(scope)).otherwise(scope.none)
@@ -215,11 +215,11 @@ class Nested:
         """A loop over the triples that match a pattern."""
         from pyspark.sql import functions as F
 
-        candidates = self._candidates[fixed(pattern)]
+        candidates = self._candidates[constant_parts(pattern)]
         in_graph = self._in_graph(pattern.graph, scope)
         if isinstance(pattern.graph, Variable):
-            scope = scope.bound({pattern.graph: self._graph}, [pattern.graph])
-        repeated = _repeated(pattern)
+            scope = scope.with_terms({pattern.graph: self._graph}, [pattern.graph])
+        repeated = _repeated_places(pattern)
         known = [(place, part) for place, part in _variables(pattern) if part in scope.terms]
 
         def matches(triple: Column) -> Column:
@@ -231,7 +231,7 @@ class Nested:
 
             def body(triple: Column) -> Column:
                 terms = {part: triple[place] for place, part in _variables(pattern)}
-                return then(replace(scope.bound(terms, terms, triple["new"]), paths=count))
+                return then(replace(scope.with_terms(terms, terms, triple["new"]), paths=count))
 
             return F.when(count > SOLUTIONS_MAX, scope.exceeded).otherwise(F.flatten(F.transform(found, body)))
 
@@ -257,13 +257,13 @@ class Nested:
         named = self._graph.isNotNull()
         return named & self._agrees(name, self._graph, scope) if name in scope.terms else named
 
-    def _joined(self, node: Node, scope: EventScope, then: Then) -> Column:
+    def _join(self, node: Node, scope: EventScope, then: Then) -> Column:
         """The join of the scope with a node."""
         if pushable(node, frozenset(scope.terms) - scope.graphs):
             return self._node(node, scope, then)
         graphs = {name: scope.terms[name] for name in scope.graphs}
         alone = replace(scope, terms=graphs, certain=scope.graphs)
-        names = _ordered(node)
+        names = _ordered_variables(node)
         return self._each(self._solutions(node, names, alone), names, certain(node), scope, then)
 
     def _solutions(
@@ -288,12 +288,12 @@ class Nested:
             none=F.array().cast(f"array<{_struct(len(names))}>"),
             exceeded=_solution([null] * len(names), F.lit(False), exceeded=True),
         )
-        return self._joined(node, inner, last)
+        return self._join(node, inner, last)
 
     def _all_kept(self, expressions: Sequence[Expression], scope: EventScope, then: Then) -> Column:
         if not expressions:
             return then(scope)
-        return self._kept(expressions[0], scope, lambda found: self._all_kept(expressions[1:], found, then))
+        return self._filter_scope(expressions[0], scope, lambda found: self._all_kept(expressions[1:], found, then))
 
     def _each(
         self, solutions: Column, names: Sequence[Variable], sure: Iterable[Variable], scope: EventScope, then: Then
@@ -309,7 +309,7 @@ class Nested:
             def body(one: Column) -> Column:
                 terms = {name: one[f"v{number}"] for number, name in enumerate(names)}
                 both = {name: F.coalesce(scope.terms[name], terms[name]) for name in shared}
-                rest = then(replace(scope.bound({**terms, **both}, sure, one["new"]), paths=count))
+                rest = then(replace(scope.with_terms({**terms, **both}, sure, one["new"]), paths=count))
                 if shared:
                     agree = all_of([compatible(terms[name], scope.terms[name]) for name in shared])
                     rest = F.when(agree, rest).otherwise(scope.none)
@@ -324,14 +324,14 @@ class Nested:
         from pyspark.sql import functions as F
 
         both = Union(left, right)
-        names = _ordered(both)
+        names = _ordered_variables(both)
         found = F.concat(self._solutions(left, names, scope), self._solutions(right, names, scope))
         return self._each(found, names, certain(both), scope, then)
 
     def _optional(self, node: Node, conditions: Sequence[Expression], scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
-        names = _ordered(node)
+        names = _ordered_variables(node)
         null = F.lit(None).cast("string")
         none = _solution([null] * len(names), F.lit(False))
         solutions = self._solutions(node, names, scope, conditions)
@@ -340,7 +340,7 @@ class Nested:
         found = let(solutions, lambda some: F.when(F.size(some) == 0, none).otherwise(some))
         return self._each(found, names, (), scope, then)
 
-    def _filtered(self, node: Node, expression: Expression, scope: EventScope, then: Then) -> Column:
+    def _filter(self, node: Node, expression: Expression, scope: EventScope, then: Then) -> Column:
         early = certain(node).issuperset(expression.variables)
         inner = replace(scope, waiting=(*scope.waiting, expression)) if early else scope
 
@@ -348,21 +348,21 @@ class Nested:
             waiting = _without(found.waiting, expression)
             if early and len(waiting) == len(found.waiting):
                 return then(found)  # evaluated already
-            return self._kept(expression, replace(found, waiting=waiting), then)
+            return self._filter_scope(expression, replace(found, waiting=waiting), then)
 
         return self._node(node, inner, last)
 
-    def _assigned(self, variable: Variable, expression: Expression, scope: EventScope, then: Then) -> Column:
+    def _assign(self, variable: Variable, expression: Expression, scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
 
-        def known(term: Column) -> Column:
+        def assign_term(term: Column) -> Column:
             if variable not in scope.terms:
-                return then(scope.bound({variable: term}, ()))
+                return then(scope.with_terms({variable: term}, ()))
             old = scope.terms[variable]
-            rest = then(scope.bound({variable: F.coalesce(old, term)}, ()))
+            rest = then(scope.with_terms({variable: F.coalesce(old, term)}, ()))
             return F.when(compatible(old, term), rest).otherwise(scope.none)
 
-        return let(self.expressions(scope).term(parsed(expression, self._query.constants)), known)
+        return let(self.expressions(scope).term(expression_tree(expression, self._query.constants)), assign_term)
 
     def _values(self, node: Values, scope: EventScope, then: Then) -> Column:
         from pyspark.sql import functions as F
@@ -380,7 +380,7 @@ class Nested:
 
         inner = scope
         if isinstance(name, Variable):
-            inner = replace(scope.bound({name: self._graph}, [name]), graphs=scope.graphs | {name})
+            inner = replace(scope.with_terms({name: self._graph}, [name]), graphs=scope.graphs | {name})
         found = self._node(node, inner, lambda one: then(replace(one, graphs=scope.graphs)))
         return F.when(self._in_graph(name, scope), found).otherwise(scope.none)
 
@@ -412,7 +412,7 @@ def _without(expressions: Sequence[Expression], gone: Expression) -> tuple[Expre
     return tuple(one for one in expressions if one is not gone)
 
 
-def _ordered(node: Node) -> list[Variable]:
+def _ordered_variables(node: Node) -> list[Variable]:
     return sorted(visible(node))
 
 
@@ -444,7 +444,7 @@ def compatible(one: Column, other: Column) -> Column:
     return one.isNull() | other.isNull() | (one == other)
 
 
-def fixed(pattern: Pattern) -> tuple[Part | None, Part | None, Part | None]:
+def constant_parts(pattern: Pattern) -> tuple[Part | None, Part | None, Part | None]:
     """The constants of a triple pattern; None for a variable."""
     s, p, o = (None if isinstance(part, Variable) else part for part in pattern[:3])
     return s, p, o
@@ -459,7 +459,7 @@ def _variables(pattern: Pattern) -> list[tuple[str, Variable]]:
     return [(place, part) for part, place in found.items()]
 
 
-def _repeated(pattern: Pattern) -> list[tuple[str, str]]:
+def _repeated_places(pattern: Pattern) -> list[tuple[str, str]]:
     """Places of a triple pattern that have the same variable, each with the place of its first occurrence."""
     first = {part: place for place, part in _variables(pattern)}
     return [

@@ -159,7 +159,7 @@ def _rank(left: Column, right: Column) -> Column:
     return F.when(known, F.greatest(left["rank"], right["rank"]))
 
 
-def calculated(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
+def arithmetic(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
     """The number ``left sign right``. left, right: NUMBER."""
 
     def body(x: Column, y: Column) -> Column:
@@ -167,7 +167,7 @@ def calculated(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
 
         rank = _rank(x, y)
         exact = {"+": _sum, "-": _difference, "*": _product, "/": _quotient}[sign]
-        doubles = _divided if sign == "/" else _operated
+        doubles = _divide if sign == "/" else _integer_arithmetic
         float_, double_ = (
             doubles(sign, as_float(x), as_float(y), "float").cast("double"),
             doubles(sign, as_double(x), as_double(y), "double"),
@@ -179,10 +179,10 @@ def calculated(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
         return struct(rank, scaled, double)
 
     found = let((left, right), body)
-    return found if sign == "/" else _checked(found)
+    return found if sign == "/" else _check_integer(found)
 
 
-def _checked(value: Column) -> Column:
+def _check_integer(value: Column) -> Column:
     """The number, or an error if it is an integer of more than 64 bits."""
     from pyspark.sql import functions as F
 
@@ -206,7 +206,7 @@ def _difference(x: Column, y: Column) -> Column:
     return F.try_subtract(x, y).cast(_EXACT)
 
 
-def _stripped(x: Column) -> tuple[Column, Column]:
+def _strip_zeros(x: Column) -> tuple[Column, Column]:
     """The digits of an exact number other than 0 without final zeros, and how many zeros those are."""
     from pyspark.sql import functions as F
 
@@ -219,7 +219,7 @@ def _product(x: Column, y: Column) -> Column:
     """Oxigraph's result: an error if it has more than 18 fraction digits."""
     from pyspark.sql import functions as F
 
-    (left, left_zeros), (right, right_zeros) = _stripped(x), _stripped(y)
+    (left, left_zeros), (right, right_zeros) = _strip_zeros(x), _strip_zeros(y)
     zeros = left_zeros + right_zeros - _DIGITS
     digits = F.try_multiply(left.cast(_EXACT), right.cast(_EXACT)).cast("string")
     found = F.when(zeros >= 0, F.concat(digits, F.repeat(F.lit("0"), zeros)).try_cast(_EXACT))
@@ -230,7 +230,7 @@ def _quotient(x: Column, y: Column) -> Column:
     """Oxigraph's result, cut after 18 fraction digits: an error if the dividend has too many digits for that."""
     from pyspark.sql import functions as F
 
-    right, zeros = _stripped(y)
+    right, zeros = _strip_zeros(y)
     dividend = F.concat(x.cast("string"), F.repeat(F.lit("0"), F.greatest(_DIGITS - zeros, F.lit(0))))
     divisor = F.concat(right, F.repeat(F.lit("0"), F.greatest(zeros - _DIGITS, F.lit(0))))
     bound = TypedColumn(STRING, F.struct(dividend.try_cast(_EXACT).alias("n"), divisor.try_cast(_EXACT).alias("d")))
@@ -254,11 +254,11 @@ def _whole_quotient(n: Column, d: Column) -> Column:
     return F.when(wide.isNotNull(), both).otherwise(single)
 
 
-def _operated(sign: str, x: Column, y: Column, _: str) -> Column:
+def _integer_arithmetic(sign: str, x: Column, y: Column, _: str) -> Column:
     return {"+": x + y, "-": x - y, "*": x * y}[sign]
 
 
-def _divided(_: str, x: Column, y: Column, kind: str) -> Column:
+def _divide(_: str, x: Column, y: Column, kind: str) -> Column:
     """IEEE 754: a division by zero is infinite, or NaN."""
     from pyspark.sql import functions as F
 
@@ -269,7 +269,7 @@ def _divided(_: str, x: Column, y: Column, kind: str) -> Column:
     return F.when(y == 0, by_zero).otherwise(F.try_divide(x.cast("double"), y.cast("double")).cast(kind))
 
 
-def changed(name: str, value: TypedColumn) -> Column:
+def numeric_function(name: str, value: TypedColumn) -> Column:
     """A number after ``negative``, ``positive``, ABS, CEIL, FLOOR or ROUND. value: NUMBER."""
 
     def body(x: Column) -> Column:
@@ -295,7 +295,7 @@ def changed(name: str, value: TypedColumn) -> Column:
         up = F.floor(double) + (double - F.floor(double) >= 0.5).cast("bigint")
         return struct(x["rank"], floor(F.try_add(scaled, half).cast(_EXACT)), _whole_double(double, up))
 
-    return _checked(let((value,), body))
+    return _check_integer(let((value,), body))
 
 
 def _whole_double(value: Column, rounded: Column) -> Column:
@@ -335,7 +335,7 @@ def _rust_text(value: Column, kind: str) -> Column:
     """
     from pyspark.sql import functions as F
 
-    def written(x: Column) -> Column:
+    def plain_text(x: Column) -> Column:
         digits, point, sign = x["digits"], x["point"], x["sign"]
         large = F.when(F.length(digits) <= point, F.rpad(digits, point, F.lit("0"))).otherwise(
             F.concat(F.substring(digits, F.lit(1), point), F.lit("."), F.substring(digits, point + 1, F.lit(400)))
@@ -356,11 +356,11 @@ def _rust_text(value: Column, kind: str) -> Column:
         shorter = F.coalesce(same(cut), same(up), digits)
         chosen = F.when(F.length(digits) > (7 if kind == "float" else 15), shorter).otherwise(digits)
         number_ = F.struct(x["sign"].alias("sign"), chosen.alias("digits"), point.alias("point"))
-        finite = let((TypedColumn(STRING, number_),), written)
+        finite = let((TypedColumn(STRING, number_),), plain_text)
         special = F.when(text == "Infinity", "INF").when(text == "-Infinity", "-INF").when(text == "NaN", text)
         return special.otherwise(finite)
 
-    def split(x: Column) -> Column:
+    def split_mantissa(x: Column) -> Column:
         mantissa = F.ltrim(F.substring_index(x["text"], "E", 1), F.lit("-"))
         exponent = F.coalesce(F.substring_index(x["text"], "E", -1).try_cast("int"), F.lit(0))
         return F.struct(
@@ -373,7 +373,7 @@ def _rust_text(value: Column, kind: str) -> Column:
 
     typed = value.cast(kind)
     java = F.when(value.isNotNull(), F.struct(typed.alias("value"), typed.cast("string").alias("text")))
-    parts = let((TypedColumn(STRING, java),), split)
+    parts = let((TypedColumn(STRING, java),), split_mantissa)
     return F.when(value.isNotNull(), let((TypedColumn(STRING, parts),), body))
 
 
@@ -401,7 +401,7 @@ def cast_to(name: str, term: Column) -> Column:
             return struct(FLOAT_RANK, None, narrow.cast("double"))
         return struct(DOUBLE_RANK, None, F.when(is_number(x), as_double(x)).otherwise(double))
 
-    return _checked(let((TypedColumn(NUMBER, number(term)),), body))
+    return _check_integer(let((TypedColumn(NUMBER, number(term)),), body))
 
 
 def _exact_of(double: Column) -> Column:

@@ -31,7 +31,7 @@ from lamplighter.engine.sparql.algebra import (
     Variable,
     walk,
 )
-from lamplighter.engine.sparql.lexer import joined
+from lamplighter.engine.sparql.lexer import join_tokens
 from lamplighter.engine.sparql.scopes import occurrences
 from lamplighter.engine.terms import Term
 
@@ -127,7 +127,7 @@ class _QueryText:
         return self._constants[part.number] if isinstance(part, Constant) else str(part)
 
     def _expression(self, expression: Expression) -> str:
-        return joined(
+        return join_tokens(
             self._constants[part.number] if isinstance(part, Function) else self._part(part)  # type: ignore[arg-type]
             for part in expression.parts
         )

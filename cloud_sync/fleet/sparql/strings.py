@@ -76,7 +76,7 @@ def after(left: TypedColumn, right: TypedColumn) -> Column:
     return F.when(_fits(left, right), F.when(at > 0, cut).when(at == 0, '""'))
 
 
-def cased(name: str, text: Column) -> Column:
+def change_case(name: str, text: Column) -> Column:
     """UCASE or LCASE of a text."""
     from pyspark.sql import functions as F
 
@@ -104,7 +104,7 @@ def part(text: Column, start: Column, length: Column | None) -> Column:
     return let((TypedColumn(STRING, arguments),), body)
 
 
-def joined(values: tuple[TypedColumn, ...]) -> Column:
+def concatenate(values: tuple[TypedColumn, ...]) -> Column:
     """The term of CONCAT. values: cheap or STRING."""
     from pyspark.sql import functions as F
 
@@ -209,7 +209,7 @@ def percent_encoded(text: Column) -> Column:
     return form
 
 
-def hashed(name: str, text: Column) -> Column:
+def hash_text(name: str, text: Column) -> Column:
     """MD5, SHA1, SHA256, SHA384 or SHA512 of a text, in hexadecimal."""
     from pyspark.sql import functions as F
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise, product
 
-from lamplighter.cloud_sync.fleet.sparql.expression_tree import NotCompiledError, parsed
+from lamplighter.cloud_sync.fleet.sparql.expression_tree import NotCompiledError, expression_tree
 from lamplighter.engine.errors import LimitExceededError, UnsupportedRequestError
 from lamplighter.engine.sparql.algebra import (
     Bgp,
@@ -142,9 +142,9 @@ def fleet_query(text: str, *, subscribed: bool = True) -> FleetQuery:
         node = read_select(selecting, lambda raw: canonical("", raw)).node
     except UnknownSyntaxError as error:
         triple = (a for a, b in pairwise(body) if (a.text, b.text, b.start) == ("<", "<", a.end))
-        raise refusals.refused(next(triple, body[0]), "a triple term", "name the triple's parts") from error
+        raise refusals.error(next(triple, body[0]), "a triple term", "name the triple's parts") from error
     if not isinstance(node, Project):
-        raise refusals.refused(body[0], outline.form, _ONE_EVENT)
+        raise refusals.error(body[0], outline.form, _ONE_EVENT)
     variables = outline.columns if outline.form == "SELECT" else ()
     _check_tree(node.node, body, constants, refusals)
     functions = {
@@ -169,7 +169,7 @@ def _outline(text: str, refusals: _Refusals) -> QueryOutline:
         for start, end in constant_spans(body):
             raw = "".join(token.text for token in body[start:end])
             if body[start].kind in ("iri", "name") and canonical(prologue, raw) == found[0]:
-                raise refusals.refused(body[start], f"the function {found[0]}", "use SPARQL's own") from error
+                raise refusals.error(body[start], f"the function {found[0]}", "use SPARQL's own") from error
         raise
 
 
@@ -179,19 +179,19 @@ def required_patterns(query: FleetQuery) -> list[tuple[Pattern, ...]]:
     The branches are the combinations of the alternatives of UNION outside of OPTIONAL. A branch without patterns has an
     empty tuple.
     """
-    return _required(query.tree)
+    return _required_patterns(query.tree)
 
 
-def _required(node: Node) -> list[tuple[Pattern, ...]]:
+def _required_patterns(node: Node) -> list[tuple[Pattern, ...]]:
     match node:
         case Bgp(patterns):
             return [patterns]
         case Join(left, right):
-            return [one + other for one, other in product(_required(left), _required(right))]
+            return [one + other for one, other in product(_required_patterns(left), _required_patterns(right))]
         case Union(left, right):
-            return _required(left) + _required(right)
+            return _required_patterns(left) + _required_patterns(right)
         case LeftJoin(inner, _, _) | Filter(inner, _) | Extend(inner, _, _) | Graph(_, inner):
-            return _required(inner)
+            return _required_patterns(inner)
     return [()]
 
 
@@ -218,7 +218,7 @@ class _Refusals:
         line, column = line_and_column(self._text, token.start)
         return f"line {line}, column {column}"
 
-    def refused(self, token: Token, construct: str, cure: str) -> UnsupportedRequestError:
+    def error(self, token: Token, construct: str, cure: str) -> UnsupportedRequestError:
         """construct: its name; cure: what to do instead, or ``""``."""
         if not self._subscribed:
             cure = _IN_BATCH.get(cure, cure)
@@ -234,16 +234,16 @@ class _Refusals:
 def _check_tokens(form: str, prologue: str, body: Sequence[Token], refusals: _Refusals) -> None:
     """Refuses what keywords tell, and texts that are too large to be read."""
     if form not in ("SELECT", "ASK"):
-        raise refusals.refused(body[0], form, "write SELECT or ASK")
+        raise refusals.error(body[0], form, "write SELECT or ASK")
     depth = groups = 0
     for token, after in pairwise((*body, body[-1])):
         word = token.text.upper() if token.kind == "word" else ""
         if word in _REFUSED and (word not in _CALLED or after.text == "("):
-            raise refusals.refused(token, word, _REFUSED[word])
+            raise refusals.error(token, word, _REFUSED[word])
         if word == "SELECT" and token is not body[0]:
-            raise refusals.refused(token, "a SELECT inside of the query", _ONE_EVENT)
+            raise refusals.error(token, "a SELECT inside of the query", _ONE_EVENT)
         if word in ("IRI", "URI") and after.text == "(" and "BASE" in prologue.upper():
-            raise refusals.refused(token, f"{word} with a BASE", "write the IRI in full")
+            raise refusals.error(token, f"{word} with a BASE", "write the IRI in full")
         if token.kind == "sign":
             depth += (token.text in "({[") - (token.text in ")}]")
             groups += token.text == "{"
@@ -252,7 +252,7 @@ def _check_tokens(form: str, prologue: str, body: Sequence[Token], refusals: _Re
             if groups > GROUPS_MAX:
                 raise refusals.limit(token, f"the query has more than {GROUPS_MAX} groups")
     for position in calls(prologue, body):
-        raise refusals.refused(body[position], "the clock function", _TIMED)
+        raise refusals.error(body[position], "the clock function", _TIMED)
 
 
 def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], refusals: _Refusals) -> None:
@@ -265,18 +265,18 @@ def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], re
                 token = next(_path_signs(body), body[0])
                 kinds = {"|": "with alternatives (|)", "!": "with a negated step (!)"}
                 cure = "use UNION" if token.text == "|" else "write the steps as triple patterns"
-                raise refusals.refused(
+                raise refusals.error(
                     token, f"a path {kinds.get(token.text, f'of variable length ({token.text})')}", cure
                 )
             case Graph(name, inner) if isinstance(name, Variable) and _unlike_the_store(name, inner):
                 what = f"GRAPH ?{name.name} around VALUES or an assignment of ?{name.name}"
-                raise refusals.refused(_variable(body, name.name), what, "write it outside of the GRAPH")
+                raise refusals.error(_variable(body, name.name), what, "write it outside of the GRAPH")
             case Expression():
                 _check_expression(part, body, constants, refusals)
     if patterns > PATTERNS_MAX:
         raise refusals.limit(body[0], f"the query has {patterns} triple patterns, more than {PATTERNS_MAX}")
     if not patterns:
-        raise refusals.refused(body[0], "a query without a triple pattern", "no event could match it")
+        raise refusals.error(body[0], "a query without a triple pattern", "no event could match it")
     branches = _branch_count(node)
     if branches > BRANCHES_MAX:
         raise refusals.limit(
@@ -286,7 +286,7 @@ def _check_tree(node: Node, body: Sequence[Token], constants: Sequence[Term], re
     if fault is not None:
         name = fault.variable.name
         cure = "use the variable in the same group, or give it another name"
-        raise refusals.refused(_variable(body, name), f"{fault.reason} (?{name})", cure)
+        raise refusals.error(_variable(body, name), f"{fault.reason} (?{name})", cure)
 
 
 def _check_expression(
@@ -295,7 +295,7 @@ def _check_expression(
     if len(expression.parts) > EXPRESSION_TOKENS_MAX:
         raise refusals.limit(body[0], f"an expression has more than {EXPRESSION_TOKENS_MAX} tokens")
     try:
-        parsed(expression, constants)
+        expression_tree(expression, constants)
     except NotCompiledError as error:
         part = expression.parts[error.token]
         if isinstance(part, Function):
@@ -303,7 +303,7 @@ def _check_expression(
             token = body[start]
         else:
             token = next((token for token in body if token.is_word(str(part).upper())), body[0])
-        raise refusals.refused(token, error.construct, error.cure) from error
+        raise refusals.error(token, error.construct, error.cure) from error
 
 
 def _unlike_the_store(name: Variable, node: Node) -> bool:
@@ -318,7 +318,7 @@ def _variable(body: Sequence[Token], name: str) -> Token:
 
 def _path_signs(body: Sequence[Token]) -> Iterator[Token]:
     """The signs that make a path longer than its steps: those outside of expressions."""
-    for token, inside in _placed(body):
+    for token, inside in _with_places(body):
         if inside is False and token.text in _PATH_SIGNS:
             yield token
 
@@ -326,11 +326,12 @@ def _path_signs(body: Sequence[Token]) -> Iterator[Token]:
 def _with_signs_apart(body: Sequence[Token]) -> list[Token]:
     """The tokens, each sign of an expression apart from its number: numbers are constants, also negative ones."""
     return [
-        token._replace(end=token.start) if inside and token.text in "+-" else token for token, inside in _placed(body)
+        token._replace(end=token.start) if inside and token.text in "+-" else token
+        for token, inside in _with_places(body)
     ]
 
 
-def _placed(body: Sequence[Token]) -> Iterator[tuple[Token, bool | None]]:
+def _with_places(body: Sequence[Token]) -> Iterator[tuple[Token, bool | None]]:
     """Each token; for a sign that is no bracket also whether it is in an expression, None outside of all brackets."""
     opened: list[bool] = []  # for each bracket, whether it is in an expression
     for before, token in pairwise((body[0], *body)):

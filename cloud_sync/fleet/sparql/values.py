@@ -153,13 +153,13 @@ def _rare_escapes(text: Column) -> Column:
     """Control characters without a short escape. Looks for them before it replaces them."""
     from pyspark.sql import functions as F
 
-    def replaced(found: Column) -> Column:
+    def escape_rare(found: Column) -> Column:
         changed = found
         for code in _OTHER_ESCAPED:
             changed = F.replace(changed, F.lit(chr(code)), F.lit(f"\\u{code:04X}"))
         return F.when(found.rlike("[\\x00-\\x1f\\x7f\\ufffe\\uffff]"), changed).otherwise(found)
 
-    return let((TypedColumn(STRING, text),), replaced)
+    return let((TypedColumn(STRING, text),), escape_rare)
 
 
 def typed_literal(text: Column, name: str) -> Column:

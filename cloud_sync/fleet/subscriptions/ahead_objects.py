@@ -13,7 +13,7 @@ from lamplighter.cloud_sync.ahead import RESULTS_BYTES_MAX, AheadNotification
 from lamplighter.cloud_sync.answers import AHEAD
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.engine.errors import GatewayError, PayloadError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 OBJECTS_MAX = 200
 """Objects of one gateway that are read in one pass."""
@@ -47,7 +47,7 @@ class AheadObjects:
         self._faults: dict[str, str] = {}
         self._first, self._refused = "", 0
 
-    def read(self, gateway: str, before: int, done: Callable[[int], None]) -> Generator[ToldAhead, None, None]:
+    def notifications(self, gateway: str, before: int, done: Callable[[int], None]) -> Generator[ToldAhead, None, None]:
         """The lines of the objects behind a number, in their order.
 
         done: is called with the number of each object that need not be read again, also of one without a sound line.
@@ -70,7 +70,7 @@ class AheadObjects:
 
     def _tell(self) -> None:
         if self._refused:
-            others = f" (and {counted(self._refused - 1, 'other')})" if self._refused > 1 else ""
+            others = f" (and {count_text(self._refused - 1, 'other')})" if self._refused > 1 else ""
             self._say(
                 f"{self._first}{others}; it is left out. Check who writes there; Spark finds what is in the segments"
             )
@@ -91,7 +91,7 @@ class AheadObjects:
                 size += len(data)
                 for row, line in enumerate(data.splitlines(), 1):
                     try:
-                        told = _checked(line, gateway)
+                        told = _decode_line(line, gateway)
                     except PayloadError as error:
                         self.refuse(f"{place} line {row}", str(error))
                         continue
@@ -120,7 +120,7 @@ def is_small(results: Mapping[str, object]) -> bool:
     return len(names) * len(bindings) <= CELLS_MAX
 
 
-def _checked(line: bytes, gateway: str) -> AheadNotification:
+def _decode_line(line: bytes, gateway: str) -> AheadNotification:
     """The notification in a line. Raises PayloadError with the reason."""
     if len(line) > LINE_BYTES_MAX:
         raise PayloadError(f"it has more than {LINE_BYTES_MAX} bytes")

@@ -18,7 +18,7 @@ from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.subscriptions.ahead_objects import CELLS_MAX, AheadObjects, is_small
 from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
-from lamplighter.cloud_sync.fleet.subscriptions.planner import chosen, spark_reasons
+from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway, spark_reasons
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, subscription_version
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import SegmentOrder
@@ -90,7 +90,7 @@ class AheadMatches:
         self._pending: dict[tuple[str, int], dict[MatchKey, list[list[Term | None]]]] = defaultdict(dict)
         self._fault = ""
 
-    def written(self, table: Batches, batch: TableBatch, order: SegmentOrder) -> None:
+    def note_batch(self, table: Batches, batch: TableBatch, order: SegmentOrder) -> None:
         """Notes a batch of `matches` that another process has written, if its matches came ahead."""
         if not batch.ahead:
             return
@@ -158,12 +158,14 @@ class AheadMatches:
         """Adds the new rows of a gateway to found, and the last object to read."""
         assert self._source is not None
         room = _Room.beside(rows for of, rows in self._pending.items() if of[0] == gateway)
-        lines = self._source.read(gateway, self._read.get(gateway, 0), lambda number: read.update({gateway: number}))
+        lines = self._source.notifications(
+            gateway, self._read.get(gateway, 0), lambda number: read.update({gateway: number})
+        )
         with closing(lines):
             for line in lines:
                 told = line.told
                 one = wanted.get((told.subscription, subscription_version(told.version)))
-                if one is None or not chosen(one.record, gateway) or told.commit is None:
+                if one is None or not covers_gateway(one.record, gateway) or told.commit is None:
                     continue
                 try:
                     rows = list(_matches(one, gateway, told))
@@ -195,7 +197,7 @@ class AheadMatches:
         return {
             key: rows
             for key, rows in found.items()
-            if (record := known.get(key[:2])) is not None and chosen(record, key.gw)
+            if (record := known.get(key[:2])) is not None and covers_gateway(record, key.gw)
         }
 
     def within(self, segments: Iterable[str]) -> dict[MatchKey, list[list[Term | None]]]:
@@ -209,7 +211,7 @@ class AheadMatches:
                 found |= {key: rows for key, rows in of_epoch.items() if name.first <= key.seq <= name.last}
         return found
 
-    def compared(self, keys: Iterable[MatchKey]) -> None:
+    def forget(self, keys: Iterable[MatchKey]) -> None:
         """Forgets matches whose comparison is durable."""
         for key in keys:
             self._pending[key.gw, key.epoch].pop(key, None)

@@ -28,7 +28,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import (
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.engine.client.files import toml_document
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted, text_table
+from lamplighter.engine.tables import count_text, text_table
 
 SINK_FILE_BYTES_MAX = 131_072
 
@@ -189,7 +189,7 @@ def _add(arguments: argparse.Namespace) -> int:
         begin=arguments.begin,
         deliver=_sinks(arguments),
     )
-    return _said(record)
+    return _print_state(record)
 
 
 def _replace(arguments: argparse.Namespace) -> int:
@@ -205,22 +205,22 @@ def _replace(arguments: argparse.Namespace) -> int:
         gateways=arguments.gateway if arguments.gateway or arguments.all_gateways else None,
         deliver=sinks if sinks or arguments.no_sinks else None,
     )
-    return _said(record)
+    return _print_state(record)
 
 
 def _pause(arguments: argparse.Namespace) -> int:
-    return _said(_registry(arguments).pause(arguments.id))
+    return _print_state(_registry(arguments).pause(arguments.id))
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    return _said(_registry(arguments).resume(arguments.id))
+    return _print_state(_registry(arguments).resume(arguments.id))
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    return _said(_registry(arguments).remove(arguments.id))
+    return _print_state(_registry(arguments).remove(arguments.id))
 
 
-def _said(record: SubscriptionRecord) -> int:
+def _print_state(record: SubscriptionRecord) -> int:
     sinks = ", ".join(sink.name for sink in record.deliver) or "no sink"
     print(f"subscription {record.id} is {record.state}, version {record.version}, to {sinks}")
     return 0
@@ -235,7 +235,7 @@ def _list(arguments: argparse.Namespace) -> int:
             print(json.dumps(msgspec.to_builtins(record)))
     else:
         count = len(found.records)
-        title = f"lake {arguments.lake}: {counted(count, 'subscription')}"
+        title = f"lake {arguments.lake}: {count_text(count, 'subscription')}"
         print(text_table(title, _COLUMNS, map(_row, found.records), count, count))
     for broken in found.broken:
         print(f"lamplighter-fleet subscriptions: {printable(broken.reason)}", file=sys.stderr)

@@ -17,7 +17,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.push import confirmations, read_
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.engine.errors import ConfigurationError, RequestError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from lamplighter.cloud_sync.fleet.subscriptions.index import BranchEntry
@@ -30,14 +30,14 @@ _KINDS = {"po": "predicate and object", "sp": "subject and predicate", "p": "pre
 
 def add_commands(commands: Any) -> None:
     """Declares `explain`."""
-    parser = add_lake_command(commands, "explain", "tell where subscriptions are evaluated, and why", _run)
+    parser = add_lake_command(commands, "explain", "tell where subscriptions are evaluated, and why", _run_explain)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("id", metavar="ID", nargs="?", help="one subscription (default: all)")
     which.add_argument("--query", metavar="TEXT", help="a SPARQL query that is not registered")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_explain(arguments: argparse.Namespace) -> int:
     """Exit code 1: a record or its query is broken; stderr names it."""
     lake = Lake(arguments.lake)
     registry = SubscriptionRegistry(lake)
@@ -98,7 +98,9 @@ def _place(one: SubscriptionPlan) -> str:
     if one.pushed is None:
         return "on Spark"
     ahead = sum(not gateway.reason for gateway in one.gateways)
-    return f"on {ahead} of {counted(len(one.gateways), 'gateway')}, compared on Spark" if ahead else "on Spark so far"
+    return (
+        f"on {ahead} of {count_text(len(one.gateways), 'gateway')}, compared on Spark" if ahead else "on Spark so far"
+    )
 
 
 def _waiting(one: SubscriptionPlan) -> list[str]:
@@ -119,7 +121,7 @@ def _key(row: BranchEntry) -> str:
     branch = row.branch
     terms = " ".join(term for term in (branch.one, branch.two) if term is not None)
     needed = zip(("subjects", "predicates", "objects"), map(len, branch[4:7]), strict=True)
-    compared = ", ".join(counted(number, name[:-1]) for name, number in needed if number)
+    compared = ", ".join(count_text(number, name[:-1]) for name, number in needed if number)
     return " ".join(filter(None, (_KINDS[branch.kind], terms))) + (f"; compared: {compared}" if compared else "")
 
 

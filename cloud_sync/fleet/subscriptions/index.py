@@ -97,7 +97,7 @@ def entries(subscriptions: Iterable[IndexedSubscription]) -> list[BranchEntry]:
     used = Counter(key for _, branches in found for patterns in branches for key in set(_keys(patterns)))
     rows = []
     for one, branches in found:
-        indexed = [_indexed(patterns, used) for patterns in branches]
+        indexed = [_index_branch(patterns, used) for patterns in branches]
         for number, branch in enumerate(indexed):
             rows.append(
                 BranchEntry(
@@ -136,7 +136,7 @@ def _keys(patterns: Iterable[_Terms]) -> Iterator[BranchKey]:
             yield BranchKey("p", one.p)
 
 
-def _indexed(patterns: Sequence[_Terms], used: Counter[BranchKey]) -> IndexedBranch:
+def _index_branch(patterns: Sequence[_Terms], used: Counter[BranchKey]) -> IndexedBranch:
     """The branch by the most selective of its keys."""
 
     def cost(key: BranchKey) -> tuple[int, int]:
@@ -153,10 +153,10 @@ def _indexed(patterns: Sequence[_Terms], used: Counter[BranchKey]) -> IndexedBra
     # Patterns in two different graphs match no event; comparing one of them leaves that to the plan.
     graph = min(graphs - {ANY_NAMED}, default=ANY_NAMED) if graphs else None
 
-    def needed(place: int) -> list[str]:
+    def needed_terms(place: int) -> list[str]:
         return sorted({text for one in patterns if (text := one[place]) is not None} - {str(known[place])})
 
-    return IndexedBranch(*key, graph, needed(0), needed(1), needed(2))
+    return IndexedBranch(*key, graph, needed_terms(0), needed_terms(1), needed_terms(2))
 
 
 def gateways_regex(patterns: Sequence[str]) -> str | None:
@@ -175,14 +175,14 @@ def _regex(pattern: str) -> str:
         # A bracket that directly follows the opening one, or its !, is a member of the set.
         end = pattern.find("]", place + (2 if pattern[place : place + 1] == "!" else 1)) if sign == "[" else -1
         if end >= 0:
-            found.append(_set(pattern[place:end]))
+            found.append(_character_class(pattern[place:end]))
             place = end + 1
         else:
-            found.append({"*": "(?s:.*)", "?": "(?s:.)"}.get(sign) or _escaped(sign))
+            found.append({"*": "(?s:.*)", "?": "(?s:.)"}.get(sign) or _escape(sign))
     return "".join(found)
 
 
-def _set(members: str) -> str:
+def _character_class(members: str) -> str:
     """``[seq]`` or ``[!seq]``. An empty range has no members."""
     negated = members.startswith("!")
     members = members[1:] if negated else members
@@ -193,16 +193,16 @@ def _set(members: str) -> str:
             high = members[place + 2]
             place += 3
             if low <= high:
-                parts.append(f"{_escaped(low)}-{_escaped(high)}")
+                parts.append(f"{_escape(low)}-{_escape(high)}")
         else:
             place += 1
-            parts.append(_escaped(low))
+            parts.append(_escape(low))
     if not parts:
         return "(?s:.)" if negated else "(?!)"
     return f"[{'^' if negated else ''}{''.join(parts)}]"
 
 
-def _escaped(sign: str) -> str:
+def _escape(sign: str) -> str:
     return sign if re.fullmatch(r"[A-Za-z0-9]", sign) else f"\\x{{{ord(sign):x}}}"
 
 

@@ -30,7 +30,9 @@ SPARK_PAUSES = 9.0
 def add_commands(commands: Any) -> None:
     """Declares `subscriptions match`."""
     group = add_group(commands, "subscriptions", "SPARQL queries over the events of all gateways")
-    parser = add_lake_command(group, "match", "ingest what lands, and match its events with all subscriptions", _run)
+    parser = add_lake_command(
+        group, "match", "ingest what lands, and match its events with all subscriptions", _run_match
+    )
     parser.add_argument(
         "--every", type=float, metavar="S", help="repeat every S seconds until interrupted (default: once)"
     )
@@ -48,7 +50,7 @@ def add_commands(commands: Any) -> None:
     session.add_arguments(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_match(arguments: argparse.Namespace) -> int:
     for name in ("every", "order_wait"):
         value = getattr(arguments, name)
         if value is not None and not 0 <= value < float("inf"):
@@ -61,7 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
             ahead = stack.enter_context(closing(destination(arguments.orders, options)))
         spark = session.of_arguments(arguments, "match")
         held = stack.enter_context(locks.writing(lake, "subscriptions match", locks.BRONZE, locks.MATCHES))
-        stopping = stack.enter_context(stopped())
+        stopping = stack.enter_context(stop_event())
         if arguments.every is None:
             once(spark, lake, arguments.order_wait, ahead, held.check)
         else:
@@ -123,7 +125,7 @@ def keep_matching(
 
 
 @contextmanager
-def stopped() -> Iterator[threading.Event]:
+def stop_event() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set."""
     event = threading.Event()
     before = {number: signal.signal(number, lambda *_: event.set()) for number in (signal.SIGTERM, signal.SIGINT)}

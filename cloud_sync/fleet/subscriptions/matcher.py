@@ -33,7 +33,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_
 from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
 from lamplighter.cloud_sync.fleet.subscriptions.slow_gateways import SlowGateways
 from lamplighter.engine.errors import ConfigurationError, GatewayError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,7 +110,7 @@ class Matcher:
     def advance(self) -> TableBatch | None:
         """Matches what can be matched now, as one batch. None if there is nothing."""
         self._read_manifests()
-        followed = self._followed()
+        followed = self._active_subscriptions()
         self._catch_up(followed)
         came = self._take_ahead(followed)
         if came is not None:
@@ -120,7 +120,7 @@ class Matcher:
     def _match_next(self, followed: Sequence[FollowedSubscription]) -> TableBatch | None:
         """Matches the next segments, as one batch. None if there are none, or if they wait for Spark."""
         began = self._elapsed()
-        slow = self._slow.due()
+        slow = self._slow.pending()
         chosen = self._order.following(
             self._age_s,
             self._order_wait_s,
@@ -137,18 +137,18 @@ class Matcher:
         if not chosen:
             if not slow:
                 return None
-            self._slow.matched(0.0)  # their segments are gone
+            self._slow.note_matched(0.0)  # their segments are gone
             return self._match_next(followed)
         batch = self._batch(segments=sorted(one.segment for one in chosen))
         if followed:
-            batch = self._staged(batch, chosen, followed, rows)
+            batch = self._stage(batch, chosen, followed, rows)
         self._commit(batch)
         took_s = self._elapsed() - began
         if slow:
-            self._slow.matched(took_s)
+            self._slow.note_matched(took_s)
         self._say(
-            f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of {counted(len(chosen), 'segment', ',')}, "
-            f"{counted(len(followed), 'subscription', ',')}, {took_s:.1f} s"
+            f"matches {batch.id}: {count_text(batch.rows, 'row', ',')} of {count_text(len(chosen), 'segment', ',')}, "
+            f"{count_text(len(followed), 'subscription', ',')}, {took_s:.1f} s"
         )
         return batch
 
@@ -160,15 +160,15 @@ class Matcher:
                 path = self._lake.path(self._matches.name, "_batches", f"{batch.id}.json")
                 raise ConfigurationError(f"{path}: not a batch of matches, whose names are numbers; remove it")
             self._written[batch.id] = batch
-            self._order.matched(batch.segments)
+            self._order.note_matched(batch.segments)
         for batch in written:
-            self._ahead.written(self._matches, batch, self._order)
+            self._ahead.note_batch(self._matches, batch, self._order)
         for batch in self._bronze.all(known=self._ingested):
             self._ingested[batch.id] = batch
-            self._order.ingested(batch.segments)
+            self._order.note_ingested(batch.segments)
         self._descriptions.advance(live_of(self._ingested.values()))
 
-    def _followed(self) -> list[FollowedSubscription]:
+    def _active_subscriptions(self) -> list[FollowedSubscription]:
         """The active subscriptions. A broken record or query is told of once, and the others go on."""
         registered = self._registry.all("active")
         for one in registered.broken:
@@ -198,12 +198,12 @@ class Matcher:
         if not new:
             return
         batch = self._batch(caught_up=[_version(one.record) for one in new])
-        earlier = [ChosenSegment(segment, False) for segment in self._order.done]
+        earlier = [ChosenSegment(segment, False) for segment in self._order.matched_segments]
         if earlier:
             found = self._in_driver(earlier, new)
-            batch = self._staged(batch, earlier, new, None if found is None or found.left else found.rows)
+            batch = self._stage(batch, earlier, new, None if found is None or found.left else found.rows)
         self._commit(batch)
-        self._say(f"matches {batch.id}: {counted(batch.rows, 'row', ',')} of earlier segments")
+        self._say(f"matches {batch.id}: {count_text(batch.rows, 'row', ',')} of earlier segments")
 
     def _take_ahead(self, followed: Sequence[FollowedSubscription]) -> TableBatch | None:
         """Writes the new matches that gateways sent ahead of their segments, as a batch."""
@@ -212,11 +212,11 @@ class Matcher:
             batch = msgspec.structs.replace(self._batch(), ahead=read)
             self._commit(self._matches.stage_rows(match_table(rows), batch))
             self._ahead.note(rows, self._order)
-            self._say(f"matches {batch.id}: {counted(len(rows), 'row', ',')} ahead of their segments")
+            self._say(f"matches {batch.id}: {count_text(len(rows), 'row', ',')} ahead of their segments")
         self._ahead.confirm(read)
         return self._written[batch.id] if rows else None
 
-    def _staged(
+    def _stage(
         self,
         batch: TableBatch,
         chosen: Sequence[ChosenSegment],
@@ -282,7 +282,7 @@ class Matcher:
         from pyspark.sql import functions as F
 
         live = self._live(segments)
-        records = self._bronze.read(self._spark, live)
+        records = self._bronze.frame(self._spark, live)
         if segments.issuperset(segment for batch in live for segment in batch.segments):
             return records
         return records.where(F.array_contains(F.lit(sorted(segments)), F.col("segment")))
@@ -294,7 +294,7 @@ class Matcher:
 
     def _age_s(self, segment: str) -> float:
         """Seconds since a segment landed. A segment of unknown age waits for nothing."""
-        landed = self._lake.modified("segments", *segment.split("/"))
+        landed = self._lake.modification_time("segments", *segment.split("/"))
         return float("inf") if landed is None else self._wall() - landed
 
     def _batch(self, *, segments: list[str] | None = None, caught_up: list[str] | None = None) -> TableBatch:
@@ -316,8 +316,8 @@ class Matcher:
             )
         self._check_lock()
         self._written[batch.id] = self._matches.commit(batch, new=True)
-        self._order.matched(batch.segments)
-        self._ahead.compared(self._ahead.within(batch.segments))
+        self._order.note_matched(batch.segments)
+        self._ahead.forget(self._ahead.within(batch.segments))
         if last is not None and batch.replaces:
             self._matches.forget(last)
             del self._written[last.id]

@@ -57,7 +57,7 @@ class SubscriptionPlan:
     @property
     def patterns(self) -> list[list[str]]:
         """For each branch, the triple patterns of which every match uses a triple."""
-        return [[_shown(self.query, pattern) for pattern in branch] for branch in required_patterns(self.query)]
+        return [[_pattern_text(self.query, pattern) for pattern in branch] for branch in required_patterns(self.query)]
 
 
 def plan(
@@ -74,9 +74,9 @@ def plan(
     query = fleet_query(record.query)
     reasons = spark_reasons(record, query)
     pushed = None if reasons else gateway_query(query)
-    wanted = [name for name in sorted(gateways) if chosen(record, name)]
+    wanted = [name for name in sorted(gateways) if covers_gateway(record, name)]
     found = [GatewayPlan(name, "; ".join(reasons) or confirmed.get(name, UNTOLD)) for name in wanted]
-    followed = [FollowedSubscription(record, query), *_followed(record, others)]
+    followed = [FollowedSubscription(record, query), *_other_subscriptions(record, others)]
     branches = [row for row in entries(followed) if row.subscription == record.id]
     return SubscriptionPlan(record, query, pushed, tuple(reasons), tuple(found), tuple(branches))
 
@@ -98,12 +98,14 @@ def spark_reasons(record: SubscriptionRecord, query: FleetQuery) -> list[str]:
     return found
 
 
-def chosen(record: SubscriptionRecord, gateway: str) -> bool:
+def covers_gateway(record: SubscriptionRecord, gateway: str) -> bool:
     """Whether a subscription sees the events of a gateway."""
     return not record.gateways or any(fnmatchcase(gateway, pattern) for pattern in record.gateways)
 
 
-def _followed(record: SubscriptionRecord, others: Sequence[SubscriptionRecord]) -> list[FollowedSubscription]:
+def _other_subscriptions(
+    record: SubscriptionRecord, others: Sequence[SubscriptionRecord]
+) -> list[FollowedSubscription]:
     """The other active subscriptions with a query that is supported."""
     found = []
     for other in others:
@@ -125,6 +127,6 @@ def _term(query: FleetQuery, part: Part | None) -> str:
     return query.constants[part.number] if isinstance(part, Constant) else part or ""
 
 
-def _shown(query: FleetQuery, pattern: Sequence[Part | None]) -> str:
+def _pattern_text(query: FleetQuery, pattern: Sequence[Part | None]) -> str:
     triple = " ".join(_term(query, part) for part in pattern[:3])
     return triple if pattern[3] is None else f"GRAPH {_term(query, pattern[3])} {{ {triple} }}"

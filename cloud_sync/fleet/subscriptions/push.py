@@ -163,8 +163,8 @@ class Push:
     def _once(self) -> PushSummary:
         found = self._registry.all("active", "paused")
         for name, one in self._last.items():
-            self._last[name] = self._answered(one)
-        wanted, unsupported = self._wanted(found.records)
+            self._last[name] = self._with_answer(one)
+        wanted, unsupported = self._desired_orders(found.records)
         kept = {one.id for one in found.broken}
         for name, one in list(self._last.items()):
             if name in wanted or one.subscription in kept:
@@ -189,7 +189,9 @@ class Push:
             (*unsupported, *(one.reason for one in found.broken), *faults),
         )
 
-    def _wanted(self, records: Sequence[SubscriptionRecord]) -> tuple[dict[tuple[str, str], PushedOrder], list[str]]:
+    def _desired_orders(
+        self, records: Sequence[SubscriptionRecord]
+    ) -> tuple[dict[tuple[str, str], PushedOrder], list[str]]:
         """What each gateway shall evaluate, as orders without a number; and why queries are not supported."""
         # The planner needs the store's library, which drivers of a cluster may not have.
         from lamplighter.cloud_sync.fleet.subscriptions.planner import plan
@@ -241,19 +243,19 @@ class Push:
         patience = {"done": float("inf"), "refused": AGAIN_S, "": EXPIRES_S}[last.outcome]
         return self._wall() - last.at > patience
 
-    def _answered(self, one: PushedOrder) -> PushedOrder:
+    def _with_answer(self, one: PushedOrder) -> PushedOrder:
         if one.outcome or one.gateway in self._failing:
             return one
         try:
             answer = self._orders.answer(one.gateway, one.number)
         except GatewayError as error:
-            self._failed(one.gateway, error)
+            self._note_failure(one.gateway, error)
             return one
         if answer is None:
             return one
         return msgspec.structs.replace(one, outcome=answer.outcome, reason=answer.reason)
 
-    def _failed(self, gateway: str, error: GatewayError) -> None:
+    def _note_failure(self, gateway: str, error: GatewayError) -> None:
         """Notes a fault at a gateway. Raises it if too many have one."""
         self._failing[gateway] = error
         if len(self._failing) > FAILING_MAX:
@@ -273,7 +275,7 @@ class Push:
         except MalformedRequestError as error:  # of this order, and others go on
             reason = str(error)
         except GatewayError as error:
-            self._failed(order.gateway, error)
+            self._note_failure(order.gateway, error)
             return
         self._last[name] = msgspec.structs.replace(
             order,

@@ -71,7 +71,7 @@ class SubscriptionRegistry:
 
     def get(self, name: str) -> SubscriptionRecord:
         """A record, also one that is removed. Raises ConfigurationError if there is none, or if it is broken."""
-        found = self._read(_checked(name))
+        found = self._read_record(_check_id(name))
         if found is None:
             raise ConfigurationError(self._unknown(name))
         if isinstance(found, BrokenRecord):
@@ -83,13 +83,13 @@ class SubscriptionRegistry:
 
         A broken record does not hide the others. Files that have not changed since the last call are not read again.
         """
-        listed = self._listed()
+        listed = self._file_versions()
         known = {}
         for name, mark in listed.items():
             before = self._known.get(name)
             if before is not None and before[0] == mark:
                 known[name] = before
-            elif (found := self._read(name)) is not None:
+            elif (found := self._read_record(name)) is not None:
                 known[name] = (mark, found)
         self._known = known
         wanted = states or ("active", "paused")
@@ -150,7 +150,7 @@ class SubscriptionRegistry:
 
         def change(found: SubscriptionRecord | None) -> SubscriptionRecord:
             record = self._existing(name, found)
-            return record if record.state == "removed" else self._changed(record, state="removed")
+            return record if record.state == "removed" else self._with_members(record, state="removed")
 
         return self._change(name, change)
 
@@ -172,12 +172,12 @@ class SubscriptionRegistry:
         def change(found: SubscriptionRecord | None) -> SubscriptionRecord:
             record = self._living(name, found)
             given = {"query": query, "changes": changes, "gateways": gateways, "deliver": deliver}
-            wanted = self._changed(record, **{key: value for key, value in given.items() if value is not None})
+            wanted = self._with_members(record, **{key: value for key, value in given.items() if value is not None})
             if msgspec.structs.replace(wanted, changed=record.changed) == record:
                 return record
             if (wanted.query, wanted.changes) == (record.query, record.changes):
                 return wanted
-            return self._changed(wanted, version=record.version + 1)
+            return self._with_members(wanted, version=record.version + 1)
 
         return self._change(name, change)
 
@@ -186,7 +186,7 @@ class SubscriptionRegistry:
     def _set_state(self, name: str, state: State) -> SubscriptionRecord:
         def change(found: SubscriptionRecord | None) -> SubscriptionRecord:
             record = self._living(name, found)
-            return record if record.state == state else self._changed(record, state=state)
+            return record if record.state == state else self._with_members(record, state=state)
 
         return self._change(name, change)
 
@@ -207,7 +207,7 @@ class SubscriptionRegistry:
             f"`lamplighter-fleet subscriptions list {self._lake.url}` lists those that are"
         )
 
-    def _changed(self, record: SubscriptionRecord, **members: Any) -> SubscriptionRecord:
+    def _with_members(self, record: SubscriptionRecord, **members: Any) -> SubscriptionRecord:
         kept = {name: getattr(record, name) for name in record.__struct_fields__}
         return self._record(**{**kept, **members})
 
@@ -221,12 +221,12 @@ class SubscriptionRegistry:
 
     def _check_room(self) -> None:
         # Tombstones count as files, so that the records need not be read as long as there are few files.
-        if len(self._listed()) >= SUBSCRIPTIONS_MAX and len(self.all().records) >= SUBSCRIPTIONS_MAX:
+        if len(self._file_versions()) >= SUBSCRIPTIONS_MAX and len(self.all().records) >= SUBSCRIPTIONS_MAX:
             raise ConfigurationError(
                 f"lake {self._lake.url!r}: it has {SUBSCRIPTIONS_MAX} subscriptions, which is the limit; remove some"
             )
 
-    def _listed(self) -> dict[str, str]:
+    def _file_versions(self) -> dict[str, str]:
         """id -> what the file system says about the file, which differs after each change. Sorted."""
         try:
             found = self._lake.fs.ls(self._lake.path(*_FOLDER), detail=True, refresh=True)
@@ -239,7 +239,7 @@ class SubscriptionRegistry:
                 listed[name] = str(info)
         return dict(sorted(listed.items()))
 
-    def _read(self, name: str) -> SubscriptionRecord | BrokenRecord | None:
+    def _read_record(self, name: str) -> SubscriptionRecord | BrokenRecord | None:
         """A record; None if there is no file."""
         path = self._path(name)
         try:
@@ -267,11 +267,11 @@ class SubscriptionRegistry:
         return self._lake.path(*_FOLDER, f"{name}.json")
 
     def _change(self, name: str, change: Change) -> SubscriptionRecord:
-        _checked(name)
+        _check_id(name)
         with self._exclusive():
             for _ in range(_ATTEMPTS):
                 mark = self._lake.mark(*_FOLDER, f"{name}.json")
-                found = self._read(name)
+                found = self._read_record(name)
                 if isinstance(found, BrokenRecord):
                     raise ConfigurationError(found.reason)
                 record = change(found)
@@ -306,7 +306,7 @@ class SubscriptionRegistry:
             lock.release()
 
 
-def _checked(name: str) -> str:
+def _check_id(name: str) -> str:
     if not _ID.fullmatch(name):
         raise ConfigurationError(
             f"subscription {name!r}: not an id; use up to 64 of a-z, 0-9 and -, beginning with a letter or digit"

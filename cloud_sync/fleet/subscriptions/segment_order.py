@@ -42,7 +42,7 @@ class SegmentOrder:
         self._covered: dict[str, tuple[list[Place], list[Place]]] = {}
         """The matched segments of a gateway: where each begins, sorted, and the greatest end up to each."""
 
-    def matched(self, segments: Iterable[str]) -> None:
+    def note_matched(self, segments: Iterable[str]) -> None:
         """Segments whose matches are in the table."""
         for segment in segments:
             gateway, name = _parts(segment)
@@ -53,7 +53,7 @@ class SegmentOrder:
             self._waiting.get(gateway, {}).pop(segment, None)
             self._cursors[gateway] = max(self._cursors.get(gateway, _BEFORE_ALL), _end(name))
 
-    def ingested(self, segments: Iterable[str]) -> None:
+    def note_ingested(self, segments: Iterable[str]) -> None:
         """Segments whose records are in bronze."""
         for segment in segments:
             gateway, name = _parts(segment)
@@ -73,7 +73,7 @@ class SegmentOrder:
         return number > 0 and ends[number - 1] >= place
 
     @property
-    def done(self) -> list[str]:
+    def matched_segments(self) -> list[str]:
         """The matched segments, sorted."""
         return sorted(self._matched)
 

@@ -27,7 +27,7 @@ class SingleIndex:
         for key in has.keys & self._rows.keys():
             for row in self._rows[key]:
                 subscription = (row.subscription, row.version)
-                if subscription not in found and row.changes in ("both", event.change) and has.needed(row.branch):
+                if subscription not in found and row.changes in ("both", event.change) and has.has_needed(row.branch):
                     found.add(subscription)
                     yield subscription
 
@@ -51,7 +51,7 @@ class _TermsOfEvent:
         if "p" in kinds:
             self.keys |= {("p", p) for p in predicates}
 
-    def needed(self, branch: IndexedBranch) -> bool:
+    def has_needed(self, branch: IndexedBranch) -> bool:
         """Whether the event has what the branch needs besides its key."""
         if branch.graph is not None and (
             self._graph is None or (branch.graph != ANY_NAMED and branch.graph != self._graph)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lamplighter.cloud_sync.fleet.events.described import DescribedStreams
-from lamplighter.cloud_sync.fleet.events.single_events import SingleEvent, completed, single_events
+from lamplighter.cloud_sync.fleet.events.single_events import SingleEvent, complete, single_events
 from lamplighter.cloud_sync.fleet.sparql.event_store import EventStore, Row, StoredEvent
 from lamplighter.cloud_sync.fleet.sparql.query_text import SolutionsText, solutions_text
 from lamplighter.cloud_sync.fleet.subscriptions.index import entries
 from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
-from lamplighter.cloud_sync.fleet.subscriptions.planner import chosen
+from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway
 from lamplighter.cloud_sync.fleet.subscriptions.single_index import SingleIndex
 
 TRIPLES_TOGETHER = 20_000
@@ -67,7 +67,7 @@ class SingleMatches:
         if record["gw"] in self.left:
             return
         for event in single_events(record, deleted=self._deleted):
-            self._take(completed(event, self._descriptions(event.gw)), late)
+            self._take(complete(event, self._descriptions(event.gw)), late)
         if self._triples > TRIPLES_TOGETHER:
             self._match()
 
@@ -77,7 +77,7 @@ class SingleMatches:
         return [row for row in self._found if row["gw"] not in self.left]
 
     def _take(self, event: SingleEvent, late: bool) -> None:
-        keys = [key for key in self._index.candidates(event) if chosen(self._followed[key].record, event.gw)]
+        keys = [key for key in self._index.candidates(event) if covers_gateway(self._followed[key].record, event.gw)]
         if not keys:
             return
         self._pairs += len(keys)

@@ -24,11 +24,11 @@ class SlowGateways:
     def add(self, gateways: Iterable[str]) -> None:
         self._gateways.update(gateways)
 
-    def due(self) -> frozenset[str]:
+    def pending(self) -> frozenset[str]:
         """Those that Spark may match now."""
         return frozenset(self._gateways) if self._elapsed() >= self._not_before else frozenset()
 
-    def matched(self, seconds: float) -> None:
+    def note_matched(self, seconds: float) -> None:
         """All of them are matched, which took some seconds."""
         self._gateways.clear()
         self._not_before = self._elapsed() + self._pauses * seconds

@@ -22,7 +22,7 @@ from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -123,7 +123,7 @@ class Ingest:
             )
         )
         others.update(new)
-        self._say(f"batch {name}: {counted(batch.rows, 'record', ',')} of {counted(len(new), 'segment', ',')}")
+        self._say(f"batch {name}: {count_text(batch.rows, 'record', ',')} of {count_text(len(new), 'segment', ',')}")
         return batch
 
     def _segments_of_others(self, name: str) -> set[str]:
@@ -192,7 +192,7 @@ def _wrong(segment: str, rows: SegmentRows) -> str | None:
     if epochs := sorted(rows.epochs - {name.epoch}):
         return f"it has records of epoch {epochs[0]}"
     if (rows.first, rows.last, rows.lines) != (name.first, name.last, name.last - name.first + 1):
-        return f"it has {counted(rows.lines, 'record')}, {rows.first} to {rows.last}"
+        return f"it has {count_text(rows.lines, 'record')}, {rows.first} to {rows.last}"
     return None
 
 
@@ -264,7 +264,7 @@ def _run_name(lake: Lake) -> str:
 
 def add_commands(commands: Any) -> None:
     """Declares `ingest`."""
-    parser = add_lake_command(commands, "ingest", "read landed segments into bronze", _run)
+    parser = add_lake_command(commands, "ingest", "read landed segments into bronze", _run_ingest)
     parser.add_argument("--every", type=float, metavar="S", help="repeat every S seconds until interrupted")
     parser.add_argument("--again", action="store_true", help="read again the segments that failed before")
     parser.add_argument(
@@ -277,7 +277,7 @@ def add_commands(commands: Any) -> None:
     session.add_arguments(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_ingest(arguments: argparse.Namespace) -> int:
     lake = Lake(arguments.lake)
     if arguments.every is None and not lake.names("segments"):
         raise ConfigurationError(
@@ -311,7 +311,7 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     left = sorted(set(before) & set(unread(lake)))
     for segment in left:
         say(f"not in bronze: {segment}; put a good copy in its place and run ingest --again")
-    print(f"bronze has {counted(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
+    print(f"bronze has {count_text(sum(batch.rows for batch in table(lake, 'bronze').live()), 'record', ',')}")
     return 1 if left else 0
 
 

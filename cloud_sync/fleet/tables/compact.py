@@ -19,7 +19,7 @@ from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
 from lamplighter.cloud_sync.fleet.tables.merged_matches import merge_matches
 from lamplighter.cloud_sync.fleet.tables.silver import Silver
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,12 +34,12 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
     No other process may write or read.
     """
     Silver(spark, lake, say).update()
-    done: dict[str, TableBatch | None] = {"bronze": _compacted(spark, table(lake, "bronze"), None)}
+    done: dict[str, TableBatch | None] = {"bronze": _compact_table(spark, table(lake, "bronze"), None)}
     for name in ("facts", *(name for name in SCHEMAS if name not in ("bronze", "facts", "matches"))):
         # All of the table's sources are in one batch now.
         source = done["facts" if name == "streams" else "bronze"]
-        done[name] = _compacted(spark, table(lake, name), None if source is None else [source.id])
-        say(f"{name}: {counted(sum(len(batch.files) for batch in table(lake, name).live()), 'file')}")
+        done[name] = _compact_table(spark, table(lake, name), None if source is None else [source.id])
+        say(f"{name}: {count_text(sum(len(batch.files) for batch in table(lake, name).live()), 'file')}")
     unreadable = merge_matches(table(lake, "matches"))
     for line in unreadable:
         say(line)
@@ -48,7 +48,7 @@ def compact(spark: SparkSession, lake: Lake, say: Callable[[str], None] = lambda
     return not unreadable
 
 
-def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None) -> TableBatch | None:
+def _compact_table(spark: SparkSession, batches: Batches, sources: list[str] | None) -> TableBatch | None:
     """Merges the batches of a table. Returns the resulting batch; None for an empty table."""
     live = batches.live()
     if not live:
@@ -56,7 +56,7 @@ def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None)
     if len(live) == 1 and (sources is None or live[0].sources == sources):
         return live[0]
     rows = sum(batch.rows for batch in live)
-    frame = batches.read(spark, live)
+    frame = batches.frame(spark, live)
     order = [name for name in ("gw", "epoch", "seq", "hour") if name in frame.columns]
     ordered = frame.repartitionByRange(max(1, rows // ROWS_PER_FILE), *order)
     return batches.write(
@@ -80,11 +80,11 @@ def _compacted(spark: SparkSession, batches: Batches, sources: list[str] | None)
 def add_commands(commands: Any) -> None:
     """Declares `compact`."""
     session.add_arguments(
-        add_lake_command(commands, "compact", "merge small files of the tables; no reader may be active", _run)
+        add_lake_command(commands, "compact", "merge small files of the tables; no reader may be active", _run_compact)
     )
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_compact(arguments: argparse.Namespace) -> int:
     lake = Lake.existing(arguments.lake)
     with locks.writing(lake, "compact", locks.BRONZE, locks.SILVER, locks.MATCHES, locks.DELIVERY):
         spark = session.of_arguments(arguments, "compact")

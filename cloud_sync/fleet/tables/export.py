@@ -109,7 +109,7 @@ def write_delta(lake: Lake, name: str, target: Path) -> int:
 
 def add_commands(commands: Any) -> None:
     """Declares `export`."""
-    parser = add_lake_command(commands, "export", "write change logs as RDF Patch, or a table as Delta", _run)
+    parser = add_lake_command(commands, "export", "write change logs as RDF Patch, or a table as Delta", _run_export)
     parser.add_argument("--format", choices=("rdfpatch", "delta"), required=True)
     parser.add_argument("--gateway", metavar="GW", help="rdfpatch: the gateway")
     parser.add_argument("--table", choices=sorted(set(SCHEMAS) - {"facts", "gateway_health"}), help="delta: the table")
@@ -117,7 +117,7 @@ def add_commands(commands: Any) -> None:
     session.add_arguments(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_export(arguments: argparse.Namespace) -> int:
     lake = Lake(arguments.lake)
     if arguments.format == "delta":
         if arguments.table is None:

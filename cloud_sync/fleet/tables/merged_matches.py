@@ -46,7 +46,7 @@ def merge_matches(matches: Batches) -> list[str]:
     unreadable: dict[str, str] = {}
     while group := next((one for one in _groups(live, unreadable) if len(one) > 1), None):
         try:
-            merged = _merged(matches, group)
+            merged = _merge(matches, group)
         except _UnreadableError as error:
             unreadable[error.id] = str(error)
             continue
@@ -79,7 +79,7 @@ def _fits(group: Sequence[TableBatch]) -> bool:
     )
 
 
-def _merged(matches: Batches, group: Sequence[TableBatch]) -> TableBatch:
+def _merge(matches: Batches, group: Sequence[TableBatch]) -> TableBatch:
     """One batch for several. Raises _UnreadableError."""
     first, last = match_span(group[0].id), match_span(group[-1].id)
     assert first is not None and last is not None
@@ -107,7 +107,7 @@ def _parts(matches: Batches, batch: TableBatch) -> list[MergedBatch]:
     """The batches with rows that a batch consists of."""
     if batch.merged or not batch.rows:
         return batch.merged
-    written = matches.lake.modified(matches.name, "_batches", f"{batch.id}.json")
+    written = matches.lake.modification_time(matches.name, "_batches", f"{batch.id}.json")
     return [MergedBatch(batch.id, batch.rows, written)]
 
 
@@ -127,17 +127,19 @@ def _rows(matches: Batches, group: Sequence[TableBatch]) -> Iterator[pa.Table]:
                         found += part.num_rows
                         yield pa.Table.from_batches([part]).select(schema.names).cast(schema)
             except (pa.ArrowException, FileNotFoundError, KeyError, ValueError) as error:
-                raise _UnreadableError(batch.id, _told(path, str(error))) from error
+                raise _UnreadableError(batch.id, _problem_text(path, str(error))) from error
             except OSError as error:
                 if error.errno is not None:  # of the file system; those of a damaged file have no number
                     raise
-                raise _UnreadableError(batch.id, _told(path, str(error))) from error
+                raise _UnreadableError(batch.id, _problem_text(path, str(error))) from error
         if found != batch.rows:
             path = matches.lake.path(matches.name, "_batches", f"{batch.id}.json")
-            raise _UnreadableError(batch.id, _told(path, f"its files have {found} rows instead of {batch.rows}"))
+            raise _UnreadableError(
+                batch.id, _problem_text(path, f"its files have {found} rows instead of {batch.rows}")
+            )
 
 
-def _told(path: str, reason: str) -> str:
+def _problem_text(path: str, reason: str) -> str:
     return f"{path}: not merged: {reason.rstrip('. ')}; restore the file, or remove the manifest of its batch"
 
 

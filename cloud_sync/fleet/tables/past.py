@@ -31,7 +31,7 @@ _QUAD = "gw STRING, s STRING, p STRING, o STRING, g STRING"
 _STRETCH = "gateway STRING, of_epoch INT, after BIGINT, last BIGINT"
 
 
-class Stretch(NamedTuple):
+class Interval(NamedTuple):
     """Records of one epoch that lead to a state: after `after`, up to `last`."""
 
     epoch: int
@@ -40,11 +40,11 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Way:
+class ReplayMethod:
     """How a state is made. base: the snapshot to start from, None for an empty dataset; stretches: records after it."""
 
     base: Place | None
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Interval, ...]
 
 
 class FleetPast:
@@ -70,7 +70,7 @@ class FleetPast:
                     self._segments[gateway].append(name)
         for names in self._segments.values():
             names.sort(key=lambda name: (name.epoch, name.first))
-        self.records = bronze.read(spark, self.batches)
+        self.records = bronze.frame(spark, self.batches)
         """BRONZE of these gateways."""
         if not whole:
             self.records = self.records.where(F.col("gw").isin(self.gateways))
@@ -91,11 +91,13 @@ class FleetPast:
         rows = early.groupBy("gw").agg(F.max(F.struct("epoch", "seq")).alias("place")).collect()
         return {row["gw"]: (row["place"]["epoch"], row["place"]["seq"]) for row in rows}
 
-    def known(self, gateway: str, end: Place) -> Place | None:
+    def last_known_place(self, gateway: str, end: Place) -> Place | None:
         """The last record up to `end` whose state is known: one with all records before it, or after a snapshot."""
         snapshots = (one for one in self._snapshots(gateway) if one <= end)
         places = {*snapshots, *(min(one, end) for one in self._run_ends(gateway, end))}
-        return next((one for one in sorted(places, reverse=True) if isinstance(self.way(gateway, one), Way)), None)
+        return next(
+            (one for one in sorted(places, reverse=True) if isinstance(self.way(gateway, one), ReplayMethod)), None
+        )
 
     def _run_ends(self, gateway: str, end: Place) -> Iterator[Place]:
         """The last record of each run of records without a hole that begins before or at `end`."""
@@ -110,7 +112,7 @@ class FleetPast:
         if last is not None:
             yield last
 
-    def way(self, gateway: str, place: Place) -> Way | str:
+    def way(self, gateway: str, place: Place) -> ReplayMethod | str:
         """How to make the state after a record; if records are missing, which ones."""
         epochs = self._lineage(gateway, place)
         usable = [one for one in self._snapshots(gateway) if one[0] in epochs and one[1] <= epochs[one[0]]]
@@ -120,13 +122,13 @@ class FleetPast:
                 break
             begin = base or (1, 0)
             stretches = tuple(
-                Stretch(epoch, begin[1] if epoch == begin[0] else 0, last)
+                Interval(epoch, begin[1] if epoch == begin[0] else 0, last)
                 for epoch, last in sorted(epochs.items())
                 if epoch >= begin[0]
             )
             lacking = next((found for one in stretches if (found := self._missing(gateway, one)) is not None), None)
             if lacking is None:
-                return Way(base, stretches)
+                return ReplayMethod(base, stretches)
             missing = lacking
         return missing
 
@@ -139,7 +141,7 @@ class FleetPast:
         ways = {}
         for gateway, place in places.items():
             way = self.way(gateway, place)
-            if not isinstance(way, Way):
+            if not isinstance(way, ReplayMethod):
                 raise ConfigurationError(
                     f"gateway {gateway}: its dataset at {place[0]}/{place[1]} is unknown, because {way} are missing; "
                     "ship and ingest them, or choose a record after a later snapshot"
@@ -161,7 +163,7 @@ class FleetPast:
         return {}
 
     @cached_property
-    def _continued(self) -> dict[tuple[str, int], Place]:
+    def _continuations(self) -> dict[tuple[str, int], Place]:
         """Gateway and epoch -> the last valid record before that epoch, as its gap record says."""
         from pyspark.sql import functions as F
 
@@ -178,12 +180,12 @@ class FleetPast:
         """
         found = {place[0]: place[1]}
         epoch = place[0]
-        while (gateway, epoch) in self._continued:
-            epoch, last = self._continued[gateway, epoch]
+        while (gateway, epoch) in self._continuations:
+            epoch, last = self._continuations[gateway, epoch]
             found[epoch] = last
         return found
 
-    def _missing(self, gateway: str, stretch: Stretch) -> str | None:
+    def _missing(self, gateway: str, stretch: Interval) -> str | None:
         """The first of these records that bronze does not have."""
         expected = stretch.after + 1
         for name in self._segments[gateway]:
@@ -191,7 +193,7 @@ class FleetPast:
                 expected = max(expected, _last(name) + 1)
         return f"records from {stretch.epoch}/{expected} on" if expected <= stretch.last else None
 
-    def _base(self, ways: Mapping[str, Way]) -> DataFrame:
+    def _base(self, ways: Mapping[str, ReplayMethod]) -> DataFrame:
         """The quads of the snapshots to start from."""
         from pyspark.sql import functions as F
 
@@ -212,7 +214,7 @@ class FleetPast:
             "gw", *(F.get("q", F.lit(place)).alias(part) for place, part in enumerate("spog"))
         )
 
-    def _commits(self, ways: Mapping[str, Way]) -> DataFrame:
+    def _commits(self, ways: Mapping[str, ReplayMethod]) -> DataFrame:
         """The commits of all stretches."""
         import pyarrow
         from pyspark.sql import functions as F

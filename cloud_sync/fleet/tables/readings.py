@@ -96,7 +96,7 @@ def _result_of_single() -> Column:
     here = place(v.HAS_SIMPLE_RESULT)
     subject, graph = part("s", here), part("g", here)
 
-    def said(predicate: str) -> Column:
+    def object_of(predicate: str) -> Column:
         there = place(predicate)
         return F.when((part("s", there) == subject) & part("g", there).eqNullSafe(graph), part("o", there))
 
@@ -105,7 +105,7 @@ def _result_of_single() -> Column:
         subject.alias("subject"),
         graph.alias("graph"),
         part("o", here).alias("value"),
-        *(said(predicate).alias(name) for name, predicate in _ABOUT.items()),
+        *(object_of(predicate).alias(name) for name, predicate in _ABOUT.items()),
         F.when(part("o", stream) == subject, part("s", stream)).alias("stream"),
         (here < F.size("a")).alias("changed"),
     )
@@ -119,7 +119,7 @@ def _results_of_many() -> Column:
     quads = F.filter("quads", lambda quad: quad["p"].isin(*wanted))
 
     def result(quad: Column) -> Column:
-        def said(predicate: str) -> Column:
+        def object_of(predicate: str) -> Column:
             same = F.filter(
                 quads, lambda q: (q["p"] == term(predicate)) & (q["s"] == quad["s"]) & q["g"].eqNullSafe(quad["g"])
             )
@@ -130,7 +130,7 @@ def _results_of_many() -> Column:
             quad["s"].alias("subject"),
             quad["g"].alias("graph"),
             quad["o"].alias("value"),
-            *(said(predicate).alias(name) for name, predicate in _ABOUT.items()),
+            *(object_of(predicate).alias(name) for name, predicate in _ABOUT.items()),
             F.get(of, F.lit(0))["s"].alias("stream"),
             F.array_contains("a", quad).alias("changed"),
         )

@@ -21,7 +21,7 @@ from lamplighter.cloud_sync.fleet.tables.bronze import quad_count
 from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, name_of, snapshots_of
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -178,9 +178,9 @@ class Silver:
         if not new:
             return
         sources = [batch.id for batch in new]
-        frame = made(self._bronze.read(self._spark, new), quads_max(new))
+        frame = made(self._bronze.frame(self._spark, new), quads_max(new))
         batch = table(self._lake, name).write(frame, TableBatch(id=name_of(sources), files=[], rows=0, sources=sources))
-        self._say(f"{name}: {counted(batch.rows, 'more row', ',')}")
+        self._say(f"{name}: {count_text(batch.rows, 'more row', ',')}")
 
     def _add_facts(self) -> None:
         self._add("facts", lambda bronze, most: streams.facts(bronze))
@@ -203,7 +203,7 @@ class Silver:
         if any(batch.sources == sources for batch in before):
             return None, {}
         # Small and used several times. Without the cache each use would read and shuffle it again.
-        read = by_gateway(facts.read(self._spark)).persist()
+        read = by_gateway(facts.frame(self._spark)).persist()
         try:
             staged = target.stage(
                 streams.versions(read),
@@ -212,15 +212,15 @@ class Silver:
             )
         finally:
             read.unpersist()
-        self._say(f"streams: {counted(staged.rows, 'version', ',')}")
+        self._say(f"streams: {count_text(staged.rows, 'version', ',')}")
         if not table(self._lake, "observations").live():
             return staged, {}
-        old, new = target.read(self._spark, before), target.open(self._spark, staged.files)
+        old, new = target.frame(self._spark, before), target.open(self._spark, staged.files)
         return staged, _first_differences(old, new)
 
     def _versions(self, staged: TableBatch | None) -> DataFrame:
         target = table(self._lake, "streams")
-        return target.read(self._spark) if staged is None else target.open(self._spark, staged.files)
+        return target.frame(self._spark) if staged is None else target.open(self._spark, staged.files)
 
     def _rebuild(self, versions: DataFrame, dirty: dict[str, Place]) -> None:
         """Rewrites the batches of observations that have records after one of the places."""
@@ -232,7 +232,7 @@ class Silver:
             sources = [bronze[name] for name in batch.sources]
             if not any(_reaches(one, dirty) for one in sources):
                 continue
-            results = readings.results(self._bronze.read(self._spark, sources), quads_max=quads_max(sources))
+            results = readings.results(self._bronze.frame(self._spark, sources), quads_max=quads_max(sources))
             frame = observations(results, versions)
             number = sum(one.id.startswith(f"{batch.id.partition('.')[0]}.") for one in target.all()) + 1
             target.write(
@@ -281,11 +281,11 @@ def _first_differences(old: DataFrame, new: DataFrame) -> dict[str, Place]:
 def add_commands(commands: Any) -> None:
     """Declares `silver`."""
     session.add_arguments(
-        add_lake_command(commands, "silver", "update streams, observations, actuations and gateway_health", _run)
+        add_lake_command(commands, "silver", "update streams, observations, actuations and gateway_health", _run_silver)
     )
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_silver(arguments: argparse.Namespace) -> int:
     lake = Lake(arguments.lake)
     if not table(lake, "bronze").live():
         raise ConfigurationError(f"lake {lake.url!r}: bronze is empty; run lamplighter-fleet ingest {lake.url}")

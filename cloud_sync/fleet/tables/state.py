@@ -14,7 +14,7 @@ from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.past import FleetPast, Place
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ class GatewayPast:
     """The records and snapshots of one gateway in the lake. Raises ConfigurationError if there are none."""
 
     def __init__(self, spark: SparkSession, lake: Lake, gateway: str) -> None:
-        self.gateway = _checked(gateway)
+        self.gateway = _check_gateway(gateway)
         self._past = FleetPast(spark, lake, lambda name: name == gateway)
         if not self._past.gateways:
             raise ConfigurationError(f"gateway {gateway!r}: bronze has no records; run ingest, or correct the name")
@@ -82,7 +82,7 @@ def write_lines(lines: DataFrame, target: Path, end: str = "\n") -> int:
     return count
 
 
-def _checked(gateway: str) -> str:
+def _check_gateway(gateway: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]+", gateway):
         raise ConfigurationError(f"{gateway!r} is not a gateway's name; use one such as gw-7f3a0c11")
     return gateway
@@ -102,7 +102,7 @@ def moment(text: str, others: str = "") -> datetime:
 
 def add_commands(commands: Any) -> None:
     """Declares `state`."""
-    parser = add_lake_command(commands, "state", "write the dataset of a gateway as of a record or a time", _run)
+    parser = add_lake_command(commands, "state", "write the dataset of a gateway as of a record or a time", _run_state)
     parser.add_argument("gateway", metavar="GW", help="the gateway, such as gw-7f3a0c11")
     parser.add_argument(
         "--at", required=True, help="a sequence, epoch/sequence, or a time such as 2026-11-21T10:00:00Z"
@@ -111,10 +111,10 @@ def add_commands(commands: Any) -> None:
     session.add_arguments(parser)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_state(arguments: argparse.Namespace) -> int:
     spark = session.of_arguments(arguments, "state")
     past = GatewayPast(spark, Lake(arguments.lake), arguments.gateway)
     place = past.place(arguments.at)
     count = write_lines(nquads(past.dataset(place)).orderBy("line"), arguments.output)
-    print(f"wrote {counted(count, 'quad')} as of record {place[0]}/{place[1]} to {arguments.output}")
+    print(f"wrote {count_text(count, 'quad')} as of record {place[0]}/{place[1]} to {arguments.output}")
     return 0

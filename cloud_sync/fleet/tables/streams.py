@@ -70,12 +70,12 @@ def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
     )
     where = "g IS NULL" if default_graph_only else "g IS NULL OR NOT array_contains(own, g)"
 
-    def tagged(name: str) -> Column:
+    def tag_quads(name: str) -> Column:
         added = F.lit(name != "d").alias("added")
         return F.transform(name, lambda quad: F.struct(added, *(quad[part].alias(part) for part in "spog")))
 
     return (
-        found.select("gw", "epoch", "seq", "ts", "own", F.inline(F.concat(*map(tagged, quads))))
+        found.select("gw", "epoch", "seq", "ts", "own", F.inline(F.concat(*map(tag_quads, quads))))
         .where(where)
         .drop("own")
     )

@@ -17,7 +17,7 @@ from lamplighter.gateway.gates.http.answers import JsonAnswer, is_known, stream_
 from lamplighter.gateway.gates.http.calls import small_body
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.history.restoring import Restored, difference, received
+from lamplighter.gateway.history.restoring import Restored, difference, receive
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.monitoring.figures import LISTED_MAX
 from lamplighter.gateway.security.callers import Caller
@@ -57,7 +57,7 @@ class Operations:
         asked = parameters(request)
         limit, characters = asked.number("limit", DELAYED_LISTED_MAX), asked.number("characters", CHARACTERS_MAX)
         runner = self._runner
-        tag = self._tag(caller.operator, caller.name, caller.numbered, limit, characters, *runner.delayed_changes)
+        tag = self._tag(caller.operator, caller.name, caller.sees_sequence, limit, characters, *runner.delayed_changes)
         if is_known(request, tag):
             return Response(status_code=304, headers={"ETag": tag})
         rows = runner.delayed_updates(caller, limit, characters)
@@ -137,7 +137,7 @@ class Operations:
 
     async def restore(self, request: Request, caller: Caller) -> Response:
         log = self._runner.log
-        async with received(log.disk, log.data / "snapshots", request.stream()) as path:
+        async with receive(log.disk, log.data / "snapshots", request.stream()) as path:
             return JsonAnswer(await again_if_stuck(lambda: self._restore_difference(path)))
 
     async def _restore_difference(self, path: Path) -> Restored:

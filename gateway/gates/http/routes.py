@@ -209,7 +209,7 @@ class HttpApplication:
                     caller.require_operator(f"use {route.path}")
             return answer
         except AccessDeniedError as error:
-            self._gatekeeper.denied(caller, route.path.strip("/"), error)
+            self._gatekeeper.audit_denial(caller, route.path.strip("/"), error)
             if route.problem is None:
                 raise
             return route.problem(error)

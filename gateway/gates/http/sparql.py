@@ -118,7 +118,7 @@ class SparqlPath:
             priority=caller.priority(given.priority),
         )
         accepted = await self._runner.updates.update(update)
-        body: dict[str, Any] = {"sequence": accepted.sequence} if caller.numbered else {}
+        body: dict[str, Any] = {"sequence": accepted.sequence} if caller.sees_sequence else {}
         if accepted.delayed is not None:
             return JsonAnswer(body | {"delayed": accepted.delayed}, 202)
         # Its clients look at the status only; both historic spellings are there (protocol 1.3).

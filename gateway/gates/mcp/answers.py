@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 
 BYTES_MAX: Final = 256 * 1024
 """Characters of the rows of one answer, as JSON. A model reads about 100,000 words."""
@@ -102,7 +102,7 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]], more: bool) -
 def _note(count: int, noun: str, more: bool) -> list[str]:
     if more:
         return [
-            f"There are more than these {counted(count, noun)}; narrow the request down (mcp.rows_max is the limit)."
+            f"There are more than these {count_text(count, noun)}; narrow the request down (mcp.rows_max is the limit)."
         ]
     return [] if count else [f"There is no {noun}."]
 

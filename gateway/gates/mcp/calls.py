@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from lamplighter.engine.change_log import Cause
-from lamplighter.engine.tables import counted
+from lamplighter.engine.tables import count_text
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.mcp.answers import ToolAnswer, boolean, first_rows, first_triples
 from lamplighter.gateway.gates.mcp.tools import AnyTool, UpdateTool
@@ -60,7 +60,7 @@ class ToolCalls:
         )
         # A client that disconnects does not take its update back, as over HTTP.
         accepted = await asyncio.shield(self._runner.updates.update(call))
-        content: dict[str, Any] = {"sequence": accepted.sequence} if caller.numbered else {}
+        content: dict[str, Any] = {"sequence": accepted.sequence} if caller.sees_sequence else {}
         if accepted.delayed is not None:
             content["delayed"] = accepted.delayed
             return ToolAnswer(content, f"The update is accepted and runs later. Its id is {accepted.delayed}.")
@@ -68,7 +68,7 @@ class ToolCalls:
             return ToolAnswer(content, "Done.")
         added, removed = len(accepted.delta.added), len(accepted.delta.removed)
         content |= {"added": added, "removed": removed}
-        text = f"Done: {counted(added, 'quad')} added, {removed} removed."
+        text = f"Done: {count_text(added, 'quad')} added, {removed} removed."
         return ToolAnswer(
             content, text if caller.access.read.every else f"{text} Quads that you may not read do not count."
         )

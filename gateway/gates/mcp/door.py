@@ -127,7 +127,7 @@ class ModelContext:
             told = await self._calls.call(tool, params.arguments or {}, context.request, caller)
         except GatewayError as error:
             if isinstance(error, AccessDeniedError):
-                self._gatekeeper.denied(caller, PATH.strip("/"), error)
+                self._gatekeeper.audit_denial(caller, PATH.strip("/"), error)
             text = f"{error.code}: {error}"
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
         return types.CallToolResult(

@@ -99,7 +99,7 @@ UPDATED: Final = _of(
 
 
 def input_schema(entry: Query | Update, expanded: Callable[[str], str]) -> Schema:
-    """Of the arguments: one for each forced binding. expanded: as `Jsap.expanded`."""
+    """Of the arguments: one for each forced binding. expanded: as `Jsap.expand`."""
     bindings = entry.forced_bindings
     return {
         "type": "object",

@@ -170,7 +170,7 @@ def _query_tool(tool: str, application: Application, name: str, query: Query) ->
         name=tool,
         title=f"{name} ({application.name})",
         description=_description(application, name, query, "query"),
-        input_schema=input_schema(query, profile.expanded),
+        input_schema=input_schema(query, profile.expand),
         output_schema=results_schema(outline.form, outline.columns),
         annotations=_READS,
     )
@@ -180,7 +180,7 @@ def _query_tool(tool: str, application: Application, name: str, query: Query) ->
 def _update_tool(tool: str, application: Application, name: str, update: Update) -> UpdateTool:
     """Raises RequestError."""
     operations = resolved(application.update_text(name, samples(update)))
-    schema = input_schema(update, application.profile.expanded)
+    schema = input_schema(update, application.profile.expand)
     if REQUEST_ID in schema["properties"]:
         raise MalformedRequestError(f"the forced binding {REQUEST_ID} has the name of an argument of all updates")
     schema["properties"][REQUEST_ID] = _REQUEST_ID_SCHEMA

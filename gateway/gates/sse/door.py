@@ -77,7 +77,7 @@ class ServerSentEvents:
         default_graphs: list[str] | None,
         named_graphs: list[str] | None,
     ) -> Response:
-        names_commits = asked.flag("commit") and caller.numbered  # the sequence counts the commits of all clients
+        names_commits = asked.flag("commit") and caller.sees_sequence  # the sequence counts the commits of all clients
         alias, tells_class = asked.text("alias"), asked.flag("class")
 
         def sink_of(stream: EventStream) -> EventSink:

@@ -44,7 +44,7 @@ TURN_S = 0.005
 REST = 50.0
 """A round begins after so many times the duration of the one before."""
 GRACE_S = 10.0
-"""How long a device may take to reach its desired state."""
+"""Time limit for a device to reach its desired state."""
 
 _DEFAULT = ox.DefaultGraph()
 _OFFLINE = ox.Literal("false", datatype=ox.NamedNode(f"{XSD}boolean"))
@@ -156,7 +156,7 @@ class DeviceComponents:
         for count, actuator in enumerate(actuators):
             if count % _AT_ONCE == 0:
                 yield
-            reported, desired = self._state(actuator, REPORTED_STATE), self._desired(actuator)
+            reported, desired = self._state(actuator, REPORTED_STATE), self._desired_state(actuator)
             if reported is None or desired is None or len(differing) == FOUND_MAX:
                 continue
             if not same_state(desired, reported):
@@ -165,7 +165,7 @@ class DeviceComponents:
         self._differing = differing
         self._first_seen = {actuator: before.get(actuator, now) for actuator in differing}
 
-    def _desired(self, actuator: str) -> Term | None:
+    def _desired_state(self, actuator: str) -> Term | None:
         return self._state(actuator, DESIRED_STATE) or self._state(actuator, HAS_STATUS)
 
     def _state(self, actuator: str, name: str) -> Term | None:

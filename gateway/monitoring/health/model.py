@@ -20,7 +20,7 @@ from lamplighter.gateway.monitoring.health.own import LOG, OwnComponents
 logger = EventLogger(__name__)
 
 TICK_S = 10.0
-"""How often the components are looked at while nobody asks."""
+"""Interval of the checks of the components between requests."""
 CHANGES_MAX = 20
 """Changes that are logged in one minute."""
 _MINUTE_US = 60_000_000
@@ -67,7 +67,7 @@ class HealthModel:
 
     def overall(self, components: Sequence[Component]) -> Overall:
         """The state of the gateway as a whole. damaged: data was lost or is wrong."""
-        if self.own.damaged():
+        if self.own.has_damage():
             return "damaged"
         if self.own.refusal():
             return "refusing"

@@ -33,7 +33,7 @@ SYNC_WINDOW = timedelta(hours=26)
 SYNC_FAILED = timedelta(days=1)
 """A shipper that has failed for less is degraded: networks come and go."""
 REFUSAL = timedelta(days=1)
-"""How long the refusal of an order is shown."""
+"""Time for which the refusal of an order is shown."""
 REASON_MAX = 300
 _PROBLEM_S = 600.0
 """A problem of the shipper is over if a complete run ended so long after it."""
@@ -78,14 +78,14 @@ class OwnComponents:
     _orders_seen: tuple[int, OrderState] | None = None
 
     def components(self) -> list[Component]:
-        found = [self._reported(ENGINE), self._log_state(), self._disk(), self._clock_state()]
+        found = [self._report_of(ENGINE), self._log_state(), self._disk(), self._clock_state()]
         if self._settings().sync.destination:
             found.append(self._sync())
             if self._settings().sync.orders.key_file:
                 found.append(self._orders())
         return [*found, self._security()]
 
-    def damaged(self) -> bool:
+    def has_damage(self) -> bool:
         """Whether data was lost or is wrong."""
         return bool(self._log.damage.reports() or self._reports.of(ENGINE) or self._reports.of(LOG))
 
@@ -93,7 +93,7 @@ class OwnComponents:
         """Why updates are refused now; empty if they are not."""
         return self._log.refusing or ("" if self._log.broken is None else str(self._log.broken))
 
-    def _reported(self, name: str) -> Component:
+    def _report_of(self, name: str) -> Component:
         return self._reports.of(name) or Component(name=name)
 
     def _log_state(self) -> Component:

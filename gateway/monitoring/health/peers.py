@@ -13,11 +13,11 @@ class PeerComponents:
         self._brokers = brokers
 
     def components(self) -> list[Component]:
-        return [*self._mqtt(), *self._coap(), *self._polled()]
+        return [*self._mqtt(), *self._coap(), *self._polled_components()]
 
     def _mqtt(self) -> list[Component]:
         found = []
-        for one in self._brokers.seen():
+        for one in self._brokers.statuses():
             name = one_line(f"mqtt/{one.name}")
             if one.state == "connected" and one.reason:
                 found.append(not_ok(name, "degraded", f"broker {one.address}: {one.reason}", one.cure, one.since))
@@ -41,10 +41,10 @@ class PeerComponents:
         cure = "start it: systemctl start lamplighter-coap, or lamplighter coap"
         return [not_ok("coap", "failed", "the adapter does not run", cure)]
 
-    def _polled(self) -> list[Component]:
+    def _polled_components(self) -> list[Component]:
         """Of each adapter for polled devices that the settings enable."""
         found = []
-        for kind in self._brokers.enabled():
+        for kind in self._brokers.enabled_kinds():
             if self._brokers.adapters[kind] or not self._brokers.lasting(None):
                 found.append(Component(name=kind))
             else:

@@ -326,11 +326,11 @@ def test_results_in_senml() -> None:
         {"n": "e", "vs": "NaN"},
     ]
     assert json.loads(result_body(result, 110)) == expected
-    decoded = cbor.decoded(result_body(result, 112))
+    decoded = cbor.decode(result_body(result, 112))
     assert [one[0] for one in decoded] == ["a", "b", "c", "d", "e"]
     assert [list(one) for one in decoded] == [[0, 1, 2], [0, 4], [0, 3, 6], [0, 2], [0, 3]]
     assert result_body(Bag(result.variables, reversed(rows)), 110) == result_body(result, 110)
-    assert cbor.decoded(result_body(ON, 60)) == ON.to_json()
+    assert cbor.decode(result_body(ON, 60)) == ON.to_json()
     with pytest.raises(PayloadError, match="one variable and one row"):
         result_body(result, 0)
     with pytest.raises(PayloadError, match="xsd:dateTime"):

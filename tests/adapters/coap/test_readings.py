@@ -118,9 +118,9 @@ async def served(gateway: FakeGateway, *, held: bool = False) -> AsyncIterator[t
         ("readings/hall", b"21.5", ((CONTENT_FORMAT, b""),), '"21.5"'),
         ("readings/hall", b"21.5", ((CONTENT_FORMAT, JSON),), '"21.5"'),
         ("json/hall", b'{"t": 21.5}', ((CONTENT_FORMAT, JSON),), '"21.5"'),
-        ("json/hall", cbor.encoded({"t": 21.5}), ((CONTENT_FORMAT, CBOR),), '"21.5"'),
+        ("json/hall", cbor.encode({"t": 21.5}), ((CONTENT_FORMAT, CBOR),), '"21.5"'),
         ("senml/hall", b'[{"n":"temperature","v":21.5}]', ((CONTENT_FORMAT, SENML_JSON),), '"21.5"'),
-        ("senml/hall", cbor.encoded([{0: "temperature", 2: 21.5}]), ((CONTENT_FORMAT, SENML_CBOR),), '"21.5"'),
+        ("senml/hall", cbor.encode([{0: "temperature", 2: 21.5}]), ((CONTENT_FORMAT, SENML_CBOR),), '"21.5"'),
     ],
 )
 async def test_a_reading_is_durable_before_its_answer(

@@ -112,7 +112,7 @@ def device() -> WebDevice:
 async def test_readings_of_each_content_format_become_observations(device: WebDevice) -> None:
     device.has("/text", "21.5", "text/plain; charset=utf-8")
     device.has("/json", '{"power": {"now": 40}}')
-    device.has("/cbor", cbor.encoded({"power": 7}), "application/cbor")
+    device.has("/cbor", cbor.encode({"power": 7}), "application/cbor")
     device.has("/senml", '[{"n": "a", "v": 3}, {"n": "b", "v": 4}]', "application/senml+json")
     device.has("/html", '{"power": 9}', "text/html")
     device.has("/hal", '{"power": 11}', "application/hal+json")

@@ -228,7 +228,7 @@ ITEMS = st.recursive(
 @given(ITEMS)
 def test_cbor_is_decoded(item: Any) -> None:
     try:
-        assert cbor.decoded(encoded(item)) == item
+        assert cbor.decode(encoded(item)) == item
     except PayloadError as error:
         assert "depth" in str(error)
 
@@ -240,7 +240,7 @@ def test_cbor_is_decoded(item: Any) -> None:
      ("f90000", 0), ("bf0001ff", {0: 1}), ("c11a5fc00000", 1606418432)],
 )  # fmt: skip
 def test_cbor_items(data: str, expected: Any) -> None:
-    assert cbor.decoded(bytes.fromhex(data)) == expected
+    assert cbor.decode(bytes.fromhex(data)) == expected
 
 
 @each_row(
@@ -257,7 +257,7 @@ def test_cbor_items(data: str, expected: Any) -> None:
     ],
 )
 def test_tags_of_cbor_make_nothing(data: str, expected: Any) -> None:
-    found = cbor.decoded(bytes.fromhex(data))
+    found = cbor.decode(bytes.fromhex(data))
     assert (type(found), found) == (type(expected), expected)
 
 
@@ -265,7 +265,7 @@ def test_the_largest_payload_of_cbor_items_takes_bounded_memory() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(PayloadError, match="16384 items"):
-            cbor.decoded(b"\x99\xff\xf0" + b"\x80" * 0xFFF0)
+            cbor.decode(b"\x99\xff\xf0" + b"\x80" * 0xFFF0)
         assert tracemalloc.get_traced_memory()[1] < 8_000_000
     finally:
         tracemalloc.stop()
@@ -279,7 +279,7 @@ def test_the_largest_payload_of_cbor_items_takes_bounded_memory() -> None:
 )  # fmt: skip
 def test_bad_cbor_is_refused(data: str) -> None:
     with pytest.raises(PayloadError):
-        cbor.decoded(bytes.fromhex(data))
+        cbor.decode(bytes.fromhex(data))
 
 
 # Sparkplug B

@@ -188,7 +188,7 @@ def test_faulty_json(text: str, reason: str) -> None:
     ],
 )
 def test_state_becomes_one_resource(value: Found, place: str, body: str) -> None:
-    assert lwm2m.encoded("lwm2m+tlv", place, value).hex() == body
+    assert lwm2m.encode("lwm2m+tlv", place, value).hex() == body
 
 
 @each_row(
@@ -208,11 +208,11 @@ def test_state_becomes_one_resource(value: Found, place: str, body: str) -> None
 )
 def test_states_that_give_no_resource(value: Found, place: str, reason: str) -> None:
     with pytest.raises(PayloadError, match=reason):
-        lwm2m.encoded("lwm2m+tlv", place, value)
+        lwm2m.encode("lwm2m+tlv", place, value)
 
 
 def test_json_of_one_resource() -> None:
-    text = lwm2m.encoded("lwm2m+json", "lamp/3311/0/5850", True).decode()
+    text = lwm2m.encode("lwm2m+json", "lamp/3311/0/5850", True).decode()
     assert json.loads(text) == {"bn": "/3311/0/", "e": [{"n": "5850", "bv": True}]}
 
 
@@ -228,7 +228,7 @@ def test_json_of_one_resource() -> None:
 def test_written_value_is_read_again(written: tuple[str, Found], form: str) -> None:
     path, value = written
     given = Number(repr(value)) if isinstance(value, float) else value
-    [(read_path, found)] = read(lwm2m.encoded(form, f"lamp/{path}", given), f"lamp/{path}", form).items()
+    [(read_path, found)] = read(lwm2m.encode(form, f"lamp/{path}", given), f"lamp/{path}", form).items()
     assert read_path == path
     assert (float(found) if isinstance(value, float) else found) == value
 

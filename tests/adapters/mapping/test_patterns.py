@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compiled, steps
-from lamplighter.adapters.mapping.patterns import TopicIndex, TopicPattern, covers, meet, uncovered
+from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compile_expression, steps
+from lamplighter.adapters.mapping.patterns import TopicIndex, TopicPattern, covers, meet, minimal_filters
 from tests.support.amounts import Amounts
 from tests.support.tables import each_row
 
@@ -89,7 +89,7 @@ def test_filter_covers_another(wide: str, narrow: str, expected: bool) -> None:
 
 
 def test_one_of_two_equal_filters_stays() -> None:
-    assert uncovered(["a/+", "a/b", "a/+", "b/#", "b/c/+"]) == ["a/+", "b/#"]
+    assert minimal_filters(["a/+", "a/b", "a/+", "b/#", "b/c/+"]) == ["a/+", "b/#"]
 
 
 @each_row(
@@ -118,12 +118,12 @@ def test_one_of_two_equal_filters_stays() -> None:
 )
 def test_expression_that_can_be_slow_or_is_no_expression_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        compiled(text, search=True)
+        compile_expression(text, search=True)
 
 
 @each_row("text", [r"[0-9]+(\.[0-9]+)?x", r"a*a*b", r"^\s*(.+)$", r"(?:ab)*c", "(a?){4}b", r"[0-9]+\s*(?:km|m)\b"])
 def test_accepted_expression_is_fast_on_any_text(text: str) -> None:
-    expression = compiled(text, search=True)
+    expression = compile_expression(text, search=True)
     begun = time.thread_time()
     for hostile in ("1" * 256, "a" * 256, "ab" * 128, " " * 256, "1." * 128):
         expression.search(hostile)
@@ -132,7 +132,7 @@ def test_accepted_expression_is_fast_on_any_text(text: str) -> None:
 
 def test_expression_of_a_level_has_to_reach_its_end_in_every_way() -> None:
     with pytest.raises(ValueError, match="too many steps"):
-        compiled("[ab]*[ab]*[ab]*[ab]*", search=False)
+        compile_expression("[ab]*[ab]*[ab]*[ab]*", search=False)
 
 
 @given(
@@ -141,16 +141,16 @@ def test_expression_of_a_level_has_to_reach_its_end_in_every_way() -> None:
 def test_a_filter_stays_if_no_other_covers_it(levels: list[list[str]], rest: bool) -> None:
     filters = list(dict.fromkeys("/".join([*one, "#"] if rest and "b" in one else one) for one in levels))
     expected = [one for one in filters if not any(covers(other, one) for other in filters if other != one)]
-    assert uncovered(filters) == expected
+    assert minimal_filters(filters) == expected
 
 
 def test_ten_thousands_of_filters_with_wildcards_are_compared(amounts: Amounts) -> None:
     """Each with each would take minutes."""
     filters = [f"+/{number}" for number in range(amounts.of(20_000))]
-    assert uncovered(filters) == filters
+    assert minimal_filters(filters) == filters
     hostile = ["/".join([*levels, f"{number}"]) for number, levels in enumerate(itertools.product("a+", repeat=13))]
     hostile = list(amounts.some(hostile))
-    assert uncovered(hostile) == hostile
+    assert minimal_filters(hostile) == hostile
 
 
 def test_expressions_of_all_levels_are_bounded_together() -> None:

@@ -199,7 +199,7 @@ def test_the_triples_that_a_commit_adds_are_one_message() -> None:
     assert result.take(0, graph_rows(("a", 1)), graph_rows()).waiting == {}
     [(topic, change)] = result.take(1, graph_rows(("a", 2), ("b", 3)), graph_rows(("a", 1))).waiting.items()
     assert topic == "graph"
-    assert [payload.decode() for payload in change.encoded(one.table)] == [
+    assert [payload.decode() for payload in change.encode(one.table)] == [
         "gone\n" + triples(f'<http://e/a> {X} "1"{INTEGER}'),
         triples(f'<http://e/a> {X} "2"{INTEGER}', f'<http://e/b> {X} "3"{INTEGER}', f"<http://e/b> {CLASS}"),
     ]
@@ -215,7 +215,7 @@ def test_triples_that_wait_are_joined() -> None:
 def test_triples_that_leave_give_a_message_only_if_there_are_some_and_a_template_for_them() -> None:
     some, none = frozenset({("<x:a>", "<x:p>", "<x:b>")}), frozenset[tuple[str, str, str]]()
     for removed, left, messages in (("gone", some, 1), ("gone", none, 0), (None, some, 0)):
-        assert len(GraphChange(left, none).encoded(rule(GRAPH, "graph", removed=removed).table)) == messages
+        assert len(GraphChange(left, none).encode(rule(GRAPH, "graph", removed=removed).table)) == messages
 
 
 @pytest.mark.parametrize("text", ["CONSTRUCT", "CONSTRUCT WHERE", "CONSTRUCT GRAPH { ?s ?p ?o }"])

@@ -18,7 +18,7 @@ from lamplighter.adapters.mapping import (
     resource_command,
     table_json,
 )
-from lamplighter.adapters.mapping.cbor import decoded
+from lamplighter.adapters.mapping.cbor import decode
 from lamplighter.adapters.mapping.command_payloads import request_payload
 from lamplighter.adapters.resources.bodies import read_body
 from lamplighter.engine.errors import ConfigurationError, PayloadError
@@ -334,4 +334,4 @@ def test_state_that_is_written_is_the_state_that_is_read(value: bool | int) -> N
 
 def test_cbor_of_a_document_is_the_json_of_the_template() -> None:
     made = rule(content_format="cbor", payload='{"a": [{json}, 1.5, null], "b": {"c": "{value}"}}')
-    assert decoded(request_payload(made, TRUE, LAMP)) == {"a": [True, "1.5", None], "b": {"c": "true"}}
+    assert decode(request_payload(made, TRUE, LAMP)) == {"a": [True, "1.5", None], "b": {"c": "true"}}

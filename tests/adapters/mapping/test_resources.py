@@ -21,7 +21,7 @@ from lamplighter.adapters.mapping import (
     load_resource_rules,
     table_json,
 )
-from lamplighter.adapters.mapping.cbor import encoded
+from lamplighter.adapters.mapping.cbor import encode
 from lamplighter.adapters.mapping.resources import FORMAT_NUMBERS
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.resources.bodies import read_body
@@ -106,7 +106,7 @@ def test_path_captures_levels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "body"),
-    [(50, b'{"t": {"v": 21.5}}'), (60, encoded({"t": {"v": 21.5}}))],
+    [(50, b'{"t": {"v": 21.5}}'), (60, encode({"t": {"v": 21.5}}))],
 )
 def test_member_is_one_of_json_and_of_cbor(tmp_path: Path, number: int, body: bytes) -> None:
     rule = resource(tmp_path, payload="number", member="t.v")
@@ -127,10 +127,10 @@ def test_members_of_cbor_may_have_numbers_as_names(tmp_path: Path) -> None:
         ("number", 0, b" 21.5 ", "21.5"),
         ("number", None, b"21.5", "21.5"),
         ("number", 50, b"21.5", "21.5"),
-        ("number", 60, encoded(-3), "-3"),
+        ("number", 60, encode(-3), "-3"),
         ("boolean", 50, b"true", "true"),
         ("text", 50, b'"on"', "on"),
-        ("text", 60, encoded("on"), "on"),
+        ("text", 60, encode("on"), "on"),
     ],
 )
 def test_whole_body_is_a_value(tmp_path: Path, payload: str, number: int | None, body: bytes, value: str) -> None:
@@ -172,7 +172,7 @@ def test_other_content_formats_and_faulty_bodies(
 def test_accepted_format_is_that_of_a_body_without_one(tmp_path: Path) -> None:
     rule = resource(tmp_path, payload="number", member="t", accept="cbor")
     assert rule.accepted.number == 60
-    assert list(values(rule, rule.name, encoded({"t": 1}), None).values()) == ["1"]
+    assert list(values(rule, rule.name, encode({"t": 1}), None).values()) == ["1"]
 
 
 @each_row(

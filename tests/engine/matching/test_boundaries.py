@@ -8,7 +8,7 @@ import pytest
 from lamplighter.engine.matching import boundaries
 from lamplighter.engine.matching.boundaries import AFTER, BEFORE, boundary
 from lamplighter.engine.sparql.algebra import Variable
-from lamplighter.engine.sparql.clock_conditions import named, read_condition
+from lamplighter.engine.sparql.clock_conditions import name_of_part, read_condition
 from lamplighter.engine.sparql.clock_function import CLOCK, CLOCK_TIME
 from lamplighter.engine.work import Meter, Work
 from tests.support.tables import each_row
@@ -47,7 +47,7 @@ def condition(*parts: Any) -> Any:
     found = []
     for part in parts:
         found += [part, "(", ")"] if part in (CLOCK, CLOCK_TIME) else [part]
-    return read_condition(found, named)
+    return read_condition(found, name_of_part)
 
 
 FORMS = [
@@ -65,8 +65,8 @@ def test_what_is_solved_is_what_the_store_decides(form: tuple[Any, ...]) -> None
     compared = condition(*form)
     operands = [variable for variable in (A, B) if variable in form]
     found = boundary(compared, operands, METER)
-    searched = boundaries._searched(compared, operands, METER)
-    solved = boundaries._solved(compared, operands, METER)
+    searched = boundaries._searched_boundary(compared, operands, METER)
+    solved = boundaries._solved_boundary(compared, operands, METER)
     assert solved is not None or "(" in form
     sample = TERMS if len(operands) == 1 else TERMS[::3]
     for terms in product(sample, repeat=len(operands)):
@@ -77,7 +77,7 @@ def test_what_is_solved_is_what_the_store_decides(form: tuple[Any, ...]) -> None
 def test_a_duration_is_added_whatever_the_spelling() -> None:
     """The store sorts summands, and cannot add a dateTime to a duration: by chance it is one or the other."""
     found = boundary(condition(CLOCK_TIME, ">=", A, "+", B), [A, B], METER)
-    searched = boundaries._searched(condition(CLOCK_TIME, ">=", A, "+", B), [A, B], METER)
+    searched = boundaries._searched_boundary(condition(CLOCK_TIME, ">=", A, "+", B), [A, B], METER)
     for minutes in range(1, 30):
         terms = TERMS[0], term(f"PT{minutes}M", "dayTimeDuration")
         assert found(*terms) == searched(*terms) == NOON + minutes * 60_000_000

@@ -13,7 +13,7 @@ def lutt(**queries: str) -> Lutt[str]:
 
 
 def touched(table: Lutt[str], *added: Quad, removed: tuple[Quad, ...] = ()) -> list[str]:
-    return table.touched(QuadDelta(added=added, removed=removed))
+    return table.lookup(QuadDelta(added=added, removed=removed))
 
 
 def test_quad_touches_those_whose_patterns_it_matches() -> None:
@@ -34,8 +34,8 @@ def test_quad_touches_those_whose_patterns_it_matches() -> None:
 
 def test_graphs_that_come_and_go_touch_those_that_ask_for_graphs() -> None:
     table = lutt(graphs="{ GRAPH ?g {} }", triples="{ ?s ?p ?o }")
-    assert table.touched(QuadDelta(created=("<a:g>",))) == ["graphs"]
-    assert table.touched(QuadDelta(dropped=("<a:g>",))) == ["graphs"]
+    assert table.lookup(QuadDelta(created=("<a:g>",))) == ["graphs"]
+    assert table.lookup(QuadDelta(dropped=("<a:g>",))) == ["graphs"]
 
 
 def test_removed_owner_is_gone() -> None:
@@ -53,10 +53,10 @@ def test_a_large_delta_is_looked_up_with_pauses() -> None:
 
     table, slices = lutt(coarse="{ ?s <a:p> ?o }"), Counted()
     few = tuple(Quad(f"<a:{number}>", "<a:p>", "<a:o>") for number in range(LONG))
-    assert table.touched(QuadDelta(added=few), slices) == ["coarse"]
+    assert table.lookup(QuadDelta(added=few), slices) == ["coarse"]
     assert slices.pauses == 0
     many = (*few, Quad("<a:s>", "<a:p>", "<a:o>"))
-    assert table.touched(QuadDelta(added=many), slices) == ["coarse"]
+    assert table.lookup(QuadDelta(added=many), slices) == ["coarse"]
     assert slices.pauses > 1
     slices.pauses = 0
     table.matchings(QuadDelta(added=many), slices)

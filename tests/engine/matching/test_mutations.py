@@ -67,7 +67,7 @@ def _operations_not_netted(patch: pytest.MonkeyPatch) -> None:
 
 
 def _rows_not_netted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(following, "_netted", lambda removed, added: (removed, added))
+    patch.setattr(following, "_net_rows", lambda removed, added: (removed, added))
 
 
 def _sets_for_bags(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def _sets_for_bags(patch: pytest.MonkeyPatch) -> None:
         gone, come = set(removed), set(added)
         return list(gone - come), list(come - gone)
 
-    patch.setattr(following, "_netted", netted)
+    patch.setattr(following, "_net_rows", netted)
 
 
 def _sets_for_bags_of_the_store(patch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def test_the_window_is_that_of_the_sorted_bag(
             bag.remove(row)
         bag += added
         gone, come = rows.change(removed, added)
-        assert Counter(rows.known) == shown, "the change is not settled"
+        assert Counter(rows.window_rows) == shown, "the change is not settled"
         rows.settle()
         assert Counter(gone) <= shown
         assert not Counter(gone) & Counter(come)

@@ -168,7 +168,7 @@ def test_a_failing_measurement_loses_no_row(error: type[Exception], monkeypatch:
 
     with engine() as one:
         one.subscribe(PREFIX + "SELECT * { ?s :p ?o }")
-        monkeypatch.setattr(Prices, "wrapped", failing)
+        monkeypatch.setattr(Prices, "wrap", failing)
         assert len(one.update(PREFIX + "INSERT DATA { :s :p 1 }").notifications) == 1
         assert len(one.faults) == 1
 

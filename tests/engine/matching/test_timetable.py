@@ -173,7 +173,7 @@ def test_values_that_do_not_compare_are_left_to_the_store_and_time_goes_on(engin
 def test_a_commit_that_fails_half_way_is_repeated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.subscribe(PREFIX + RECENT.format(":room", "PT5S"))
     engine.update(PREFIX + f"INSERT DATA {{ :a :in :room ; :at {time(0)} }}")
-    for failing in ("put", "take", "quad"):
+    for failing in ("add", "take", "quad"):
         with monkeypatch.context() as patch:
             patch.setattr(Condition, failing, _once(getattr(Condition, failing)))
             engine.update(PREFIX + f"INSERT DATA {{ :{failing} :in :room ; :at {time(1)} }}")

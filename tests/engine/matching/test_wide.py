@@ -118,7 +118,7 @@ def test_deep_text_is_a_function_that_sees_the_names_around_it() -> None:
         nested(0)
         source.emit("return counted")
 
-    function = source.compiled("example", "found, counted", body)
+    function = source.compile("example", "found, counted", body)
     found: list[tuple[int, ...]] = []
     assert function(found, 2) == 3
     assert found == [tuple(range(depth))]

@@ -6,7 +6,7 @@ import pytest
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap import Jsap, parse
-from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.forced_bindings import bind
 from lamplighter.engine.terms import iri, literal
 from tests.support.tables import each_row
 
@@ -82,19 +82,19 @@ def test_unknown_name_says_which_there_are() -> None:
 def test_only_whole_variables_outside_of_strings_and_iris_are_bound() -> None:
     text = "SELECT ?xy { ?x $x ?xy . FILTER(?x<?y) # ?x\n FILTER(?y = '?x') <http://e/?x> ?p 1 }"
     expected = "SELECT ?xy {  <a:t>   <a:t>  ?xy . FILTER( <a:t> <?y) # ?x\n FILTER(?y = '?x') <http://e/?x> ?p 1 }"
-    assert bound(text, {"x": "<a:t>"}) == expected
+    assert bind(text, {"x": "<a:t>"}) == expected
 
 
 def test_blank_node_cannot_be_bound() -> None:
     with pytest.raises(ForcedBindingError, match="_:b"):
-        bound("INSERT DATA { ?x <a:p> 1 }", {"x": "_:b"})
+        bind("INSERT DATA { ?x <a:p> 1 }", {"x": "_:b"})
 
 
 @each_row("value", ["' } ; DROP ALL #", '" } ; DROP ALL #', "\\", '\\" } ; DROP ALL #', "\n", "a\r\nb", "'''"])
 def test_no_value_breaks_out_of_its_place(value: str) -> None:
     engine = Engine()
     engine.update("INSERT DATA { <a:keep> <a:p> 1 }")
-    commit = engine.update(bound("INSERT DATA { <a:s> <a:p> ?x }", {"x": literal(value)}))
+    commit = engine.update(bind("INSERT DATA { <a:s> <a:p> ?x }", {"x": literal(value)}))
     assert [(quad.s, quad.o) for quad in commit.added] == [("<a:s>", literal(value))]
     assert engine.quad_count == 2
 

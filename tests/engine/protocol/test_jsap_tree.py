@@ -9,7 +9,14 @@ import pytest
 
 from lamplighter.engine.errors import JsapError
 from lamplighter.engine.protocol.jsap import profile
-from lamplighter.engine.protocol.jsap_tree import decoded, included, member_lines, merged, normal, overridden
+from lamplighter.engine.protocol.jsap_tree import (
+    decode_tree,
+    included_addresses,
+    member_lines,
+    merge,
+    normal,
+    overridden,
+)
 from tests.support.tables import each_row
 
 
@@ -86,7 +93,7 @@ def test_of_an_included_document_scalars_and_entries_win_and_graphs_are_united()
         "queries": {"Q": {"sparql": "b"}},
         "extended": {"one": {"b": [2]}, "three": 3},
     }
-    assert merged(tree, other) == {
+    assert merge(tree, other) == {
         "include": ["b"],
         "host": "b",
         "sparql11protocol": {"port": 1, "query": {"path": "/b", "method": "GET"}},
@@ -100,7 +107,7 @@ def test_of_an_included_document_scalars_and_entries_win_and_graphs_are_united()
         "queries": {"Q": {"sparql": "b"}},
         "extended": {"one": {"a": 1, "b": [2]}, "two": 2, "three": 3},
     }
-    assert included(normal({"#include": "b.jsap"})) == ["b.jsap"]
+    assert included_addresses(normal({"#include": "b.jsap"})) == ["b.jsap"]
 
 
 @each_row(
@@ -127,10 +134,10 @@ def test_what_is_no_setting_is_said(setting: str) -> None:
 
 
 def test_what_is_no_object_is_said() -> None:
-    assert decoded(json.dumps({"a": 1}).encode()) == {"a": 1}
+    assert decode_tree(json.dumps({"a": 1}).encode()) == {"a": 1}
     for document in (b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000):
         with pytest.raises(JsapError):
-            decoded(document)
+            decode_tree(document)
 
 
 def test_lines_of_members() -> None:

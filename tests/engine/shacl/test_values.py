@@ -6,7 +6,7 @@ from itertools import product
 
 import pyoxigraph as ox
 
-from lamplighter.engine.shacl.components import compared
+from lamplighter.engine.shacl.components import compare
 from lamplighter.engine.shacl.datatypes import checked_by, datatype_of, language_of
 from lamplighter.engine.terms import XSD, Term
 from tests.support.tables import each_row
@@ -56,7 +56,7 @@ def of_store(expression: str) -> bool | None:
 @each_row("one", [term for term in TERMS if not term.startswith("_:")])
 def test_values_compare_as_in_the_store(one: Term) -> None:
     for other in (term for term in TERMS if not term.startswith("_:")):
-        sign = compared(one, other)
+        sign = compare(one, other)
         less, equal = of_store(f"{one} < {other}"), of_store(f"{one} <= {other}")
         if datatype_of(one) == datatype_of(other) == f"<{XSD}boolean>":
             continue  # SPARQL 1.1, 17.3 compares them, and the store does not
@@ -72,8 +72,8 @@ UNCOMPARED = {f"<{XSD}{kind}>" for kind in ("gYear",)}
 
 def test_what_does_not_compare_violates() -> None:
     zoned, local = (f'"2026-01-01T00:00:00{zone}"^^<{XSD}dateTime>' for zone in ("Z", ""))
-    assert compared(zoned, local) is None
-    assert compared("_:a", "_:a") is compared("<http://e/a>", "<http://e/a>") is None
+    assert compare(zoned, local) is None
+    assert compare("_:a", "_:a") is compare("<http://e/a>", "<http://e/a>") is None
 
 
 ENDS = ("25:00:00Z", "00:00:00+15:00")

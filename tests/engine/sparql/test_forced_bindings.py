@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ForcedBindingError, JsapError
 from lamplighter.engine.protocol.jsap import Jsap, parse
-from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bound
+from lamplighter.engine.sparql.forced_bindings import ForcedBinding, bind
 from lamplighter.engine.sparql.lexer import tokens
 from lamplighter.engine.terms import XSD, Bag, Term, is_iri, is_literal, lexical, literal
 from tests.support.amounts import AMOUNTS
@@ -182,9 +182,9 @@ def test_two_spellings_of_a_declared_language_that_differ_are_refused() -> None:
 
 def test_a_number_may_be_a_limit() -> None:
     count, other = literal("10", datatype=XSD + "integer"), literal("1.5", datatype=XSD + "decimal")
-    found = bound("SELECT * { ?s ?p ?n } LIMIT ?n OFFSET ?n", {"n": count})
+    found = bind("SELECT * { ?s ?p ?n } LIMIT ?n OFFSET ?n", {"n": count})
     assert " ".join(found.split()) == f"SELECT * {{ ?s ?p {count} }} LIMIT 10 OFFSET 10"
-    assert bound("SELECT * {} LIMIT ?n", {"n": other}).endswith(f"LIMIT  {other} ")
+    assert bind("SELECT * {} LIMIT ?n", {"n": other}).endswith(f"LIMIT  {other} ")
 
 
 def test_a_row_gives_its_terms_and_keywords_go_before_it() -> None:
@@ -281,7 +281,7 @@ def test_no_value_changes_anything_but_its_own_place(declared: tuple[dict[str, s
     found, text = with_value(template, declared)
     if text is None:
         return
-    term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
+    term = ForcedBinding(**declared[0]).term(declared[1], found.expand)  # type: ignore[arg-type]
     around = [token.text for token in tokens(found.update_text("U", {}))]
     expected: list[str] = []
     for token in around:
@@ -299,7 +299,7 @@ def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any]
     found, text = with_value(template, declared)
     if text is None:
         return
-    term = ForcedBinding(**declared[0]).term(declared[1], found.expanded)  # type: ignore[arg-type]
+    term = ForcedBinding(**declared[0]).term(declared[1], found.expand)  # type: ignore[arg-type]
     store = ox.Store()
     try:
         store.update(text)
@@ -315,7 +315,7 @@ def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any]
     )
     wanted = expected if isinstance(expected, ox.NamedNode) else next(iter(expected)).object
     assert wanted in arrived
-    assert lexical(term) == (declared[1] if is_literal(term) else found.expanded(declared[1]))
+    assert lexical(term) == (declared[1] if is_literal(term) else found.expand(declared[1]))
     others = sum(quad.subject != subject for quad in store)
     assert (len(arrived), others) == (len({wanted, ox.Literal("?x")} if "?xy" in template else {wanted}), 0)
 
@@ -324,7 +324,7 @@ def test_every_value_arrives_as_what_it_was(declared: tuple[dict[str, str], Any]
 @given(TEXTS)
 def test_terms_of_rows_stay_in_their_places_too(value: str) -> None:
     try:
-        text = bound("INSERT DATA { <a:s> <a:p> ?x }", {"x": literal(value)})
+        text = bind("INSERT DATA { <a:s> <a:p> ?x }", {"x": literal(value)})
     except ForcedBindingError:
         assert any("\ud800" <= sign <= "\udfff" for sign in value)
         return

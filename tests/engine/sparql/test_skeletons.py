@@ -288,7 +288,7 @@ def test_long_texts_and_long_constants_are_not_remembered() -> None:
         found.lift(f"SELECT * {{ ?s ?p '{'x' * TEXT_MAX}' }}")
     long = '"' + "x" * TERM_MAX + '"'
     assert found.lift(f"SELECT * {{ ?s ?p {long} , 5 }}").terms == [long, f'"5"^^<{XSD}integer>']
-    assert list(found.known("")) == ["5"]
+    assert list(found.prologue_constants("")) == ["5"]
 
 
 def test_long_values_are_exact_by_plan_too() -> None:

@@ -11,7 +11,7 @@ from lamplighter.engine.matching.spellings import SPELLINGS_CHARACTERS_MAX
 from lamplighter.engine.sparql.algebra import Expression, Variable
 from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import CANONICAL_MAX, Lifter
-from lamplighter.engine.sparql.text_cache import Remembered
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.updating.updates import RECOGNISED_CHARACTERS_MAX, SHAPES_CHARACTERS_MAX
 from lamplighter.engine.work import Meter, Work
 
@@ -20,7 +20,7 @@ LONG = 10_000
 
 
 def test_the_last_used_ones_stay_as_far_as_there_is_room() -> None:
-    found = Remembered[str, int](3, 10)
+    found = LruCache[str, int](3, 10)
     assert [found.put(key, number, 2) for number, key in enumerate("abc")] == [[], [], []]
     assert found.get("a") == 0
     assert found.put("d", 3, 2) == [("b", 1)], "too many"
@@ -78,13 +78,13 @@ def test_a_short_name_for_a_long_iri_is_not_remembered() -> None:
     prologue = f"PREFIX : <urn:{'x' * CANONICAL_MAX}> "
     [term] = lifter.lift(f"{prologue}ASK {{ ?s ?p :a }}").terms
     assert term == f"<urn:{'x' * CANONICAL_MAX}a>"
-    assert not lifter.known(prologue)
+    assert not lifter.prologue_constants(prologue)
 
 
 def test_long_values_of_expressions_are_not_remembered() -> None:
     parts = ("REPLACE", "(", Variable("a"), ",", '"."', ",", Variable("b"), ")")
     evaluated = value(Expression(parts), Meter(Work()))
-    memo = inspect.getclosurevars(evaluated).nonlocals["evaluated"]
+    memo = inspect.getclosurevars(evaluated).nonlocals["evaluate"]
     short, long = '"' + "x" * 10 + '"', '"' + "y" * (OPERAND_MAX // 2) + '"'
     for _ in range(2):
         assert evaluated(short, '"z"') == '"zzzzzzzzzz"'

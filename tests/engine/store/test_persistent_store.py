@@ -277,7 +277,7 @@ def test_store_that_cannot_be_opened_again_is_tried_again(tmp_path: Path, monkey
     store.flush()
     with monkeypatch.context() as patched:
         patched.setattr(quad_store, "write", failing)
-        patched.setattr(quad_store, "_opened", failing)
+        patched.setattr(quad_store, "_open", failing)
         store.apply(QuadDelta(removed=ODD[:1]))
         for _ in range(2):
             with pytest.raises(StoreError, match="Input/output"):

@@ -423,10 +423,10 @@ def test_predicate_shared_by_all_is_hot_only_beside_what_lives() -> None:
     live = 100_000
     for number in range(0, live // 2, 100):
         ageing.count([value(number + n, subject=number + n) for n in range(100)], live)
-    assert not ageing.due(live)
+    assert not ageing.is_due(live)
     for number in range(Ageing.SAMPLE):  # of large writes every eighth is counted, for eight
         ageing.count([value(live + 100 * number + n, subject=live + 100 * number + n) for n in range(100)], live)
-    assert ageing.due(live)
+    assert ageing.is_due(live)
 
 
 def test_removed_quads_that_are_passed_over_are_never_counted_too_low() -> None:

@@ -184,7 +184,7 @@ async def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
     for size in range(len(content)):
         (tmp_path / "b").write_bytes(content[:size])
         with pytest.raises(ChangeLogError, match="damaged: "):
-            backup.checked(tmp_path / "b")
+            backup.check(tmp_path / "b")
     with pytest.raises(ChangeLogError, match="damaged"):
         backup.save(tmp_path / "c", [content[:-2]])
     assert not list(tmp_path.glob("c*")), "neither the file nor a part of it"
@@ -197,7 +197,7 @@ async def test_a_file_is_checked_to_its_end(tmp_path: Path) -> None:
         backup.save(tmp_path / "none" / "c", [content])
     rewritten(tmp_path / "c", [], v=2)
     with pytest.raises(ConfigurationError, match="newer program"):
-        backup.checked(tmp_path / "c")
+        backup.check(tmp_path / "c")
 
 
 async def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -> None:
@@ -222,9 +222,9 @@ async def test_lines_that_do_not_belong_together_are_no_backup(tmp_path: Path) -
         (tmp_path / "b").write_bytes(zstandard.compress(b"".join(map(encode, found))))
         if said:
             with pytest.raises(ChangeLogError, match=said):
-                backup.checked(tmp_path / "b")
+                backup.check(tmp_path / "b")
         else:
-            assert backup.checked(tmp_path / "b").quads == 300
+            assert backup.check(tmp_path / "b").quads == 300
 
 
 async def test_terms_are_taken_as_the_store_knows_them(tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ async def test_all_lines_and_delayed_updates_belong_to_one_backup(tmp_path: Path
             line["gw"] = "gw\n\x1b[2J"
         assert "gw is no name" in await refused(runner, written(tmp_path / "b", named))
         with pytest.raises(ChangeLogError, match="gw is no name"):
-            backup.checked(tmp_path / "b")  # the command shows it
+            backup.check(tmp_path / "b")  # the command shows it
         twice = json.loads(json.dumps(content))
         pending = twice[0]["snapshot"]["state"]["delayed"]["pending"]
         pending.append(pending[0])

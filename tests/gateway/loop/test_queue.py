@@ -12,7 +12,7 @@ from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFul
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.queue import WEIGHTS, Lane, Queue, Step
-from lamplighter.gateway.monitoring.figures import Counters, Peaks
+from lamplighter.gateway.monitoring.figures import Counters, HighWaterMarks
 from lamplighter.gateway.settings import GatewaySettings, Settings
 
 ALARM, CONTROL, NORMAL, BULK = Priority
@@ -37,7 +37,7 @@ class Tried:
 
 
 def queue(room: int = 1000) -> Queue:
-    return Queue(Current(Settings(gateway=GatewaySettings(queue_max=room))), Counters(), Peaks())
+    return Queue(Current(Settings(gateway=GatewaySettings(queue_max=room))), Counters(), HighWaterMarks())
 
 
 def put(to: Queue, *names: str, lane: Lane | None = None, priority: Priority = NORMAL) -> list[asyncio.Future[Any]]:

@@ -18,7 +18,7 @@ from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, StoreError
 from lamplighter.engine.matching import following
 from lamplighter.engine.matching import subscriptions as matching_subscriptions
-from lamplighter.engine.matching.spellings import Spellings
+from lamplighter.engine.matching.spellings import QueryTextCache
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import XSD, Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
@@ -406,13 +406,13 @@ async def test_a_long_subscription_is_analysed_beside_the_loop(tmp_path: Path) -
     values = " ".join(f"<http://s{number}>" for number in range(2000))
     async with recovered_runner(tmp_path) as runner:
         beside: list[bool] = []
-        analysed = Spellings._analysed
+        analysed = QueryTextCache._analyse
 
         def noted(*arguments: Any) -> Any:
             beside.append(runner._slices._beside)
             return analysed(*arguments)
 
-        with mock.patch.object(Spellings, "_analysed", noted):
+        with mock.patch.object(QueryTextCache, "_analyse", noted):
             listener = await subscribed(runner, f"SELECT ?s ?o {{ VALUES ?s {{ {values} }} ?s <http://p> ?o }}")
         assert beside == [True, True], "for what a trial needs to know, and for its first result"
         await update(runner, "INSERT DATA { <http://s7> <http://p> 1 }")

@@ -45,13 +45,13 @@ def test_the_work_that_held_the_loop_longest_is_named_and_logged(
     with caplog.at_level(logging.WARNING, timings.__name__):
         begun = held.now()
         now += 0.1
-        held.ended(begun, partial(partial(math.isqrt), 4))
+        held.count_work(begun, partial(partial(math.isqrt), 4))
         assert (held.members()["processor_max"], held.members()["processor_max_work"]) == (100.0, "isqrt")
         assert caplog.messages == []
-        held.waited(2.0, 0.3, "a slice")
+        held.count_wait(2.0, 0.3, "a slice")
         begun = held.now()
         now += 0.26
-        held.ended(begun, "not the longest")
+        held.count_work(begun, "not the longest")
     assert (held.members()["processor_max"], held.members()["processor_max_work"]) == (300.0, "a slice")
     [message] = caplog.messages
     assert message.startswith("loop held") and "a slice" in message

@@ -81,9 +81,9 @@ def test_what_has_a_plan_is_not_tried(trials: Trials) -> None:
 def test_a_single_pattern_with_a_constant_needs_no_trial(trials: Trials) -> None:
     cheap = "INSERT { ?s <http://q> ?m } WHERE { SELECT ?s (MAX(?o) AS ?m) { ?s <http://p> ?o } GROUP BY ?s }"
     found = trials.of_update(trials.engine.request(cheap))
-    assert found is None or found.passed
+    assert found is None or found.has_passed
     for costly in (CHAIN, PRODUCT, cheap.replace("<http://p>", "?p ?x . ?s ?q")):
-        assert not of_update(trials, costly).passed
+        assert not of_update(trials, costly).has_passed
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_single_pattern_with_a_constant_needs_no_trial(trials: Trials) -> None
     ],
 )
 def test_expressions_that_may_cost_much_need_a_trial(trials: Trials, where: str) -> None:
-    assert not of_update(trials, f"INSERT {{ <http://s> <http://q> ?o }} WHERE {{ {{ {where} }} }}").passed
+    assert not of_update(trials, f"INSERT {{ <http://s> <http://q> ?o }} WHERE {{ {{ {where} }} }}").has_passed
 
 
 async def test_texts_that_grow_in_a_where_without_patterns_are_given_up(trials: Trials) -> None:
@@ -110,7 +110,7 @@ async def test_texts_that_grow_in_a_where_without_patterns_are_given_up(trials: 
 
 async def test_a_text_that_has_passed_is_not_tried_again(trials: Trials) -> None:
     await of_update(trials, CHAIN).run()
-    assert of_update(trials, CHAIN).passed
+    assert of_update(trials, CHAIN).has_passed
     assert trials.runs == 1
 
 
@@ -120,9 +120,9 @@ async def test_what_is_remembered_of_long_texts_is_short(trials: Trials) -> None
 
     for number in range(2):
         await of_update(trials, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).run()
-        assert of_update(trials, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).passed
-    assert not of_update(trials, text(2), UsingGraphs((f"<http://{'g' * 100_000}>",))).passed
-    assert not of_update(trials, text(0), UsingGraphs(("<http://g>",))).passed
+        assert of_update(trials, text(number), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
+    assert not of_update(trials, text(2), UsingGraphs((f"<http://{'g' * 100_000}>",))).has_passed
+    assert not of_update(trials, text(0), UsingGraphs(("<http://g>",))).has_passed
     assert trials.runs == 2
     assert sum(len(key) for key in trials.passed._keys) < 100
 
@@ -130,10 +130,10 @@ async def test_what_is_remembered_of_long_texts_is_short(trials: Trials) -> None
 async def test_a_shape_passes_as_a_whole_whatever_its_subjects_and_objects_are(trials: Trials) -> None:
     text = "INSERT {{ <http://{0}> <http://q> 1 }} WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x }}"
     await of_update(trials, text.format("s1")).run()
-    assert of_update(trials, text.format("s2")).passed
-    assert not of_update(trials, text.format("s2").replace("http://none", "http://p")).passed, "another predicate"
-    assert not of_update(trials, text.format("s2") + " ; " + CHAIN).passed, "another operation"
-    assert not of_update(trials, text.format("s2"), UsingGraphs(("<http://g>",), ())).passed, "another dataset"
+    assert of_update(trials, text.format("s2")).has_passed
+    assert not of_update(trials, text.format("s2").replace("http://none", "http://p")).has_passed, "another predicate"
+    assert not of_update(trials, text.format("s2") + " ; " + CHAIN).has_passed, "another operation"
+    assert not of_update(trials, text.format("s2"), UsingGraphs(("<http://g>",), ())).has_passed, "another dataset"
 
 
 async def test_requests_at_different_times_have_one_shape(trials: Trials) -> None:
@@ -142,7 +142,7 @@ async def test_requests_at_different_times_have_one_shape(trials: Trials) -> Non
         " WHERE {{ <http://{0}> <http://p> ?o . ?o <http://none>+ ?x BIND(NOW() AS ?t) }}"
     )
     await of_update(trials, text.format("s1")).run()
-    assert of_update(trials, text.format("s2")).passed
+    assert of_update(trials, text.format("s2")).has_passed
 
 
 async def test_a_shape_that_is_costly_as_a_whole_passes_text_by_text(trials: Trials) -> None:
@@ -151,8 +151,8 @@ async def test_a_shape_that_is_costly_as_a_whole_passes_text_by_text(trials: Tri
         " {{ ?a <http://p> {0} . ?b <http://p> {0} . ?c <http://p> {1} . ?c <http://n>* ?x }}"
     )
     await of_update(trials, text.format(1, 2)).run()
-    assert of_update(trials, text.format(1, 2)).passed
-    assert not of_update(trials, text.format(1, 3)).passed
+    assert of_update(trials, text.format(1, 2)).has_passed
+    assert not of_update(trials, text.format(1, 3)).has_passed
 
 
 async def test_what_is_subtracted_stays_as_it_is(trials: Trials) -> None:
@@ -168,9 +168,9 @@ async def test_what_is_subtracted_stays_as_it_is(trials: Trials) -> None:
 async def test_what_takes_too_long_in_the_loop_has_to_pass_again(trials: Trials) -> None:
     await of_update(trials, CHAIN).run()
     of_update(trials, CHAIN).took(0.199)
-    assert of_update(trials, CHAIN).passed
+    assert of_update(trials, CHAIN).has_passed
     of_update(trials, CHAIN).took(0.201)
-    assert not of_update(trials, CHAIN).passed
+    assert not of_update(trials, CHAIN).has_passed
 
 
 async def test_an_operation_is_tried_on_what_those_before_it_leave(trials: Trials) -> None:
@@ -387,7 +387,9 @@ def test_an_evaluation_is_risky_where_its_patterns_may_multiply(trials: Trials, 
 
 def test_names_of_graphs_multiply_solutions_as_patterns_do(trials: Trials) -> None:
     trials.engine.update("CREATE GRAPH <urn:g1> ; CREATE GRAPH <urn:g2>")
-    assert not of_update(trials, "INSERT { <urn:s> <urn:q> 1 } WHERE { GRAPH ?a {} GRAPH ?b {} GRAPH ?c {} }").passed
+    assert not of_update(
+        trials, "INSERT { <urn:s> <urn:q> 1 } WHERE { GRAPH ?a {} GRAPH ?b {} GRAPH ?c {} }"
+    ).has_passed
 
 
 def test_a_small_dataset_is_no_risk(trials: Trials) -> None:

@@ -204,7 +204,7 @@ async def test_the_fleet_is_told_of_a_subscription_that_the_gateway_ends(tmp_pat
             await update(here.addresses, ON % lamp)
         lost = here.round()
         [one] = lost.intake.state.subscriptions
-        lost.intake.begun(msgspec.structs.replace(one, spuid="unknown"))  # as after a loss of the gateway's data
+        lost.intake.note_begun(msgspec.structs.replace(one, spuid="unknown"))  # as after a loss of the gateway's data
         await lost.run()
         assert "limit_exceeded" in here.ahead()[-1]["ended"]
         assert read_order_state(here.data).subscriptions == ()

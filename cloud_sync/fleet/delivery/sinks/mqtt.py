@@ -111,7 +111,7 @@ class BrokerLink:
         client.on_socket_close = lambda _client, _userdata, closing: self._forget(closing)
         client.on_socket_register_write = lambda _client, _userdata, full: loop.add_writer(full, client.loop_write)
         client.on_socket_unregister_write = self._on_unregister_write
-        loop.add_reader(sock, self._read, client, sock)
+        loop.add_reader(sock, self._read_socket, client, sock)
         if client.want_write():
             client.loop_write()
         self._misc = asyncio.ensure_future(self._keep_alive(client))
@@ -163,7 +163,7 @@ class BrokerLink:
     def _on_unregister_write(self, _client: mqtt.Client, _data: Any, empty: Any) -> None:
         asyncio.get_running_loop().remove_writer(empty)
 
-    def _read(self, client: mqtt.Client, sock: Any) -> None:
+    def _read_socket(self, client: mqtt.Client, sock: Any) -> None:
         client.loop_read()
         # The selector does not see what is decrypted already.
         while client.socket() is sock and isinstance(sock, ssl.SSLSocket) and sock.pending():

@@ -14,7 +14,7 @@ from lamplighter.cloud_sync.fleet.delivery.sinks.base import SinkThreads, Undeli
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import UpdateSink
 from lamplighter.engine.errors import ConfigurationError, RequestError, UpstreamError
-from lamplighter.engine.sparql.forced_bindings import bound
+from lamplighter.engine.sparql.forced_bindings import bind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,7 @@ def updates(template: str, notification: MatchNotification) -> Iterator[str]:
         return
     for row in match.rows:
         values = {name: term for name, term in zip(match.variables, row, strict=True) if term is not None}
-        yield bound(template, values)
+        yield bind(template, values)
 
 
 def order_id(notification: MatchNotification, sink: str, row: int) -> str:

@@ -68,7 +68,7 @@ class Fleet:
     def quarantined(self) -> dict[str, str]:
         """Reasons by file."""
         with contextlib.closing(Manifest(self.lake)) as manifest:
-            return {one.file: one.reason for one in manifest.quarantined()}
+            return {one.file: one.reason for one in manifest.quarantined_objects()}
 
     def arrivals(self) -> list[Arrivals]:
         with contextlib.closing(Manifest(self.lake)) as manifest:

@@ -277,7 +277,7 @@ def test_a_line_with_a_million_quads_is_judged_in_little_memory(folder: Path) ->
     assert (tally["landed"], tally["quarantined"]) == (1, 2)
     assert most < 6 * len(b"".join(lines_of(large.data)))
     with contextlib.closing(Manifest(folder / "lake")) as manifest:
-        told = {one.path.partition("/")[0]: one.reason for one in manifest.quarantined()}
+        told = {one.path.partition("/")[0]: one.reason for one in manifest.quarantined_objects()}
     assert "quads" in told["gw-2"]
     assert "besides its quads" in told["gw-3"]
 

@@ -31,7 +31,7 @@ def kept(cursors: Cursors, *, moved: bool = False) -> bool:
 def test_cursors_are_read_again(lake: Lake) -> None:
     cursors = Cursors(lake)
     cursor = msgspec.structs.replace(cursors.begin("hot", "files", whole=False), position=PLACE, delivered=4)
-    cursors.set(cursor)
+    cursors.replace(cursor)
     assert kept(cursors)
     assert not kept(cursors)
     assert Cursors(lake).get(("hot", "files")) == cursor
@@ -39,7 +39,7 @@ def test_cursors_are_read_again(lake: Lake) -> None:
 
 def test_each_damage_of_the_file_begins_again_and_none_advances(lake: Lake) -> None:
     cursors = Cursors(lake)
-    cursors.set(SinkCursor(subscription="hot", sink="files", position=PLACE, delivered=4))
+    cursors.replace(SinkCursor(subscription="hot", sink="files", position=PLACE, delivered=4))
     kept(cursors)
     path = Path(lake.path(*CURSORS))
     sound = path.read_bytes()
@@ -54,7 +54,7 @@ def test_each_damage_of_the_file_begins_again_and_none_advances(lake: Lake) -> N
 
 def test_a_cursor_behind_the_table_begins_again(lake: Lake) -> None:
     cursors = Cursors(lake)
-    cursors.set(SinkCursor(subscription="hot", sink="files", position=PLACE))
+    cursors.replace(SinkCursor(subscription="hot", sink="files", position=PLACE))
     kept(cursors)
     assert Cursors(lake, "000000000006").all() == []
     assert len(Cursors(lake, "000000000007").all()) == len(Cursors(lake, "").all()) == 1
@@ -62,8 +62,8 @@ def test_a_cursor_behind_the_table_begins_again(lake: Lake) -> None:
 
 def test_a_second_sink_begins_where_the_first_is_or_at_the_begin(lake: Lake) -> None:
     cursors = Cursors(lake)
-    cursors.set(SinkCursor(subscription="hot", sink="files", position=PLACE))
-    cursors.set(SinkCursor(subscription="other", sink="files", position=MatchPosition("000000000099", 0)))
+    cursors.replace(SinkCursor(subscription="hot", sink="files", position=PLACE))
+    cursors.replace(SinkCursor(subscription="other", sink="files", position=MatchPosition("000000000099", 0)))
     assert cursors.begin("hot", "second", whole=False).position == PLACE
     assert cursors.begin("hot", "third", whole=True).position == START
 
@@ -71,7 +71,7 @@ def test_a_second_sink_begins_where_the_first_is_or_at_the_begin(lake: Lake) -> 
 def test_removed_sinks_are_forgotten_and_ids_begin_after_their_former_life(lake: Lake) -> None:
     cursors = Cursors(lake)
     for sink in ("files", "webhook"):
-        cursors.set(SinkCursor(subscription="hot", sink=sink, position=PLACE))
+        cursors.replace(SinkCursor(subscription="hot", sink=sink, position=PLACE))
     cursors.remove_sinks("hot", ["files"])
     assert [cursor.sink for cursor in cursors.all()] == ["files"]
     cursors.remove_subscription("hot", MatchPosition("000000000009", 0))
@@ -89,7 +89,7 @@ def test_moves_wait_and_failed_writes_are_repeated(lake: Lake, monkeypatch: pyte
     cursors.move(cursor.at(PLACE))
     assert not kept(cursors)
     assert kept(cursors, moved=True)
-    cursors.set(cursor)
+    cursors.replace(cursor)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -122,7 +122,7 @@ def test_a_forged_file_begins_again(lake: Lake, content: bytes) -> None:
 
 def test_a_huge_file_is_not_read_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     cursors = Cursors(lake)
-    cursors.set(SinkCursor(subscription="hot", sink="files", position=PLACE, delivered=4))
+    cursors.replace(SinkCursor(subscription="hot", sink="files", position=PLACE, delivered=4))
     kept(cursors)
     monkeypatch.setattr("lamplighter.cloud_sync.fleet.delivery.cursors.CURSORS_BYTES_MAX", 20)
     assert Cursors(lake).all() == []
@@ -139,7 +139,7 @@ def bucket(s3: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def moved(cursors: Cursors, position: MatchPosition) -> None:
-    cursors.set(SinkCursor(subscription="hot", sink="files", position=position))
+    cursors.replace(SinkCursor(subscription="hot", sink="files", position=position))
     kept(cursors)
 
 

@@ -172,7 +172,7 @@ async def test_a_sink_is_given_up_after_its_time_and_only_for_what_has_waited(la
     script.fails["one"] = UpstreamError("away")
     write_batch(lake, 1, [match("hot", seq=seq) for seq in range(6)])
     async with Rig(lake, record("hot", webhook("one")), make=script, give_up_s=2 * HOUR) as rig:
-        rig.table.written = lambda batch: 0.0 if batch == "000000000001" else rig.virtual.now
+        rig.table.write_time = lambda batch: 0.0 if batch == "000000000001" else rig.virtual.now
         await rig.until(lambda: rig.state("hot", "one").next_try)
         begun = rig.virtual.now
         await rig.until(lambda: rig.state("hot", "one").dead == 6, step_s=30.0)
@@ -197,7 +197,7 @@ async def test_the_time_to_give_up_survives_a_restart(lake: Lake) -> None:
         await rig.until(lambda: rig.state("hot", "one").next_try)
         later = rig.virtual.now
     async with Rig(lake, record("hot", webhook("one")), make=script, give_up_s=2 * HOUR) as rig:
-        rig.table.written = lambda batch: 0.0
+        rig.table.write_time = lambda batch: 0.0
         rig.virtual.now = later + 3 * HOUR
         await rig.until(lambda: rig.state("hot", "one").dead)
 
@@ -266,7 +266,7 @@ async def test_damaged_files_stop_no_other_notification_and_are_delivered_later(
         await rig.until(lambda: {("one", "gw-1", 5), ("two", "gw-1", 5)} <= set(script.accepted))
         (unread,) = rig.state("hot", "two").unread
         assert rig.state("hot", "two").state == "delivering"
-        (said,) = rig.table.damaged
+        (said,) = rig.table.read_errors
         assert path.name in said and "restore the file" in said
         await rig.until(lambda: rig.virtual.now > NOON.timestamp() + 200)
         rest = [one for one in script.accepted if one[0] == "two"]
@@ -300,7 +300,7 @@ async def test_unread_matches_are_delivered_by_the_running_process_when_their_fi
         path.write_bytes(sound)
         await rig.until(lambda: len(script.accepted) == 4)
         assert [one[2] for one in script.accepted] == [1, 3, 4, 2]
-        assert rig.state("hot", "one").unread == rig.table.damaged == []
+        assert rig.state("hot", "one").unread == rig.table.read_errors == []
         assert rig.state("hot", "one").delivered == 4
 
 

@@ -12,7 +12,7 @@ from lamplighter.cloud_sync.fleet.delivery.sinks import SinkThreads, Undelivered
 from lamplighter.cloud_sync.fleet.delivery.sinks.updates import OrderDesk, UpdateNotifications
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import UpdateSink
-from lamplighter.cloud_sync.orders import Orders, order_name, verified
+from lamplighter.cloud_sync.orders import Orders, order_name, verify
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import ConfigurationError
 from tests.cloud_sync.fleet.delivery.made_up_matches import match
@@ -52,7 +52,7 @@ def sent(places: Path, gateway: str) -> list[str]:
     """The updates that a gateway finds, in the order in which it executes them."""
     to, found = LocalFolder(places / "to"), []
     while (data := to.get(order_name(gateway, len(found) + 1))) is not None:
-        found.append(verified(data, gateway, len(found) + 1, [KEY.public_key()]).body["update"])
+        found.append(verify(data, gateway, len(found) + 1, [KEY.public_key()]).body["update"])
     return found
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet.events.completion import PastDescriptions
 from lamplighter.cloud_sync.fleet.events.events import events
-from lamplighter.cloud_sync.fleet.events.single_events import RECORD, completed, single_events
+from lamplighter.cloud_sync.fleet.events.single_events import RECORD, complete, single_events
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.tables import single_facts, streams
@@ -30,7 +30,7 @@ def test_the_events_and_descriptions_of_a_simulated_fleet(
     _, lake = silver_lake
     bronze = table(lake, "bronze")
     descriptions = PastDescriptions(spark, lake, bronze.live())
-    frame = descriptions.complete(events(bronze.read(spark), deleted=True))
+    frame = descriptions.complete(events(bronze.frame(spark), deleted=True))
     expected = Counter(
         (
             *(row[name] for name in SAME if name != "ts"),
@@ -42,7 +42,7 @@ def test_the_events_and_descriptions_of_a_simulated_fleet(
     found: Counter[Any] = Counter()
     for record in _records(lake, RECORD):
         for event in single_events(record, deleted=True):
-            whole = completed(event, descriptions.of(event.gw))
+            whole = complete(event, descriptions.of(event.gw))
             triples = frozenset((*((*one, True) for one in whole.new), *((*one, False) for one in whole.old)))
             said = (getattr(whole, name) for name in SAME if name != "ts")
             found[(*said, whole.ts.timestamp(), triples)] += 1
@@ -54,7 +54,7 @@ def test_the_facts_of_a_simulated_fleet(spark: "SparkSession", silver_lake: tupl
     _, lake = silver_lake
     names = [name for name in single_facts.Fact._fields if name != "ts"]
     expected = Counter(
-        tuple(row[name] for name in names) for row in streams.facts(table(lake, "bronze").read(spark)).collect()
+        tuple(row[name] for name in names) for row in streams.facts(table(lake, "bronze").frame(spark)).collect()
     )
     records = _records(lake, single_facts.RECORD)
     assert (

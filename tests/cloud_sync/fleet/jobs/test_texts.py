@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamplighter.cloud_sync.fleet.jobs.texts import cell, duration, short, shown, text_table
+from lamplighter.cloud_sync.fleet.jobs.texts import cell, duration, short, text_table, value_text
 
 
 @given(st.floats(min_value=0, max_value=1e10))
@@ -21,9 +21,9 @@ def test_a_cell_is_one_short_line_whatever_the_text(text: str) -> None:
 
 
 def test_values_are_as_people_write_them() -> None:
-    assert shown("longest_s", 93_600.0) == "1 d 2 h"
-    assert shown("uptime", 0.98765) == "98.77 %"
-    assert shown("unit", "http://qudt.org/vocab/unit/DEG_C") == "DEG_C"
+    assert value_text("longest_s", 93_600.0) == "1 d 2 h"
+    assert value_text("uptime", 0.98765) == "98.77 %"
+    assert value_text("unit", "http://qudt.org/vocab/unit/DEG_C") == "DEG_C"
     assert [cell(None), cell(True), cell(1234567), cell(0.1 + 0.2), cell(12_345.6)] == [
         "-",
         "yes",

@@ -30,7 +30,7 @@ def test_a_manifest_that_is_damaged_is_named(tmp_path: Path) -> None:
 def test_the_time_of_a_file_is_unknown_if_it_is_gone_or_the_file_system_tells_none(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     lake.write(b"x", "segments", "one")
-    assert lake.modified("segments", "one") == pytest.approx((tmp_path / "segments" / "one").stat().st_mtime)
-    assert lake.modified("segments", "other") is None
+    assert lake.modification_time("segments", "one") == pytest.approx((tmp_path / "segments" / "one").stat().st_mtime)
+    assert lake.modification_time("segments", "other") is None
     # This one has the method of fsspec's base class.
-    assert Lake("data://lake").modified("segments", "one") is None
+    assert Lake("data://lake").modification_time("segments", "one") is None

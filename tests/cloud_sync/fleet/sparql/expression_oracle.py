@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyoxigraph as ox
 
-from lamplighter.cloud_sync.fleet.sparql.expression_tree import Tree, parsed
+from lamplighter.cloud_sync.fleet.sparql.expression_tree import Tree, expression_tree
 from lamplighter.engine.sparql.algebra import Constant, Expression, Variable, walk
 from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.grammar import read_select
@@ -162,7 +162,7 @@ def tree_and_constants(expression: str) -> tuple[Tree, list[str]]:
         canonical(PREFIXES, text[found[first].start : found[end - 1].end]) for first, end in constant_spans(found)
     ]
     algebra = read_select(found, lambda raw: canonical("", raw))
-    (tree,) = (parsed(node, constants) for node in walk(algebra.node) if isinstance(node, Expression))
+    (tree,) = (expression_tree(node, constants) for node in walk(algebra.node) if isinstance(node, Expression))
     return tree, constants
 
 

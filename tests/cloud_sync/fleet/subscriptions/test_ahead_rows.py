@@ -13,7 +13,7 @@ import pytest
 
 from lamplighter.cloud_sync.ahead import AheadNotification, line
 from lamplighter.cloud_sync.destinations import LocalFolder
-from lamplighter.cloud_sync.fleet.lake.batches import compared
+from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
 from lamplighter.cloud_sync.fleet.subscriptions.matcher import FEW_RECORDS, Matcher
@@ -108,7 +108,7 @@ class _AheadSite(_Site):
             pass
 
     def compared(self) -> dict[str, int]:
-        return compared(table(self.lake, "matches").live())
+        return comparison_counts(table(self.lake, "matches").live())
 
 
 @pytest.fixture(params=[0, FEW_RECORDS], ids=["on Spark", "in the driver"])

@@ -194,7 +194,7 @@ def test_each_gateway_is_the_first_in_its_turn(ahead: _Ahead, monkeypatch: pytes
 
 def test_a_batch_without_its_files_is_told_and_the_matcher_goes_on(ahead: _Ahead) -> None:
     batch = TableBatch(id="000000000001", files=["batch=000000000001/gone.parquet"], rows=1, ahead={EVIL: 1})
-    ahead.matches.written(table(ahead.lake, "matches"), batch, ahead.order)
+    ahead.matches.note_batch(table(ahead.lake, "matches"), batch, ahead.order)
     assert "gone.parquet" in ahead.said[0]
     assert "restore it" in ahead.said[0]
     ahead.write(2, told(1))

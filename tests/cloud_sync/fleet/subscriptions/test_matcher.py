@@ -52,7 +52,7 @@ class _Site:
     def matches(self) -> list[Any]:
         """Rows in the order of the table."""
         matches = table(self.lake, "matches")
-        return [row for batch in matches.live() for row in matches.read(self.spark, [batch]).collect()]
+        return [row for batch in matches.live() for row in matches.frame(self.spark, [batch]).collect()]
 
 
 def _found(rows: list[Any]) -> Counter[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from lamplighter.cloud_sync.fleet.subscriptions.push import (
     subscription_version,
 )
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
-from lamplighter.cloud_sync.orders import VERSION, OrderAnswer, Orders, answer_name, order_name, verified
+from lamplighter.cloud_sync.orders import VERSION, OrderAnswer, Orders, answer_name, order_name, verify
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from tests.support.running_gateway import update
 from tests.whole_gateway.cloud_sync.test_orders import KEY as SITE_KEY
@@ -56,7 +56,7 @@ class Fleet:
         found: list[tuple[str, str]] = []
         newest: dict[str, int] = {}
         while (data := self.to.get(order_name(gateway, len(found) + 1))) is not None:
-            order = verified(data, gateway, len(found) + 1, [KEY.public_key()])
+            order = verify(data, gateway, len(found) + 1, [KEY.public_key()])
             name, version = str(order.body["subscription"]), int(order.body["version"])
             assert version > newest.get(name, 0) or (order.kind == "unsubscribe" and version == newest[name])
             newest[name] = version

@@ -337,7 +337,7 @@ def test_on_s3_no_change_is_lost(bucket: Lake, monkeypatch: pytest.MonkeyPatch) 
     """Another operator changes the record after each reading, until the attempts are used up."""
     ours, theirs = SubscriptionRegistry(bucket, Clock()), SubscriptionRegistry(bucket, Clock())
     ours.add("co2", QUERY)
-    whole = SubscriptionRegistry._read
+    whole = SubscriptionRegistry._read_record
     others: list[Callable[[], SubscriptionRecord]] = []
 
     def read(self: SubscriptionRegistry, name: str) -> Any:
@@ -346,7 +346,7 @@ def test_on_s3_no_change_is_lost(bucket: Lake, monkeypatch: pytest.MonkeyPatch) 
             others.pop()()
         return found
 
-    monkeypatch.setattr(SubscriptionRegistry, "_read", read)
+    monkeypatch.setattr(SubscriptionRegistry, "_read_record", read)
     others[:] = [lambda: theirs.replace("co2", gateways=["gw-1"]), lambda: theirs.replace("co2", query=OTHER)]
     paused = ours.pause("co2")
     assert (paused.state, paused.version, paused.query, paused.gateways) == ("paused", 2, OTHER, ("gw-1",))

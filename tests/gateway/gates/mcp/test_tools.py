@@ -134,7 +134,7 @@ def test_what_does_not_parse_is_left_out_and_the_rest_is_served(caplog: pytest.L
 def test_schemas_have_the_declared_types(declared: dict[str, Any], schema: Schema) -> None:
     document = {"namespaces": {"ex": EX}, "queries": {"Q": {"sparql": "ASK {}", "forcedBindings": {"x": declared}}}}
     profile = parse(json.dumps(document).encode())
-    got = value_schema(profile.queries["Q"].forced_bindings["x"], profile.expanded)
+    got = value_schema(profile.queries["Q"].forced_bindings["x"], profile.expand)
     got.pop("description", None)
     assert got == schema
 
@@ -277,7 +277,7 @@ def test_no_argument_changes_anything_but_its_own_place(
     application = Application("house", "0", parse(json.dumps(document).encode()))
     profile = application.profile
     forced = profile.updates["U"].forced_bindings["x"]
-    schema = {"properties": {"x": value_schema(forced, profile.expanded)}}
+    schema = {"properties": {"x": value_schema(forced, profile.expand)}}
     tool = UpdateTool(Tool(name="t", input_schema=schema), application, "U", [])
     try:
         text, request_id = tool.request({"x": value})
@@ -291,7 +291,7 @@ def test_no_argument_changes_anything_but_its_own_place(
     expected: list[str] = []
     for token in tokens(profile.declarations + template):
         replaced = token.text == "?x" and given_value is not None
-        term = forced.term(given_value, profile.expanded) if replaced else token.text
+        term = forced.term(given_value, profile.expand) if replaced else token.text
         expected += [part.text for part in tokens(term)] if replaced else [token.text]
     assert [token.text for token in tokens(text)] == expected
 

@@ -130,20 +130,20 @@ def test_damage_stays_until_it_is_accepted(tmp_path: Path) -> None:
     found = own.of("log")
     assert (found.state, found.reason) == ("failed", "the change log was damaged: b (and 1 more)")
     assert found.cure.endswith("then accept it with `lamplighter verify --accept`")
-    assert own.parts.damaged()
+    assert own.parts.has_damage()
     own.log.close()
     again = Own(tmp_path)
     assert again.of("log").state == "failed", "also after a restart"
     accept_damage(tmp_path, Disk(), Acceptance("2026-11-21T03:00:00Z", "jo", read_damage(tmp_path)))
     assert again.of("log").state == "ok", "without a restart"
-    assert not again.parts.damaged()
+    assert not again.parts.has_damage()
 
 
 def test_what_the_keeper_and_the_auditor_report(tmp_path: Path) -> None:
     own = Own(tmp_path)
     own.reports.failing("engine", "restart")("index and store differ")
     assert own.of("engine") == Component(name="engine", state="failed", reason="index and store differ", cure="restart")
-    assert own.parts.damaged()
+    assert own.parts.has_damage()
 
 
 # --- security ---
