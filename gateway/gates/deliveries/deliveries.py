@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import uuid
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -105,9 +104,8 @@ class Deliveries:
         self.positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.acknowledge)
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
         self._clock = MachineClock(runner.settings.gateway.clock_trusted)
-        tls = ssl.create_default_context()
-        self.http = _client(settings, kind, tls)
-        self.asking_http = _client(settings, kind, tls)
+        self.http = _client(settings, kind)
+        self.asking_http = _client(settings, kind)
         """For all but notifications: receivers that hang when they are asked keep no notification waiting."""
         self._dispatches: dict[str, Dispatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -290,13 +288,12 @@ class Deliveries:
         return [not_ok(self.kind.name, "degraded", reason, cure)]
 
 
-def _client(settings: DeliverySettings, kind: DeliveryKind, tls: ssl.SSLContext) -> OutwardHttp:
+def _client(settings: DeliverySettings, kind: DeliveryKind) -> OutwardHttp:
     return OutwardHttp(
         address_refusal(settings.networks, f"{kind.name}.networks"),
         total_s=settings.timeout_s,
         answer_bytes_max=ANSWER_BYTES_MAX,
         connections_max=settings.concurrent_max,
-        tls=tls,
     )
 
 
