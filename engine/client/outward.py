@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
 
 import httpcore
@@ -63,16 +64,13 @@ class OutwardHttp:
         connections_max: int,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """tls: None for the authorities of the machine."""
+        """tls: None for the authorities of the machine, as they are when the process sends its first request."""
+        self._refusal = refusal
         self._total_s = total_s
         self._answer_bytes_max = answer_bytes_max
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or ssl.create_default_context(),
-            max_connections=connections_max,
-            max_keepalive_connections=connections_max,
-            keepalive_expiry=KEPT_ALIVE_S,
-            network_backend=_CheckedNetwork(refusal),
-        )
+        self._connections_max = connections_max
+        self._tls = tls
+        self._pool: httpcore.AsyncConnectionPool | None = None
 
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None = None
@@ -84,7 +82,7 @@ class OutwardHttp:
         try:
             async with (
                 asyncio.timeout(self._total_s),
-                self._pool.stream(
+                self._connections().stream(
                     method,
                     url,
                     headers=[("Accept-Encoding", "identity"), *headers.items()],
@@ -102,7 +100,20 @@ class OutwardHttp:
             raise UpstreamError(f"{origin(url)}: the URL cannot be used: {error}") from error
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
+
+    def _connections(self) -> httpcore.AsyncConnectionPool:
+        """Set up by the first request: most gateways have no receivers, and start without TLS."""
+        if self._pool is None:
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=self._tls or _machine_tls(),
+                max_connections=self._connections_max,
+                max_keepalive_connections=self._connections_max,
+                keepalive_expiry=KEPT_ALIVE_S,
+                network_backend=_CheckedNetwork(self._refusal),
+            )
+        return self._pool
 
     async def _body(self, answer: httpcore.Response) -> bytes:
         body = b""
@@ -111,6 +122,12 @@ class OutwardHttp:
             if len(body) >= self._answer_bytes_max:
                 break  # the connection is closed, since the rest is not read
         return body
+
+
+@cache
+def _machine_tls() -> ssl.SSLContext:
+    """The authorities of the machine. Reading them takes 25 ms and blocks the event loop, so it is done once."""
+    return ssl.create_default_context()
 
 
 class _CheckedNetwork(httpcore.AsyncNetworkBackend):

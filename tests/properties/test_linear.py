@@ -78,7 +78,7 @@ def accept(text: str) -> None:
     )
     for _ in range(5):
         with suppress(GatewayError):
-            negotiation.accepted(request, ["text/csv", "application/sparql-results+json"])
+            negotiation.negotiate(request, ["text/csv", "application/sparql-results+json"])
         with suppress(GatewayError):
             negotiation.request_iri(request)
 

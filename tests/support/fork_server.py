@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from tests.support.huge_pages import collapse_memory
 from tests.support.places import ROOT
 from tests.support.times_report import Computed
 
@@ -263,6 +264,7 @@ def _load() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that forks copy no pages to look through what was loaded
+    collapse_memory()
 
 
 def _run(request: dict[str, Any]) -> NoReturn:

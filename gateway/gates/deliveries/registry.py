@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import ssl
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
@@ -63,9 +62,8 @@ class DeliveryRegistry:
         self.settings = settings
         self.kind = kind
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
-        tls = ssl.create_default_context()
-        self._http = _client(settings, kind, tls)
-        self.asking_http = _client(settings, kind, tls)
+        self._http = _client(settings, kind)
+        self.asking_http = _client(settings, kind)
         """For all but notifications: receivers that hang when they are asked keep no notification waiting."""
         positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.delivered.acknowledge)
         self.context = DeliveryContext(runner, settings, kind, self._http, positions, self._on_end)
@@ -205,13 +203,12 @@ class DeliveryRegistry:
         return [not_ok(self.kind.name, "degraded", reason, remedy)]
 
 
-def _client(settings: DeliverySettings, kind: DeliveryKind, tls: ssl.SSLContext) -> OutwardHttp:
+def _client(settings: DeliverySettings, kind: DeliveryKind) -> OutwardHttp:
     return OutwardHttp(
         address_refusal(settings.networks, f"{kind.name}.networks"),
         total_s=settings.timeout_s,
         answer_bytes_max=ANSWER_BYTES_MAX,
         connections_max=settings.concurrent_max,
-        tls=tls,
     )
 
 
