@@ -23,7 +23,7 @@ from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.bounded_sockets import ReceiveBudget
 from lamplighter.gateway.gates.deliveries.worker import ConcurrencyLimit
 from lamplighter.gateway.gates.http import calls
-from lamplighter.gateway.gates.http.turns import RequestTurns
+from lamplighter.gateway.gates.http.calls import RequestTurns
 from lamplighter.gateway.gates.ldn.inbox import Notice, _too_many
 from lamplighter.gateway.loop import past
 from lamplighter.gateway.loop.current import Current

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from lamplighter.engine.change_log import Missed
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, QueueFullError
@@ -18,13 +20,18 @@ from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_store import UsingGraphs
 from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS
 from lamplighter.gateway.gates.http.parameters import LARGE_BYTES, Parameters, UrlParameters, fields
-from lamplighter.gateway.gates.http.routes import RELEASE
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.gates.http.routes import RELEASE, Handler
+from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 from lamplighter.gateway.state.delayed import missed_policy
 
 FORM = "application/x-www-form-urlencoded"
 BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
 """Bytes of the bodies of all unanswered requests."""
+
+BODY: Final = "lamplighter.body"
+"""Key of a request's scope: its body, empty where its method has none."""
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 Operation = Literal["query", "update"]
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -223,3 +230,43 @@ def _text(fields: Mapping[str, list[str]], operation: str) -> str:
     if len(texts) != 1:
         raise MalformedRequestError(f"{len(texts)} parameters are called {operation}; there must be one")
     return texts[0]
+
+
+class RequestTurns:
+    """Few requests of a door are answered at the same time, since each needs a process or much of the loop.
+
+    at_once: answered at the same time; most: under way, those whose body is received too.
+    """
+
+    def __init__(self, at_once: int, most: int) -> None:
+        self._turns = ClientTurns(at_once)
+        self._under_way = SharedRoom(lambda: most, "the number of requests that may wait here")
+
+    def of(self, answer: Handler, body_bytes_max: int) -> Handler:
+        """A handler that has its turn. The body is received before, since a client may take long to send it.
+
+        The handler raises LimitExceededError, and QueueFullError while too many requests of the client, or of all, are
+        under way.
+        """
+
+        async def in_turn(request: Request, caller: Caller) -> Response:
+            with self._place(caller):
+                request.scope[BODY] = await small_body(request, body_bytes_max) if request.method in _WITH_BODY else b""
+                async with self._turns.of(caller.client):
+                    return await answer(request, caller)
+
+        return in_turn
+
+    @asynccontextmanager
+    async def turn(self, caller: Caller) -> AsyncIterator[None]:
+        """Begins with a turn of the caller's. Raises QueueFullError as a handler of `of`."""
+        with self._place(caller):
+            async with self._turns.of(caller.client):
+                yield
+
+    @contextmanager
+    def _place(self, caller: Caller) -> Iterator[None]:
+        if why := self._under_way.refusal(caller.client):
+            raise QueueFullError(f"{why}; try again later")
+        with self._under_way.held(caller.client):
+            yield

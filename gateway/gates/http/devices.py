@@ -14,9 +14,8 @@ from lamplighter.engine.change_log import Cause
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.gates.http.answers import JsonAnswer, Refusal
-from lamplighter.gateway.gates.http.calls import json_body
+from lamplighter.gateway.gates.http.calls import RequestTurns, json_body
 from lamplighter.gateway.gates.http.sparql import cause, select
-from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller

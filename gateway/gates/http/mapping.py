@@ -17,10 +17,9 @@ from starlette.responses import Response
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, PayloadError
 from lamplighter.gateway.gates.http.answers import JSON
-from lamplighter.gateway.gates.http.calls import json_body
+from lamplighter.gateway.gates.http.calls import RequestTurns, json_body
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import select
-from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import KeptMessage
 from lamplighter.gateway.gates.http.answers import JsonAnswer
+from lamplighter.gateway.gates.http.calls import RequestTurns
 from lamplighter.gateway.gates.http.devices import OwnDataset, no_device
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 

@@ -7,7 +7,7 @@ their own, and the streams of the SOSA graph are entities that can be read.
                       └─▶ subscribing ─▶ gates.deliveries ─▶ notifying: rows that changed ─▶ Notifications ─▶ receiver
 
 - contexts: names <-> IRIs; information: attributes and their values, JSON <-> terms.
-- conditions: the text of ``q`` -> syntax tree -> SPARQL; patterns: regular expressions of bounded cost; parameters: all
+- conditions: the text of ``q`` -> syntax tree -> SPARQL, and regular expressions of bounded cost; parameters: all
   parameters of a query.
 - graphs: where entities are in the dataset, as graph patterns; reading: queries with the caller's permissions; writing:
   entities as updates.

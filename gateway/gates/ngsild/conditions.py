@@ -17,7 +17,6 @@ from lamplighter.engine.terms import XSD, Term, iri, literal
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import RESULT, EntityGraphs, Member
 from lamplighter.gateway.gates.ngsild.information import is_temporal
-from lamplighter.gateway.gates.ngsild.patterns import checked_pattern
 from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError
 
 TEXT_CHARS_MAX: Final = 4_000
@@ -32,6 +31,18 @@ _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9+-]*://[^=<>!~;|()\[\],\"\s]+|[^\W\d
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
 _BARE = re.compile(r"(?:(?!\.\.)[^;|(),\"\s])+")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,30})(?:\.\d{1,30})?(?:[eE][+-]?\d{1,3})?", re.A)
+PATTERN_CHARS_MAX: Final = 200
+REPETITION_MAX: Final = 50
+_PIECE = re.compile(
+    r"""\\[dwsDWS\\.^$|?*+()\[\]{}/-]
+      | \[\^?\]?(?:\\[dws\\\]\[^-]|[^\\\[\]&~|\n-]|\|(?!\|)|-(?!-))*\]
+      | \((?!\?) | \(\?: | [)|^$.]
+      | (?P<repeat>\{(?P<least>\d{1,3})(?:,(?P<most>\d{0,3}))?\})
+      | (?P<operator>[*+?])
+      | [^\\\[\](){}*+?|^$.]
+    """,
+    re.X | re.A,
+)
 
 
 @dataclass(frozen=True)
@@ -286,3 +297,28 @@ def _number(text: str) -> Term:
     if "e" in text.lower() or digits > 18:
         return literal(text, datatype=XSD + "double")
     return literal(text, datatype=XSD + ("decimal" if "." in text else "integer"))
+
+
+def checked_pattern(text: str, place: str) -> str:
+    """A regular expression (``~=``, ``idPattern``) of bounded cost that the store and POSIX both have. place: in the
+    request, for the error. Raises MalformedRequestError."""
+    if len(text) > PATTERN_CHARS_MAX:
+        raise MalformedRequestError(f"{place}: a pattern may have {PATTERN_CHARS_MAX} characters")
+    at, repeats = 0, 0
+    while at < len(text):
+        piece = _PIECE.match(text, at)
+        if piece is None:
+            raise MalformedRequestError(
+                f"{place}: {text[at : at + 20]!r} at character {at + 1} is not supported in a pattern; write literals, "
+                ". [] () | ^ $ * + ? {n,m} and \\d \\w \\s, and \\ before other signs"
+            )
+        if piece["repeat"]:
+            repeats += 1
+            if max(int(piece["least"]), int(piece["most"] or 0)) > REPETITION_MAX or repeats > 2:
+                raise MalformedRequestError(f"{place}: a pattern may have two {{n,m}}, with at most {REPETITION_MAX}")
+        at = piece.end()
+    try:
+        re.compile(text, re.A)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise MalformedRequestError(f"{place}: no regular expression: {error}") from error
+    return text

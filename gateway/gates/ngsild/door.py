@@ -23,10 +23,10 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.terms import Term, iri, lexical
 from lamplighter.gateway.gates.http.answers import MethodError
+from lamplighter.gateway.gates.http.calls import RequestTurns
 from lamplighter.gateway.gates.http.parameters import Parameters, parameters, path_segments
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.turns import RequestTurns
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, KnownContexts, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import RDF_TYPE, EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import NULL, Attribute, attributes, fragment, is_null, types

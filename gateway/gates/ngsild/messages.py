@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
-from lamplighter.gateway.gates.http.calls import content_type
-from lamplighter.gateway.gates.http.turns import BODY
+from lamplighter.gateway.gates.http.calls import BODY, content_type
 from lamplighter.gateway.gates.ngsild.contexts import CORE, PLAIN, ContextNames, KnownContexts
 from lamplighter.gateway.gates.ngsild.information import decode_members, decoded_json
 

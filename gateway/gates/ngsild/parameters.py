@@ -9,11 +9,10 @@ from typing import Final
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import Term, iri, literal
 from lamplighter.gateway.gates.http.parameters import Parameters
-from lamplighter.gateway.gates.ngsild.conditions import Condition, condition, expression
+from lamplighter.gateway.gates.ngsild.conditions import Condition, checked_pattern, condition, expression
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import Form
-from lamplighter.gateway.gates.ngsild.patterns import checked_pattern
 from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, TooManyResultsError
 
 LIMIT, LIMIT_MAX = 20, 1_000

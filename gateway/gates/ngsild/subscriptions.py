@@ -15,11 +15,10 @@ from typing import Any, Final
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError
 from lamplighter.engine.terms import Term, iri
 from lamplighter.gateway.clock import iso
-from lamplighter.gateway.gates.ngsild.conditions import Condition, condition
+from lamplighter.gateway.gates.ngsild.conditions import Condition, checked_pattern, condition
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, is_absolute
 from lamplighter.gateway.gates.ngsild.information import NULL, Form, is_temporal
 from lamplighter.gateway.gates.ngsild.parameters import FORMS, NAMES_MAX
-from lamplighter.gateway.gates.ngsild.patterns import checked_pattern
 from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, excerpt
 
 TRIGGERS: Final = (

@@ -14,11 +14,11 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, error_answer
+from lamplighter.gateway.gates.http.calls import BODY, RequestTurns
 from lamplighter.gateway.gates.http.negotiation import request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.gates.sensorthings.addresses import Address, address
 from lamplighter.gateway.gates.sensorthings.creation import BODY_BYTES_MAX, Creation
 from lamplighter.gateway.gates.sensorthings.entities import DATASTREAMS, ENTITY_SETS, OBSERVATIONS

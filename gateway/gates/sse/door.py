@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.protocol import dataset
-from lamplighter.gateway.gates.event_streams import EventStream, EventStreams, asked_resume
+from lamplighter.gateway.gates.event_streams import EventStream, EventStreams, StreamEvent, asked_resume, event_id
 from lamplighter.gateway.gates.http.answers import Refusal
 from lamplighter.gateway.gates.http.parameters import Parameters, UrlParameters, parameters
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.outbox import SendBudget
-from lamplighter.gateway.gates.sse.sink import EventSink
+from lamplighter.gateway.gates.sinks import ClientSink
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
@@ -28,6 +28,17 @@ _NAMES = ("alias", "keep", "class", "commit", "priority", "last-event-id")
 _BY_TEXT = Parameters(("query", *_NAMES), _GRAPHS)
 _BY_NAME = Parameters(_NAMES, prefix="$")
 """The query of an application. Behind the prefix is the name of a forced binding."""
+
+
+class EventSink(ClientSink):
+    """The sink of one stream: the data of each event is a message of the SE protocol, as over WebSocket
+    (`docs/protocol.md`). Adds to the notifications of a resumable subscription what their client resumes by."""
+
+    __slots__ = ()
+    kind = "http"
+
+    def with_id(self, message: bytes, spuid: str, sequence: int) -> bytes:
+        return StreamEvent(b"id: %b\ndata: %b\n\n" % (event_id(spuid, sequence), message))
 
 
 class ServerSentEvents:

@@ -3,8 +3,8 @@ actions over HTTP. On with ``enabled`` in ``[wot]``.
 
 door: paths and handlers; things: what the dataset says about things; description: Thing Descriptions; values: terms and
 JSON values; observing: a property as a stream; search: SPARQL over descriptions; submitted: descriptions that clients
-send, as mapping rules; forms: their forms, with forms_mqtt, forms_coap, forms_http, forms_modbus: those of a protocol;
-registrations: their adoption; problems: refusals.
+send, as mapping rules; forms: their forms; forms_modbus: those of Modbus; registrations: their adoption; problems:
+refusals.
 """
 
 from lamplighter.gateway.gates.wot.door import WebOfThings

@@ -21,12 +21,11 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
 from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, is_known, stream_answer
-from lamplighter.gateway.gates.http.calls import content_type
+from lamplighter.gateway.gates.http.calls import BODY, RequestTurns, content_type
 from lamplighter.gateway.gates.http.negotiation import AnswerFormat, for_query, request_iri
 from lamplighter.gateway.gates.http.parameters import NONE, NUMBER_MAX, Parameters, parameters, path_segments
 from lamplighter.gateway.gates.http.routes import Permission, Route
 from lamplighter.gateway.gates.http.sparql import RESULTS_JSON, cause, select
-from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
 from lamplighter.gateway.gates.outbox import SendBudget
 from lamplighter.gateway.gates.wot.description import (
     DISCOVERY,

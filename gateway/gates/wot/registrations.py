@@ -16,10 +16,9 @@ from lamplighter.adapters.devices.registry import Entry
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.gateway.devices.decisions import Devices
 from lamplighter.gateway.gates.http.answers import JsonAnswer
-from lamplighter.gateway.gates.http.calls import content_type
+from lamplighter.gateway.gates.http.calls import BODY, content_type
 from lamplighter.gateway.gates.http.devices import OwnDataset
 from lamplighter.gateway.gates.http.sparql import cause
-from lamplighter.gateway.gates.http.turns import BODY
 from lamplighter.gateway.gates.wot.description import JSON, TD, TD_LIST, thing_path
 from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError, no_thing, problem_details
 from lamplighter.gateway.gates.wot.submitted import (

@@ -23,11 +23,17 @@ from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.specs import KINDS as ADAPTER_KINDS
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.gates.wot.description import CONTEXT
-from lamplighter.gateway.gates.wot.forms import DescribedThing, FormPlace, FormReader, UnusableError
-from lamplighter.gateway.gates.wot.forms_coap import coap_place
-from lamplighter.gateway.gates.wot.forms_http import http_place
+from lamplighter.gateway.gates.wot.forms import (
+    DescribedThing,
+    FormPlace,
+    FormReader,
+    UnusableError,
+    broker_of,
+    coap_place,
+    http_place,
+    mqtt_place,
+)
 from lamplighter.gateway.gates.wot.forms_modbus import MODBUS_SCHEME, modbus_place
-from lamplighter.gateway.gates.wot.forms_mqtt import broker_of, mqtt_place
 from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import UNIT

@@ -9,7 +9,7 @@ import pytest
 
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import literal
-from lamplighter.gateway.gates.ngsild.patterns import checked_pattern
+from lamplighter.gateway.gates.ngsild.conditions import checked_pattern
 from tests.support.tables import each_row
 
 PIECES = (*"ab.^$|()*+?-[]{}&~,\\", "[a-c]", "[^a]", "{2}", "{1,3}", "(?:", "\\d", "\\.", "[]a]", "[a|b]", "ä")

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from lamplighter.engine.access import FULL
 from lamplighter.engine.errors import LimitExceededError, QueueFullError
 from lamplighter.gateway.gates.http import waiting
-from lamplighter.gateway.gates.http.turns import BODY, RequestTurns
+from lamplighter.gateway.gates.http.calls import BODY, RequestTurns
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.security.peers import origin
 from lamplighter.gateway.sharing import ClientTurns
