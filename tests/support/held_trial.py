@@ -8,7 +8,7 @@ import asyncio
 class HeldTrial:
     """begun: set when the request waits for it; go_on: to be set."""
 
-    passed = False
+    has_passed = False
 
     def __init__(self) -> None:
         self.begun, self.go_on = asyncio.Event(), asyncio.Event()

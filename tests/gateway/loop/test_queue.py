@@ -21,7 +21,7 @@ ALARM, CONTROL, NORMAL, BULK = Priority
 class Tried:
     """A trial that passes, or fails, when it is let go."""
 
-    passed = False
+    has_passed = False
 
     def __init__(self, error: GatewayError | None = None) -> None:
         self.go_on = asyncio.Event()
