@@ -24,9 +24,9 @@ class Stopwatch:
         for owner, name, component in (
             (engine, "prepare", "update"),
             (engine.store, "apply", "update"),
-            (self._follower._lutt, "touched", "lutt"),
+            (self._follower._lutt, "lookup", "lutt"),
             (self._follower, "_changes", "booster"),
-            (self._follower, "_evaluated", "booster"),
+            (self._follower, "_re_evaluate", "booster"),
             (engine, "_notifications", "notify"),
         ):
             setattr(owner, name, self._timed(getattr(owner, name), component))
