@@ -337,7 +337,7 @@ class EngineClient:
 
     async def _renew(self) -> None:
         assert self._tokens is not None
-        self._tokens.discard(await self._tokens.token())
+        self._tokens.expired(await self._tokens.token())
 
     # --- connection ---
 

@@ -243,7 +243,7 @@ class SparqlEndpoint:
             if token is None or not tokens_left or (refusal.status, refusal.code) != (401, "invalid_grant"):
                 raise refusal
             assert self._tokens is not None
-            self._tokens.discard(token)
+            self._tokens.expired(token)
 
     def _request(
         self, kind: str, url: str, method: Method, sparql: str, parameters: Mapping[str, str | Sequence[str]]

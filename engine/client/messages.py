@@ -22,7 +22,7 @@ class Tokens(Protocol):
         """A valid token. Raises RefusedError, UpstreamError."""
         ...
 
-    def discard(self, token: str) -> None:
+    def expired(self, token: str) -> None:
         """Reports that a gateway has rejected a token, so that `token` returns another one."""
         ...
 

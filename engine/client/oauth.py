@@ -122,7 +122,7 @@ class OAuth:
                 self._renew_at = begun + max(life_s - _EARLY_S, life_s * 0.9)
             return self._token
 
-    def discard(self, token: str) -> None:
+    def expired(self, token: str) -> None:
         """Discards a token that a gateway has rejected as expired."""
         if token == self._token:
             self._token = ""

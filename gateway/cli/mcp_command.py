@@ -165,7 +165,7 @@ class ContextBridge:
         token = "" if self._tokens is None else await self._tokens.token()
         answer = await self._http.post(self._url, content=line, headers=headers | _bearer(token))
         if answer.status_code == httpx.codes.UNAUTHORIZED and self._tokens is not None:
-            self._tokens.discard(token)
+            self._tokens.expired(token)
             token = await self._tokens.token()
             answer = await self._http.post(self._url, content=line, headers=headers | _bearer(token))
         return answer

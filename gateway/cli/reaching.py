@@ -104,7 +104,7 @@ class _OneToken:
     async def token(self) -> str:
         return self.value
 
-    def discard(self, token: str) -> None:
+    def expired(self, token: str) -> None:
         pass
 
 

@@ -246,7 +246,7 @@ class Numbered:
     async def token(self) -> str:
         return str(self.number)
 
-    def discard(self, token: str) -> None:
+    def expired(self, token: str) -> None:
         assert token == str(self.number)
         self.number += 1
 

@@ -67,9 +67,9 @@ async def test_a_token_is_kept_and_renewed_before_its_end(shape: Callable[..., t
         assert await asyncio.gather(*(tokens.token() for _ in range(10))) == ["two"] * 10
         now += 4.6
         assert await tokens.token() == "three"
-        tokens.discard("two")
+        tokens.expired("two")
         assert await tokens.token() == "three"
-        tokens.discard("three")
+        tokens.expired("three")
         assert await tokens.token() == "four"
     headers, body = seen[0]
     assert base64.b64decode(headers["authorization"].removeprefix("Basic ")) == b"me:and:se:cret"

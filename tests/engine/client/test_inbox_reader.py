@@ -336,7 +336,7 @@ class OneToken:
     async def token(self) -> str:
         return "secret"
 
-    def discard(self, token: str) -> None:
+    def expired(self, token: str) -> None:
         raise AssertionError
 
 
