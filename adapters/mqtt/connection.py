@@ -10,6 +10,7 @@ the broker says "offline" when the connection breaks), ``canary`` see `canary`. 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -33,7 +34,7 @@ ACKNOWLEDGEMENT_S = 30.0
 BEHIND_S, BEHIND_MAX = 10.0, 6
 """How long the canary behind the queued messages may take, and how many are sent: a broker whose queue is full drops
 them."""
-_BEHIND = b"behind"
+_BEHIND = b"behind "
 """The canary that comes behind the messages that the broker has queued for the session."""
 
 
@@ -77,6 +78,7 @@ class BrokerConnection(PahoConnection):
         self._asked: dict[int, Sequence[str]] = {}
         """Filters of the subscriptions that the broker has not answered, by packet identifier."""
         self._canary = canary
+        self._behind = _BEHIND + secrets.token_hex(8).encode()  # the session may still have that of a former connection
         self._behind_left = 0
         self._behind_due: float | None = None
         """When the canary behind the queued messages is sent again; None: none is awaited."""
@@ -153,7 +155,7 @@ class BrokerConnection(PahoConnection):
         self._behind_left -= 1
         self._behind_due = now + BEHIND_S
         # At QoS 1, as the messages in front of it.
-        self.client.publish(f"{self._own_topics}canary", _BEHIND, qos=1)
+        self.client.publish(f"{self._own_topics}canary", self._behind, qos=1)
 
     def unsubscribe(self, filters: Sequence[str]) -> None:
         self.client.unsubscribe([self._shared(one) for one in filters])
@@ -216,7 +218,7 @@ class BrokerConnection(PahoConnection):
         if own:  # other topics than the canary's only where a rule covers all topics
             self._canary.returned(self.loop.time())
             self.client.ack(message.mid, message.qos)
-            if message.payload == _BEHIND and self._behind_due is not None:
+            if message.payload == self._behind and self._behind_due is not None:
                 self._behind_due = None
                 self._listener.on_drained(self)
         else:

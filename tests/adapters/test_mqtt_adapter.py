@@ -187,6 +187,7 @@ async def test_message_comes_again_when_the_adapter_ends_before_the_commit() -> 
         after = Gateway()
         async with running(broker.port, after) as adapter:
             await until(lambda: adapter.counters.committed == 2)
+            await until(lambda: not adapter.brokers["default"].inbox._unacknowledged)
         assert before.values() == []
         assert after.values() == ["1", "2"]
         assert await session_is_empty(broker)
