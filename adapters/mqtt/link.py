@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
@@ -85,7 +86,7 @@ class _BufferedClient(mqtt.Client):
             self._packet_queue(_PUBACK[0], packets[sent:], mids[-1], 1)
 
 
-class PahoConnection:
+class PahoConnection(ABC):
     """One connection to a broker. A subclass takes its events: `on_accepted`, `on_message`, and paho's of `client`.
 
     client_id: names the session; kept: whether the broker keeps it for the next connection, `BrokerSettings.session_s`
@@ -126,13 +127,13 @@ class PahoConnection:
         client.on_disconnect = self._on_disconnect
         client.received = self.on_message
 
+    @abstractmethod
     def on_accepted(self, session_present: bool) -> None:
         """The broker has accepted the connection. session_present: it has a session of former connections."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_message(self, message: mqtt.MQTTMessage) -> None:
         """A message came."""
-        raise NotImplementedError
 
     async def open(self) -> None:
         """Resolves, connects and sends CONNECT, in a thread since paho blocks; then reads on the loop.

@@ -202,11 +202,11 @@ class RetainedStates:
         self._on_problem = on_problem
         self._settings, self._credentials, self._filters = settings, credentials, filters
         self._room, self._enqueue = room, enqueue
-        self._due: list[str] = []
+        self._due: dict[str, None] = {}
         self._demanded = asyncio.Event()
         self._heard: dict[str, int] = {}
         """Topics that the session heard since messages may have been lost, with the hash of the last payload."""
-        self._unread: list[str] = []
+        self._unread: dict[str, None] = {}
         """Filters that are due when the messages have come that the broker had queued for the session."""
         self._waiting: int | None = None
         """How many of these messages have come; None: all."""
@@ -220,7 +220,7 @@ class RetainedStates:
         """The session has subscribed to these topics, of which it heard nothing before."""
         if len(filters) == len(self._filters()):
             self._heard.clear()
-        self._unread += filters
+        self._unread |= dict.fromkeys(filters)
 
     def hear(self, topic: str, message: mqtt.MQTTMessage) -> None:
         """The session got a message."""
@@ -239,7 +239,7 @@ class RetainedStates:
         if waiting is not None and waiting >= QUEUE_MESSAGES_MIN:
             self._lose()
         self.demand(self._unread)
-        self._unread = []
+        self._unread = {}
 
     def _lose(self) -> None:
         """The session may have lost messages: what is retained counts again."""
@@ -249,7 +249,7 @@ class RetainedStates:
     def demand(self, filters: Iterable[str]) -> None:
         """What is retained at these topics is to be read."""
         if not self._settings.shared:  # a shared subscription gets no retained messages (MQTT 5, 4.8.2)
-            self._due += filters
+            self._due |= dict.fromkeys(filters)
         if self._due:
             self._demanded.set()
 
@@ -259,7 +259,7 @@ class RetainedStates:
         while True:
             await self._demanded.wait()
             await asyncio.sleep(GATHERING_S)
-            filters, self._due = minimal_filters(self._due), []
+            filters, self._due = minimal_filters(self._due), {}
             self._demanded.clear()
             try:
                 count = await self._take_all(filters)

@@ -12,7 +12,9 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
+from lamplighter.adapters.mqtt.retained import RetainedStates
 from lamplighter.adapters.mqtt.settings import BrokerSettings
 from tests.support.brokers import Mosquitto, mosquitto, subscribed
 from tests.support.event_loops import beside
@@ -138,3 +140,19 @@ async def test_a_second_connection_that_the_broker_refuses_is_told_of_until_it_i
                 async with asyncio.timeout(TIMEOUT_S):
                     while states[-1] != (True, ""):
                         await asyncio.sleep(0.01)
+
+
+async def test_what_is_due_does_not_grow_while_it_cannot_be_read() -> None:
+    states = RetainedStates(
+        BrokerSettings(host="nowhere"),
+        credentials=BrokerCredentials,
+        filters=lambda: ["t/#", "u"],
+        room=asyncio.Event().wait,
+        enqueue=lambda message: None,
+        on_problem=lambda: None,
+    )
+    for _ in range(100):
+        states.connect()
+        states.subscribe(["t/#", "u"])
+        states.drain()
+    assert list(states._due) == ["t/#", "u"] and not states._unread
