@@ -23,7 +23,11 @@ STATES = tuple(f"var/lib/{spec.service}" for spec in ADAPTERS if spec.keeps_stat
 def units(folder: Path) -> dict[str, str]:
     """The text of each unit by its name. folder: systemd/ of the project or of the wheel."""
     template = (folder / "adapter.service.in").read_text()
-    texts = {path.name: path.read_text() for kind in UNIT_KINDS for path in folder.glob(f"lamplighter*.{kind}")}
+    texts = {
+        path.name: _substitute(path.read_text(), {"OTHER_STATES": _states_but("")})
+        for kind in UNIT_KINDS
+        for path in folder.glob(f"lamplighter*.{kind}")
+    }
     texts |= {f"{spec.service}.service": _adapter_unit(spec, template) for spec in ADAPTERS}
     return {name: texts[name] for name in unit_names(texts)}
 
@@ -35,11 +39,15 @@ def unit_names(names: Iterable[str]) -> list[str]:
 
 def _adapter_unit(spec: AdapterSpec, template: str) -> str:
     state = f"StateDirectory={spec.service}\nStateDirectoryMode=0700\n" if spec.keeps_state else ""
-    others = [f" -/{path}" for path in STATES if path != f"var/lib/{spec.service}"]
     high, most = spec.memory_mb
     values = {"NAME": spec.name, "TITLE": spec.title + spec.note, "SERVICE": spec.unit + state}
-    values |= {"MEMORY_HIGH": str(high), "MEMORY_MAX": str(most), "OTHER_STATES": "".join(others)}
+    values |= {"MEMORY_HIGH": str(high), "MEMORY_MAX": str(most), "OTHER_STATES": _states_but(spec.service)}
     return _substitute(template, values)
+
+
+def _states_but(service: str) -> str:
+    """The state folders of adapters that a service is not to see: all but its own, for ``InaccessiblePaths=``."""
+    return " ".join(f"-/{path}" for path in STATES if path != f"var/lib/{service}")
 
 
 def package_script(text: str) -> str:

@@ -119,6 +119,17 @@ def test_what_listens_is_what_is_documented(machine: Machine) -> None:
     )
 
 
+def test_services_see_the_state_of_no_other_service(machine: Machine) -> None:
+    def seen(service: str, folder: str) -> bool:
+        user = "--setuid $(id -u lamplighter) --setgid $(id -g lamplighter)"
+        inside = f"nsenter --target {machine.show(service, 'MainPID')} --mount {user}"
+        return machine.code(f"{inside} ls /var/lib/{folder}/") == 0
+
+    assert seen("lamplighter-gateway", "lamplighter") and seen("lamplighter-coap", "lamplighter-coap")
+    assert not seen("lamplighter-gateway", "lamplighter-coap")
+    assert not seen("lamplighter-coap", "lamplighter")
+
+
 def test_lines_are_found_by_their_fields(machine: Machine) -> None:
     machine.code("curl --silent --insecure https://localhost:8443/health")
     gateway = machine("cat /var/lib/lamplighter/identity")

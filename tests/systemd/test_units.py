@@ -205,6 +205,18 @@ def test_all_stop_with_the_target(name: str) -> None:
     assert unit(name)["Unit"]["PartOf"] == "lamplighter.target"
 
 
+@each_row("service", SERVICES, ids=lambda path: path.stem)
+def test_services_see_the_state_of_no_other_service(service: Path) -> None:
+    kept = {name: unit(name.name)["Service"].get("StateDirectory", "") for name in SERVICES}
+    own = kept[service]
+    others = {f"/var/lib/{state}" for state in kept.values() if state and state != own}
+    if service.stem == "lamplighter-sync":  # it shares the data folder, for the log
+        others.add("/var/lib/lamplighter/security")
+    assert others, "no service keeps a state"
+    hidden = set(unit(service.name)["Service"]["InaccessiblePaths"].split())
+    assert hidden == {f"-{folder}" for folder in others}
+
+
 def test_the_documented_reload_starts_what_was_left_out() -> None:
     """An adapter that nobody wanted is inactive, and what is inactive cannot be reloaded."""
     commands = re.findall(r"systemctl (reload\S*) (lamplighter[a-z -]*)$", OPERATIONS.read_text(), re.M)
