@@ -83,9 +83,11 @@ mkdir -p "$units" "$tree/DEBIAN" "$tree/usr/lib/sysusers.d" "$tree/usr/lib/tmpfi
 cp systemd/sysusers.d/*.conf "$tree/usr/lib/sysusers.d/"
 cp systemd/tmpfiles.d/*.conf "$tree/usr/lib/tmpfiles.d/"
 mkdir -p "$tree/etc/lamplighter/mapping" "$tree/etc/lamplighter/apps" "$tree/usr/share/doc/lamplighter"
-cp systemd/lamplighter.toml "$tree/etc/lamplighter/"
-cp mapping/*.toml "$tree/etc/lamplighter/mapping/"
-cp apps/*.jsap "$tree/etc/lamplighter/apps/"
+# What is in /etc is the operator's: postinst copies it from here. As conffiles of dpkg, they would stop an upgrade to ask.
+mkdir -p "$share/etc/mapping" "$share/etc/apps"
+cp systemd/lamplighter.toml "$share/etc/"
+cp mapping/*.toml "$share/etc/mapping/"
+cp apps/*.jsap "$share/etc/apps/"
 cp lamplighter.toml "$share/"
 cp -r systemd/journald.conf.d "$share/" # for machines that start from a card; their operator decides
 cp LICENSE "$tree/usr/share/doc/lamplighter/copyright"
@@ -104,7 +106,6 @@ say "package"
 find "$tree" -path "$tree/DEBIAN" -prune -o -type f -print0 | xargs -0 chmod 644
 find "$tree" -type d -print0 | xargs -0 chmod 755
 chmod 755 "$tree"/DEBIAN/p* "$lib/bin/lamplighter"
-(cd "$tree" && find etc -type f -printf '/%p\n' | sort) > "$tree/DEBIAN/conffiles"
 size=$(du -k -s --apparent-size "$tree" | cut -f 1)
 sed -e "s/@VERSION@/$version+deb$release/" -e "s/@ARCH@/$arch/" -e "s/@PYTHON@/$minor/" -e "s/@SIZE@/$size/" \
     "$here/control.in" > "$tree/DEBIAN/control"

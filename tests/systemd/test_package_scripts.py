@@ -22,12 +22,20 @@ class Dpkg:
         self.root = root
         self._programs = root / "programs"
         self._calls = root / "calls"
-        for folder in ("programs", "run/systemd/system", "etc/systemd/system", "usr/lib/lamplighter/bin"):
+        for folder in (
+            "programs",
+            "run/systemd/system",
+            "etc/systemd/system",
+            "etc/lamplighter",
+            "usr/lib/lamplighter/bin",
+            "usr/share/lamplighter/etc",
+        ):
             (root / folder).mkdir(parents=True)
         (root / self._state).mkdir(parents=True)
         for name in (
             "deb-systemd-helper",
             "deb-systemd-invoke",
+            "dpkg-query",
             "getent",
             "systemctl",
             "systemd-sysusers",
@@ -70,6 +78,22 @@ class Dpkg:
     @property
     def calls(self) -> list[str]:
         return self._calls.read_text().splitlines() if self._calls.exists() else []
+
+    def brings(self, **texts: str) -> None:
+        """What a version has for /etc/lamplighter."""
+        for path in self._brought.iterdir():
+            path.unlink()
+        for name, text in texts.items():
+            (self._brought / name).write_text(text)
+
+    @property
+    def _brought(self) -> Path:
+        return self.root / "usr/share/lamplighter/etc"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What is in /etc/lamplighter."""
+        return {path.name: path.read_text() for path in (self.root / "etc/lamplighter").iterdir()}
 
     def invoked(self, action: str) -> list[str]:
         return [call for call in self.calls if call.startswith(f"deb-systemd-invoke {action}")]
@@ -119,7 +143,7 @@ def test_purging_leaves_what_another_installation_has(dpkg: Dpkg) -> None:
 
 
 def test_purging_deletes_its_own(dpkg: Dpkg) -> None:
-    for folder in ("var/lib/lamplighter/log", "var/lib/lamplighter-coap", "etc/lamplighter", "etc/credstore"):
+    for folder in ("var/lib/lamplighter/log", "var/lib/lamplighter-coap", "etc/credstore"):
         (dpkg.root / folder).mkdir(parents=True)
     (dpkg.root / "etc/credstore/lamplighter.mqtt-password").touch()
     assert dpkg("postrm", "purge").returncode == 0
@@ -128,6 +152,60 @@ def test_purging_deletes_its_own(dpkg: Dpkg) -> None:
     assert not (dpkg.root / "etc/lamplighter").exists()
     assert not list((dpkg.root / "etc/credstore").iterdir())
     assert "userdel lamplighter" in dpkg.calls
+
+
+# --- what is the operator's ---
+
+
+def upgrade(dpkg: Dpkg, **texts: str) -> str:
+    """What an upgrade to a version with these files for /etc/lamplighter prints."""
+    assert dpkg("preinst", "upgrade", "0.1").returncode == 0
+    dpkg.brings(**texts)
+    done = dpkg("postinst", "configure", "0.1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list((dpkg.root / "run").glob("lamplighter.*"))
+    return done.stdout
+
+
+def test_files_of_the_operator_are_brought_once_and_followed_until_they_are_edited(dpkg: Dpkg) -> None:
+    dpkg.brings(edited="1", followed="1", deleted="1", same="1")
+    assert dpkg("postinst", "configure", "").returncode == 0
+    assert dpkg.settings == {"edited": "1", "followed": "1", "deleted": "1", "same": "1"}
+    own = dpkg.root / "etc/lamplighter"
+    (own / "edited").write_text("mine")
+    (own / "followed").chmod(0o640)
+    (own / "deleted").unlink()
+    (own / "added").write_text("already mine")
+    printed = upgrade(dpkg, edited="2", followed="2", deleted="2", same="1", added="2", new="2")
+    assert dpkg.settings == {"edited": "mine", "followed": "2", "same": "1", "added": "already mine", "new": "2"}
+    assert (own / "followed").stat().st_mode & 0o777 == 0o640
+    stays = sorted(Path(line.split()[1]).name for line in printed.splitlines())
+    assert stays == ["added", "edited"]
+    assert "edited" not in upgrade(dpkg, edited="mine", followed="3")
+    assert dpkg.settings["followed"] == "3"
+
+
+def test_conffiles_of_the_first_version_are_followed_until_they_are_edited(dpkg: Dpkg) -> None:
+    own = dpkg.root / "etc/lamplighter"
+    (own / "edited").write_text("mine")
+    (own / "followed").write_text("1")
+    sums = {"edited": "c4ca4238a0b923820dcc509a6f75849b", "followed": "c4ca4238a0b923820dcc509a6f75849b"}
+    lines = "".join(f" {own}/{name} {value}\n" for name, value in {**sums, "deleted": "0" * 32}.items())
+    (dpkg.root / "programs/dpkg-query").write_text(f"#!/bin/sh\necho '{lines}'\n")
+    (dpkg.root / "usr/share/lamplighter/etc").rmdir()
+    assert dpkg("preinst", "upgrade", "0.1").returncode == 0
+    (dpkg.root / "usr/share/lamplighter/etc").mkdir()
+    dpkg.brings(edited="2", followed="2", deleted="2", new="2")
+    assert dpkg("postinst", "configure", "0.1").returncode == 0
+    assert dpkg.settings == {"edited": "mine", "followed": "2", "new": "2"}
+
+
+def test_what_is_not_known_to_be_unedited_stays(dpkg: Dpkg) -> None:
+    """The machine was restarted while the package was unpacked, and its list is gone."""
+    (dpkg.root / "etc/lamplighter/lamplighter.toml").write_text("1")
+    dpkg.brings(**{"lamplighter.toml": "2"})
+    assert "stays as you edited it" in dpkg("postinst", "configure", "0.1").stdout
+    assert dpkg.settings == {"lamplighter.toml": "1"}
 
 
 # --- what is started ---

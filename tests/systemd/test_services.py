@@ -9,7 +9,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from tests.systemd.machine import WORK, Machine, run
 pytestmark = pytest.mark.faults
 
 WATCHDOG_S = 8
+BROUGHT = "usr/share/lamplighter/etc"
 SETTINGS = "/etc/lamplighter/lamplighter.toml"
 INSTALLER = "/opt/environment/bin/python -P /opt/environment/bin/lamplighter"
 CONNECTING = """
@@ -74,6 +75,18 @@ def test_the_package_has_the_web_page(package: Path) -> None:
     assert "gateway/page/source" not in files
 
 
+def rebuild(package: Path, target: Path, version: str, change: Callable[[Path], None]) -> None:
+    """The same package as another version, with some of its files changed."""
+    tree = WORK / "rebuilt"
+    run("rm", "-rf", str(tree))
+    run("dpkg-deb", "--raw-extract", str(package), str(tree))
+    control = tree / "DEBIAN/control"
+    control.write_text(re.sub("(?m)^Version: ", f"Version: {version}", control.read_text()))
+    change(tree)
+    run("dpkg-deb", "--build", "-Znone", "--root-owner-group", str(tree), str(target))
+    run("rm", "-rf", str(tree))
+
+
 def all_is_well(machine: Machine) -> bool:
     units = ("lamplighter-gateway", "lamplighter-coap", "lamplighter-http.socket", "lamplighter-ws.socket")
     active = all(machine.show(unit, "ActiveState") == "active" for unit in units)
@@ -90,6 +103,30 @@ NUMBERS = "SELECT ?o { <http://e/s> <http://e/p> ?o } ORDER BY ?o"
 
 def insert(machine: Machine, number: int) -> None:
     machine(f"lamplighter update 'INSERT DATA {{ <http://e/s> <http://e/p> {number} }}'")
+
+
+def test_an_upgrade_from_conffiles_asks_nothing(machine: Machine, package: Path) -> None:
+    """Version 0.1 had its settings as conffiles of dpkg, which asks where one is edited."""
+
+    def with_conffiles(tree: Path) -> None:
+        run("cp", "-r", f"{tree / BROUGHT}/.", str(tree / "etc/lamplighter"))
+        run("rm", "-r", str(tree / BROUGHT))
+        files = [path for path in (tree / "etc/lamplighter").rglob("*") if path.is_file()]
+        (tree / "DEBIAN/conffiles").write_text("".join(f"/{path.relative_to(tree)}\n" for path in files))
+        (tree / "etc/lamplighter/mapping/street.toml").write_text("# old\n")
+
+    rebuild(package, machine.root / "root/old.deb", "0.0", with_conffiles)
+    machine("dpkg --install /root/old.deb 2>&1")
+    before = (machine.root / SETTINGS[1:]).read_text()
+    machine.put(SETTINGS, before + "# edited\n")
+    said = machine("dpkg --install /root/lamplighter.deb < /dev/null 2>&1")
+    assert [line for line in said.splitlines() if "stays as you edited it" in line] == [
+        f"lamplighter: {SETTINGS} stays as you edited it; this version's is /{BROUGHT}/lamplighter.toml"
+    ]
+    assert (machine.root / SETTINGS[1:]).read_text().endswith("# edited\n")
+    assert (machine.root / "etc/lamplighter/mapping/street.toml").read_text() != "# old\n"
+    machine("dpkg --purge lamplighter 2>&1")
+    assert not (machine.root / "etc/lamplighter").exists()
 
 
 def test_installed_it_runs(machine: Machine) -> None:
@@ -247,21 +284,17 @@ def test_the_log_is_shipped_by_its_timer(machine: Machine) -> None:
 
 
 def test_an_upgrade_keeps_what_was_edited(machine: Machine, package: Path) -> None:
-    tree = WORK / "next"
-    run("rm", "-rf", str(tree))
-    run("dpkg-deb", "--raw-extract", str(package), str(tree))
-    control = tree / "DEBIAN/control"
-    control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 99"))
-    for name in ("lamplighter.toml", "mapping/street.toml"):
-        file = tree / "etc/lamplighter" / name
-        file.write_text(file.read_text() + "# new\n")
-    run("dpkg-deb", "--build", "-Znone", "--root-owner-group", str(tree), str(machine.root / "root/next.deb"))
-    run("rm", "-rf", str(tree))
+    def with_news(tree: Path) -> None:
+        for name in ("lamplighter.toml", "mapping/street.toml"):
+            file = tree / BROUGHT / name
+            file.write_text(file.read_text() + "# new\n")
+
+    rebuild(package, machine.root / "root/next.deb", "99", with_news)
     machine("systemctl disable --now lamplighter-coap 2>&1; systemctl stop lamplighter-sync.timer")
     machine("chmod 755 /etc/credstore; chmod 644 /etc/credstore/lamplighter.mqtt-password")
     process = machine.show("lamplighter-gateway", "MainPID")
     connecting = machine.begin("python3 /root/connecting.py 20")
-    machine("dpkg --force-confdef --force-confold --install /root/next.deb")
+    machine("dpkg --install /root/next.deb < /dev/null")
     assert connecting.communicate(timeout=120)[0].split()[1] == "0"
     assert 'host = "127.0.0.1"' in (machine.root / SETTINGS[1:]).read_text()
     assert (machine.root / "etc/lamplighter/mapping/street.toml").read_text().endswith("# new\n")
@@ -276,7 +309,7 @@ def test_removing_keeps_the_data_and_purging_does_not(machine: Machine) -> None:
     run("cp", "-a", str(machine.root / "usr/lib/lamplighter"), str(machine.root / "opt/environment"))
     machine("dpkg --remove lamplighter 2>&1")
     assert (machine.root / "var/lib/lamplighter/log").is_dir()
-    machine("dpkg --force-confold --install /root/lamplighter.deb 2>&1")
+    machine("dpkg --install /root/lamplighter.deb < /dev/null 2>&1")
     machine.wait(lambda: machine.code("systemctl is-active --quiet lamplighter-gateway") == 0, 60, "the gateway")
     assert rows(machine, NUMBERS) == ["1", "2", "3"]
     machine("dpkg --purge lamplighter 2>&1")
@@ -321,7 +354,7 @@ def test_a_package_that_was_removed_takes_nothing_from_another_installation(mach
     assert "its data stay" in machine("dpkg --purge lamplighter 2>&1")
     assert all_is_well(machine)
     assert machine("systemctl is-enabled lamplighter.target lamplighter-gateway") == "enabled\nenabled"
-    machine(f"{INSTALLER} install")  # dpkg itself has deleted the settings that had come with the package
+    machine(f"{INSTALLER} install")
     machine.wait(lambda: all_is_well(machine), 60, "the services")
     assert rows(machine, NUMBERS) == ["5"]
     machine(f"{INSTALLER} uninstall --purge --yes")
