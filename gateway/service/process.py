@@ -34,6 +34,7 @@ from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.recovery_attempt import RecoveryAttempt, recover_with_retries
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.upkeep import COLLECTED_AFTER
+from lamplighter.gateway.monitoring.health.machine import MachineComponents
 from lamplighter.gateway.page.assets import built_assets
 from lamplighter.gateway.service.adapter_process import (
     NOBODY,
@@ -215,6 +216,8 @@ async def run_gateway(
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
             runner.figures.health.own.validity = protection.validity
+            if service.active:  # a gateway that somebody tries by hand says nothing of their machine
+                runner.figures.health.add(MachineComponents(configuration.data))
             async with AsyncExitStack() as beside:
                 if adapters:
                     enabled = [spec for spec in ADAPTERS if spec.is_enabled(getattr(settings, spec.table))]

@@ -62,6 +62,71 @@ def test_broker_asks_everybody_for_a_password() -> None:
     assert not [line for line in lines if line.startswith("allow_anonymous true")]
 
 
+BROKER_DATABASE = IMAGE / "layer/40-broker/rootfs-overlay/usr/lib/lamplighter-appliance/broker-database"
+
+
+@pytest.fixture
+def broker_database(tmp_path: Path) -> Path:
+    """A database that mosquitto itself has written."""
+    folder = tmp_path / "mosquitto"
+    folder.mkdir()
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout
+    lines = ("persistence true", f"persistence_location {folder}/", f"listener 0 {folder}/socket", f"user {user}")
+    (tmp_path / "conf").write_text("\n".join(lines))
+    # SIGTERM makes it write; it ends with 124 then, as timeout says.
+    subprocess.run(["timeout", "1", require_command("mosquitto"), "-c", str(tmp_path / "conf")], check=False)
+    assert (folder / "mosquitto.db").stat().st_size > 0
+    return folder / "mosquitto.db"
+
+
+def after_the_broker_ended(database: Path, result: str = "exit-code") -> dict[str, str]:
+    """What the appliance reports then, by component."""
+    reports = database.parent.parent / "reports"
+    environment = os.environ | {"SERVICE_RESULT": result}
+    subprocess.run([str(BROKER_DATABASE), str(database.parent), str(reports)], env=environment, check=True)
+    return {path.name: path.read_text() for path in reports.glob("*")}
+
+
+def aside(database: Path) -> list[Path]:
+    return sorted(database.parent.glob("mosquitto.db.unreadable-*"))
+
+
+def test_database_that_the_broker_cannot_read_is_set_aside(broker_database: Path) -> None:
+    broker_database.write_bytes(bytes(200))  # as after a power cut
+    [reason, cure] = after_the_broker_ended(broker_database)["mqtt-broker"].splitlines()
+    assert not broker_database.exists()
+    [kept] = aside(broker_database)
+    assert kept.read_bytes() == bytes(200)
+    assert str(kept) in reason and cure
+
+
+@pytest.mark.parametrize("result", ["exit-code", "success", "signal", ""])
+def test_database_that_the_broker_can_read_stays(broker_database: Path, result: str) -> None:
+    before = broker_database.read_bytes()
+    assert after_the_broker_ended(broker_database, result) == {}
+    assert broker_database.read_bytes() == before
+
+
+def test_database_stays_where_the_broker_was_ended(broker_database: Path) -> None:
+    broker_database.write_bytes(bytes(200))
+    assert after_the_broker_ended(broker_database, "signal") == {}
+    assert broker_database.exists()
+
+
+def test_broker_without_a_database_starts_with_none(broker_database: Path) -> None:
+    broker_database.unlink()
+    assert after_the_broker_ended(broker_database) == {}
+
+
+def test_few_unreadable_databases_are_kept(broker_database: Path) -> None:
+    for year in (2001, 2002, 2003):
+        broker_database.with_name(f"mosquitto.db.unreadable-{year}0101T000000Z").touch()
+    broker_database.write_bytes(bytes(200))
+    after_the_broker_ended(broker_database)
+    assert len(aside(broker_database)) == 2
+    assert aside(broker_database)[1].read_bytes() == bytes(200)
+
+
 def test_partitions_are_named_alike_everywhere() -> None:
     device = (IMAGE / "config/pi64.sh").read_text()
     signature = re.search(r"DISK_SIGNATURE=0x([0-9a-f]{8})", device)
