@@ -38,7 +38,7 @@ class MachineComponents:
     root: Path = Path("/")
 
     def components(self) -> list[Component]:
-        found = (self._power(), self._temperature(), self._card(), *self._reported())
+        found = (self._power(), self._temperature(), self._card(), *self._reports())
         return [one for one in found if one is not None]
 
     def _power(self) -> Component | None:
@@ -108,7 +108,7 @@ class MachineComponents:
             return None
         return place.parent if (place / "partition").exists() else place
 
-    def _reported(self) -> list[Component]:
+    def _reports(self) -> list[Component]:
         found = []
         for file in sorted(self.root.glob(f"{PROBLEMS}/*"))[:PROBLEMS_MAX]:
             reason, _, cure = _text(file).partition("\n")
