@@ -4,7 +4,7 @@ subscriptions: all subscriptions by number; registry: their shapes and units, fi
 from its delta to the changed rows; collectors: what matchers gather while it is matched; prices: what that takes.
 spellings: query text -> spelling and constants; shapes, units: queries that differ only in constants; unit_numbers,
 spuids: numbers and names of subscriptions.
-lutt: the shapes that a quad can touch; cts: the index of quads; reachability: paths of any length over it;
+lutt: the shapes that a quad can touch; cts, quad_tables: the index of quads, and its tables; reachability: paths of any length over it;
 spu: re-evaluation by the store; takeovers: plans that gave up, and when the store gives a query back to one.
 analysis: the class of a query, and how a change passes through it; exists, paths: which EXISTS, and which paths of any
 length, a plan can follow;

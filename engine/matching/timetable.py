@@ -22,7 +22,8 @@ from typing import Any
 from lamplighter.engine.matching.boundaries import AFTER, BEFORE, boundary
 from lamplighter.engine.matching.clock_patterns import ClockPattern, clock_quad, sources
 from lamplighter.engine.matching.codegen import Writer
-from lamplighter.engine.matching.cts import Cts, Tables
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.quad_tables import Tables
 from lamplighter.engine.matching.source_text import Scope, tuple_text
 from lamplighter.engine.matching.units import Units
 from lamplighter.engine.slices import Slices, sliced
