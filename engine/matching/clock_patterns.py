@@ -6,7 +6,7 @@
 
 The quads of the predicate ``"clock 7"`` are the operands for which the comparison holds at the engine's instant. They
 are in tables of their own, beside the CTS's (`Cts.virtual`), where no pattern with a variable predicate sees them.
-`engine.matching.timetable` adds and removes them; a step of the clock is a delta of such quads. A term of a dataset
+`engine.matching.clock_index` adds and removes them; a step of the clock is a delta of such quads. A term of a dataset
 never equals the predicate, which is neither an IRI nor in N-Triples syntax.
 """
 

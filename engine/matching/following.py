@@ -15,20 +15,19 @@ from contextlib import nullcontext
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.errors import bare
-from lamplighter.engine.matching.clock_delta import clock_changes, match_clock_delta
+from lamplighter.engine.matching.clock_index import ClockDelta, ClockIndex
 from lamplighter.engine.matching.collectors import EXPECTED, CommitState, Rows, SeedCollector
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import ByPredicate, Lutt, Matcher
 from lamplighter.engine.matching.prices import Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
-from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.timetable import ClockDelta, Timetable
+from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Quad, Term
 from lamplighter.engine.work import TooMuchWork, Work
 
-Change = tuple[Unit, Rows, Rows]
+Change = tuple[SharedQuery, Rows, Rows]
 """A unit, the rows that left its result and the rows that entered it."""
 
 LONG_MATCHINGS = 20_000
@@ -38,7 +37,7 @@ SLICE_MATCHINGS = LONG_MATCHINGS * SLICE // LONG
 
 _NOTHING = QuadDelta()
 
-Found = dict[Unit, tuple[Rows, Rows]]
+Found = dict[SharedQuery, tuple[Rows, Rows]]
 """The rows removed and added so far, by unit; equal rows may still stand in both lists."""
 
 
@@ -56,18 +55,18 @@ class Follower:
         self,
         store: QuadStore,
         cts: Cts,
-        lutt: Lutt[Unit],
+        lutt: Lutt[SharedQuery],
         shapes: ShapeRegistry,
         state: CommitState,
         now: Callable[[], int],
         work: Work,
         slices: Slices,
-        timetable: Timetable,
+        clock_index: ClockIndex,
         prices: Prices,
         *,
         ends: bool,
     ) -> None:
-        self._timetable = timetable
+        self._clock_index = clock_index
         self._prices = prices
         self._store = store
         self._cts = cts
@@ -80,11 +79,11 @@ class Follower:
         self._work = work
         self._slices = slices
         self._ends = ends
-        self.ended: dict[Unit, BaseException] = {}
+        self.ended: dict[SharedQuery, BaseException] = {}
 
     def advance(self, now: int) -> list[Change]:
         """Lets the instant become now, which may be earlier, and returns the changed units with their rows."""
-        return self.follow(_NOTHING, self._timetable.advance(now))
+        return self.follow(_NOTHING, self._clock_index.advance(now))
 
     def follow(self, delta: QuadDelta, passed: ClockDelta | None = None) -> list[Change]:
         """Applies a delta, and returns the changed units with their rows.
@@ -95,7 +94,7 @@ class Follower:
         plan that fails then hands its shape over to the store. A unit that the store cannot evaluate either is put into
         `ended`. Any error that this method raises leaves index, store and units in an unknown state.
         """
-        state, timetable, prices, clock_delta = self._state, self._timetable, self._prices, passed
+        state, clock_index, prices, clock_delta = self._state, self._clock_index, self._prices, passed
         changed = len(delta.removed) + len(delta.added)
         due = self._takeovers.pending(delta) if self._takeovers.waiting else ()
         self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
@@ -112,9 +111,9 @@ class Follower:
                 self._match_in_slices(delta, found, matchers, wildcards)
             else:
                 self._match(delta, found, matchers, wildcards)
-            if timetable.touched or passed is not None:
-                clock_delta = passed or clock_changes(timetable, state)
-                match_clock_delta(clock_delta, found, matchers, self._slices)
+            if clock_index.touched or passed is not None:
+                clock_delta = passed or clock_index.changes(state.lose_time)
+                clock_delta.match(found, matchers, self._slices)
             if found or state.seeds or state.groups or state.doubtful:
                 changes = self._changes(delta, found, clock_delta)
             touched = self._touched_units(delta, clock_delta) if self._lutt.owners else ()
@@ -128,8 +127,8 @@ class Follower:
             found = {}
             matchers, wildcards = self._guarded_matchers()
             self._match(delta, found, matchers, wildcards)
-            clock_delta = passed or clock_changes(timetable, state)
-            match_clock_delta(clock_delta, found, matchers, self._slices)
+            clock_delta = passed or clock_index.changes(state.lose_time)
+            clock_delta.match(found, matchers, self._slices)
             changes = self._changes(delta, found, clock_delta)
             touched = self._touched_units(delta, clock_delta)
         # The store is unchanged up to here. From here on nothing is taken back, only repeated.
@@ -141,13 +140,15 @@ class Follower:
             state.again(state.settle_windows)
         self._store.apply(delta)
         if clock_delta is not None:
-            timetable.accept(clock_delta)
-            timetable.touched.clear()
+            clock_index.accept(clock_delta)
+            clock_index.touched.clear()
         if changes or touched or due or self.ended:
             return self._told_changes(changes, touched, due)
         return changes
 
-    def _told_changes(self, changes: list[Change], touched: Sequence[Unit], due: Sequence[Shape]) -> list[Change]:
+    def _told_changes(
+        self, changes: list[Change], touched: Sequence[SharedQuery], due: Sequence[Shape]
+    ) -> list[Change]:
         """The changes as subscribers are told of them. touched: units that the store evaluates, unless
         they have a plan again. due: shapes for which that is tried."""
         for shape in due:
@@ -164,7 +165,7 @@ class Follower:
             changes = [change for change in changes if change[0] not in self.ended]
         return changes
 
-    def _touched_units(self, delta: QuadDelta, clock_delta: ClockDelta | None) -> Sequence[Unit]:
+    def _touched_units(self, delta: QuadDelta, clock_delta: ClockDelta | None) -> Sequence[SharedQuery]:
         """The re-evaluated units whose result a delta or the clock can change."""
         found = dict.fromkeys(self._lutt.lookup(delta, self._slices))
         for condition in clock_delta.conditions() if clock_delta is not None else ():
@@ -232,7 +233,7 @@ class Follower:
     def _take_back(self, delta: QuadDelta) -> None:
         """Restores CTS and groups to their state before a delta, however much of it they have taken."""
         state = self._state
-        self._timetable.touched.clear()
+        self._clock_index.touched.clear()
         self._cts.apply(delta.invert())
         for collector in state.groups:
             if collector.shape.plan is None or collector.shape in state.doubtful:
@@ -299,7 +300,7 @@ class Follower:
                 for unit, rows in rows_of.items():
                     found.setdefault(unit, ([], []))[sign].extend(rows)
 
-    def _rows_of(self, collector: SeedCollector) -> dict[Unit, Rows]:
+    def _rows_of(self, collector: SeedCollector) -> dict[SharedQuery, Rows]:
         """The rows that agree with the seeds, by unit; none if the plan fails."""
         if collector.shape not in self._state.doubtful:
             try:
@@ -341,9 +342,9 @@ class Follower:
 
     def _visible_rows(
         self, shape: Shape, delta: QuadDelta, clock_delta: ClockDelta | None
-    ) -> dict[Unit, Sequence[Binding] | None]:
-        """`Unit.visible_rows` of the units of a shape. Ends the units for which they are unknown."""
-        told: dict[Unit, Sequence[Binding] | None] = {}
+    ) -> dict[SharedQuery, Sequence[Binding] | None]:
+        """`SharedQuery.visible_rows` of the units of a shape. Ends the units for which they are unknown."""
+        told: dict[SharedQuery, Sequence[Binding] | None] = {}
         plan = shape.plan
         assert plan is not None
         if shape.window is None and not plan.differs:
@@ -390,7 +391,7 @@ class Follower:
             return []
         return [(unit, list(change.removed), list(change.added)) for unit, change in changes if change]
 
-    def _re_evaluate(self, unit: Unit) -> BindingDelta | None:
+    def _re_evaluate(self, unit: SharedQuery) -> BindingDelta | None:
         """The delta of a re-evaluated unit after the applied delta; None if the unit ends."""
         assert unit.spu is not None
         try:
@@ -400,7 +401,7 @@ class Follower:
             self._end(unit, error)
             return None
 
-    def _end(self, unit: Unit, error: BaseException) -> None:
+    def _end(self, unit: SharedQuery, error: BaseException) -> None:
         """Ends a unit that the store cannot evaluate: its last result may be outdated."""
         if not isinstance(error, EXPECTED):
             self._state.note(error)

@@ -239,5 +239,5 @@ def tuple_text(names: Sequence[str]) -> str:
 
 
 def key_text(names: Sequence[str]) -> str:
-    """The names as a key of `Units`: a single name, or a tuple."""
+    """The names as a key of `QueryConstants`: a single name, or a tuple."""
     return names[0] if len(names) == 1 else tuple_text(names)
