@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,12 +14,10 @@ from lamplighter.cloud_sync.fleet.deletion.selection import blank_rows
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology import vocabulary as v
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Event = tuple[str, int, int, str | None]
 """Gateway, epoch, sequence, and the graph as a term."""
@@ -85,9 +83,6 @@ class OfSubject:
 
     def removal_mask(self, table: str, rows: pa.Table) -> Any:
         """Which rows have something of the subject."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if table == "bronze":
             parts = [list(map(self._names_it(name), rows.column(name).to_pylist())) for name in self.columns(table)]
             return pa.array([any(flags) for flags in zip(*parts, strict=True)], pa.bool_())
@@ -101,9 +96,6 @@ class OfSubject:
         return gone
 
     def rest(self, table: str, rows: pa.Table) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if table == "matches":
             return blank_rows(rows, self.removal_mask(table, rows))
         if table == "bronze":

@@ -6,7 +6,7 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lamplighter.cloud_sync.fleet.delivery.match_files import (
     BatchRows,
@@ -18,9 +18,7 @@ from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, Match,
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.match_batches import MatchSpan, match_id, match_spans
 from lamplighter.cloud_sync.fleet.lake.tables import table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 
 DECODED_BYTES_MAX = 64 * 1024 * 1024
 """Of decoded row groups in memory. The one that is being read may be larger."""
@@ -185,8 +183,6 @@ class MatchTable:
         found = self._rows(position.batch)
         if subscription not in found.counts:
             return
-        import pyarrow.compute as pc
-
         for group in found.groups:
             begin = max(group.begin, group.begin + position.row - group.first)
             if begin < group.end:

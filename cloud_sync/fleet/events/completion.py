@@ -16,6 +16,7 @@ from lamplighter.cloud_sync.fleet.events.described import DescribedStreams, Desc
 from lamplighter.cloud_sync.fleet.events.events import DELETED, TRIPLES
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.tables import single_facts, streams
 from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, snapshot_facts, snapshots_of
 from lamplighter.engine.change_log import segment_name
@@ -92,8 +93,6 @@ class KnownDescriptions:
         The versions of at most `BROADCAST_VERSIONS_MAX` descriptions are broadcast; events are not shuffled then, but
         for those with more than `SUBJECTS_JOINED` subjects.
         """
-        from pyspark.sql import functions as F
-
         subjects = F.array_distinct("triples.s")
         many = F.size(subjects) > SUBJECTS_JOINED
         keys = events.select("gw", F.explode(subjects).alias("subject"), many.alias("many")).distinct()
@@ -233,8 +232,6 @@ def _not_in(ingested: Iterable[TableBatch], known: set[str]) -> list[TableBatch]
 
 def _by_slots(events: DataFrame, versions: DataFrame) -> DataFrame:
     """Completes events with few subjects: a join for the first subject of each, one for the second, and so on."""
-    from pyspark.sql import functions as F
-
     found = events.withColumn("subjects", F.array_distinct("triples.s"))
     slots = range(SUBJECTS_JOINED)
     for slot in slots:
@@ -248,8 +245,6 @@ def _by_slots(events: DataFrame, versions: DataFrame) -> DataFrame:
 
 def _by_groups(events: DataFrame, versions: DataFrame) -> DataFrame:
     """Completes events with any number of subjects, by a shuffle."""
-    from pyspark.sql import functions as F
-
     exploded = events.select(
         *_EVENT_KEY, F.struct(*events.columns).alias("event"), F.explode(F.array_distinct("triples.s")).alias("about")
     )
@@ -264,8 +259,6 @@ def _by_groups(events: DataFrame, versions: DataFrame) -> DataFrame:
 
 def _valid(suffix: str) -> Column:
     """Whether a version is that of an event: after its record, or, if it has deleted triples, before it."""
-    from pyspark.sql import functions as F
-
     seq = F.when(F.col("change") == DELETED, F.col("seq") - 1).otherwise(F.col("seq"))
 
     def at_or_before(epoch: str, begin: str) -> Column:
@@ -277,8 +270,6 @@ def _valid(suffix: str) -> Column:
 
 def _with_triples(found: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Adds the triples in `said` that an event does not have."""
-    from pyspark.sql import functions as F
-
     parts = [F.col(f"triples.{name}") for name in "spo"]
     more = F.array_except("said", F.arrays_zip(*parts).cast(_BARE))
     old = F.arrays_zip(*(more[name] for name in "spo"), F.array_repeat(F.lit(False), F.size(more))).cast(TRIPLES)

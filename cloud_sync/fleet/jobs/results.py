@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lazy import F, pa, pc
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray, Table
@@ -20,15 +21,10 @@ _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _distance(table: Table) -> ChunkedArray:
-    import pyarrow.compute as pc
-
     return pc.abs(table["z"])
 
 
 def _severity(table: Table) -> ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.index_in(table["health"], value_set=pa.array(["silent", "bad", "watch", "good"]))
 
 
@@ -236,7 +232,6 @@ def top_rows(out: Lake, result: Result, rows: int, where: Expression | None = No
     where: a condition on the rows. Read without Spark, which would run a job for each result. Only the first rows and
     one part of the file are in memory at a time. Times are in UTC.
     """
-    import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     matched = 0
@@ -254,8 +249,6 @@ def top_rows(out: Lake, result: Result, rows: int, where: Expression | None = No
 
 def _in_order(table: Table, order: tuple[str, ...]) -> Table:
     """The rows sorted by columns and by _COMPUTED_KEYS; those that are equal keep their order."""
-    import pyarrow.compute as pc
-
     keys = table.select([])
     directions = []
     for term in order:
@@ -268,8 +261,6 @@ def _in_order(table: Table, order: tuple[str, ...]) -> Table:
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     """The rows with times in UTC. PySpark returns naive times in the machine's zone."""
-    from pyspark.sql import functions as F
-
     moments = [name for name, kind in frame.dtypes if kind == "timestamp"]
     rows = [row.asDict() for row in frame.withColumns({name: F.unix_micros(name) for name in moments}).collect()]
     for row in rows:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake.folder import Lake, LockLostError
+from lamplighter.cloud_sync.fleet.lazy import F, pc
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ def quads_max(batches: Iterable[TableBatch]) -> int | None:
 
 def no_rows(spark: SparkSession, schema: str) -> DataFrame:
     """An empty frame. schema: as DDL. `createDataFrame` would start Python on the executors, which may have none."""
-    from pyspark.sql import functions as F
-
     return spark.range(0).select(F.from_json(F.lit("{}"), schema).alias("row")).select("row.*")
 
 
@@ -214,7 +213,6 @@ class Batches:
 
         They are kept as Arrow data, and become objects, which take several times the memory, one thousand at a time.
         """
-        import pyarrow.compute as pc
         from pyarrow.parquet import ParquetFile
 
         if sum(batch.rows for batch in batches) > rows_max:

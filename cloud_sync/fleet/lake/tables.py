@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake
+from lamplighter.cloud_sync.fleet.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,8 +93,6 @@ def by_gateway(frame: DataFrame) -> DataFrame:
 
 def health_of_parts(parts: DataFrame) -> DataFrame:
     """GATEWAY_HEALTH with several rows for a gateway, epoch, boot and hour -> with one."""
-    from pyspark.sql import functions as F
-
     sums = ("records", "commits", "timers", "gaps", "quads_added", "quads_deleted", "untrusted", "lost")
     low, high = ("first_seq", "first_ts", "offset_min_us"), ("last_seq", "last_ts", "offset_max_us")
     merged = (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.queries.answers import FORMATS, Answer, write_boolean, write_rows
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command, printable, small_text
 from lamplighter.cloud_sync.fleet.tables.state import moment
@@ -165,8 +166,6 @@ def _rows(
 
 
 def _terms(rows: DataFrame, added: dict[str, str]) -> Iterator[Answer]:
-    from pyspark.sql import functions as F
-
     if "time" in added:
         rows = rows.withColumn("ts", F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"))
     for row in rows.toLocalIterator():

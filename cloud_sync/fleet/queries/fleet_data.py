@@ -11,6 +11,7 @@ from lamplighter.cloud_sync.fleet.events.completion import PastDescriptions
 from lamplighter.cloud_sync.fleet.events.events import ADDED, DELETED, events
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.csma import EVENT_KEY
 from lamplighter.cloud_sync.fleet.sparql.stars import star_predicates
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
@@ -86,8 +87,6 @@ def history(
     say: Callable[[str], None],
 ) -> FleetData:
     """All events, completed as for subscriptions: each event is a graph of its own. changes: as of a subscription."""
-    from pyspark.sql import functions as F
-
     past = FleetPast(spark, lake, wanted)
     say(f"the history of {count_text(len(past.gateways), 'gateway', ',')}")
     descriptions = PastDescriptions(spark, lake, table(lake, "bronze").live())
@@ -137,8 +136,6 @@ def _uses_names_alone(query: FleetQuery, per_gateway: bool) -> bool:
 
 def _of_gateway(name: str) -> Column:
     """A term in which blank nodes have labels that those of no other gateway have."""
-    from pyspark.sql import functions as F
-
     term = F.col(name)
     label = F.concat(F.lit("_:g"), F.substring(F.sha1("gw"), 1, 16), F.lit("-"))
     marked = F.regexp_replace(term, _BLANK, "$1\x01$2")

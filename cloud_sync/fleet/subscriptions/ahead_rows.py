@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lamplighter.cloud_sync.ahead import AheadNotification
 from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
+from lamplighter.cloud_sync.fleet.lazy import F, pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.ahead_objects import CELLS_MAX, AheadObjects, is_small
 from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
@@ -239,9 +240,6 @@ def compare(found: DataFrame, ahead: Mapping[MatchKey, list[list[Term | None]]])
 
     A match that is incomplete on Spark counts as equal.
     """
-    import pyarrow as pa
-    from pyspark.sql import functions as F
-
     kinds = {"version": pa.int32(), "epoch": pa.int32(), "seq": pa.int64()}
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in MatchKey._fields])
     keys = found.sparkSession.createDataFrame(pa.Table.from_pylist([key._asdict() for key in ahead], schema))
@@ -264,7 +262,6 @@ def _outcome(row: Any, rows: Iterable[Sequence[Term | None]]) -> str:
 
 def _rows_ahead(table: Batches, path: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of a file of `matches` that came ahead: those without a time. A merged batch has others too."""
-    import pyarrow.compute as pc
     from pyarrow.parquet import ParquetFile
 
     with table.lake.fs.open(path, "rb") as file:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet.lake.match_batches import match_schema
+from lamplighter.cloud_sync.fleet.lazy import pa
 
 if TYPE_CHECKING:
     import pyarrow
@@ -16,8 +17,6 @@ MatchRow = Mapping[str, Any]
 
 def match_table(rows: Iterable[MatchRow]) -> pyarrow.Table:
     """MATCH in the order in which each gateway committed, as `matching.in_order` sorts a frame."""
-    import pyarrow as pa
-
     return pa.Table.from_pylist(sorted(rows, key=_place), match_schema())
 
 

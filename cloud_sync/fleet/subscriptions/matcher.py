@@ -23,6 +23,7 @@ from lamplighter.cloud_sync.fleet.events.single_events import RECORD
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.match_batches import following_id, match_span
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
 from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches, compare, compare_rows
 from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow, match_table
@@ -251,8 +252,6 @@ class Matcher:
     def _staged_by_spark(
         self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
     ) -> TableBatch:
-        from pyspark.sql import functions as F
-
         deleted = any(one.record.changes != "added" for one in followed)
         frames = []
         for late in sorted({one.late for one in chosen}):
@@ -279,8 +278,6 @@ class Matcher:
 
     def _records(self, segments: set[str]) -> DataFrame:
         """BRONZE of some segments."""
-        from pyspark.sql import functions as F
-
         live = self._live(segments)
         records = self._bronze.frame(self._spark, live)
         if segments.issuperset(segment for batch in live for segment in batch.segments):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lamplighter.cloud_sync.fleet.lake import no_rows
 from lamplighter.cloud_sync.fleet.lake.tables import MATCHES
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql import osma
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 from lamplighter.cloud_sync.fleet.subscriptions.index import candidates, entries
@@ -61,8 +62,6 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 def _rows(found: DataFrame, query: FleetQuery) -> DataFrame:
     """MATCH of the subscriptions whose query has one shape."""
-    from pyspark.sql import functions as F
-
     solutions = osma.solutions(found.where(F.col("shape") == query.shape), query)
     variables: Column = F.array(*map(F.lit, query.variables)).cast("ARRAY<STRING>")
     # A null row says that the event exceeds a bound; collect_list leaves it out.
@@ -78,7 +77,5 @@ def _rows(found: DataFrame, query: FleetQuery) -> DataFrame:
 
 def in_order(found: DataFrame) -> DataFrame:
     """MATCH in the order in which each gateway committed: one sorted partition, for the matches of a batch are few."""
-    from pyspark.sql import functions as F
-
     order = ("gw", "epoch", "seq", F.asc_nulls_first("graph"), F.desc("change"), "subscription")
     return found.repartition(1).sortWithinPartitions(*order)

@@ -18,6 +18,7 @@ from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch, locks
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
@@ -46,7 +47,6 @@ FILES_PER_BATCH = 2000
 
 def records(lines: DataFrame) -> DataFrame:
     """LINE and its `_metadata` -> BRONZE. Lines that are not records give rows with gw null."""
-    from pyspark.sql import functions as F
 
     def quads(name: str) -> Column:
         def quad(terms: Column) -> Column:
@@ -166,15 +166,11 @@ def ingest_again(
 
 def quad_count(name: str) -> Column:
     """The number of quads; 0 if the member is missing."""
-    from pyspark.sql import functions as F
-
     # Counting one member of the quads, so that Parquet need not read the others.
     return F.coalesce(F.size(F.col(f"{name}.p")), F.lit(0))
 
 
 def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     # A frame of the names would start Python on the executors, which may have none.
     return frame.where(~F.col("segment").isin(*segments))
 

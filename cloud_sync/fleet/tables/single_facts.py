@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lamplighter.cloud_sync.fleet.lazy import pa
 from lamplighter.cloud_sync.fleet.tables.streams import CLASSES, DESCRIBING
 from lamplighter.engine.terms import Term, iri
 from lamplighter.ontology import vocabulary as v
@@ -46,8 +47,6 @@ def single_facts(record: Mapping[str, Any]) -> Iterator[Fact]:
 
 def fact_table(records: Iterable[Mapping[str, Any]]) -> pyarrow.Table:
     """FACTS of some records."""
-    import pyarrow as pa
-
     kinds: dict[str, Any] = {
         "epoch": pa.int32(),
         "seq": pa.int64(),
