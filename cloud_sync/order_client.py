@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from lamplighter.cloud_sync.ahead import AheadNotification, AheadOutbox, line
 from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.early_notifications import EarlyNotification, EarlyNotificationOutbox, line
 from lamplighter.cloud_sync.order_intake import ROUND_MAX, OrderIntake, PushedSubscription, ReceivedOrder
 from lamplighter.cloud_sync.orders import VERSION, SubscribeBody, UpdateBody, trusted_keys
 from lamplighter.cloud_sync.pace import PaceClock
@@ -80,7 +80,7 @@ class OrderRound:
     """
 
     intake: OrderIntake
-    outbox: AheadOutbox
+    outbox: EarlyNotificationOutbox
     gateway: str
     access: GatewayAccess
     answer_s: float = ANSWER_S
@@ -245,13 +245,13 @@ class _Taken:
     def add(self, one: Notification) -> None:
         known = self.subscription
         results = one.added.to_json(), one.removed.to_json()
-        self._line(AheadNotification(*self._name_fields(one.spuid), one.sequence, one.commit, *results))
+        self._line(EarlyNotification(*self._name_fields(one.spuid), one.sequence, one.commit, *results))
         self.subscription = PushedSubscription(known.id, known.version, known.query, one.spuid, one.sequence)
 
     def end(self, reason: str) -> None:
         """Tells the fleet that the gateway has ended it."""
         known = self.subscription
-        self._line(AheadNotification(*self._name_fields(known.spuid or ""), known.sequence, ended=reason))
+        self._line(EarlyNotification(*self._name_fields(known.spuid or ""), known.sequence, ended=reason))
 
     async def fill(self, told_of: AsyncGenerator[Notification, None]) -> None:
         """Takes notifications until it is cancelled or there is no room. Raises the error that ends them."""
@@ -264,7 +264,7 @@ class _Taken:
     def _name_fields(self, spuid: str) -> tuple[int, str, str, int, str]:
         return VERSION, self.gateway, self.subscription.id, self.subscription.version, _incarnation(spuid)
 
-    def _line(self, notification: AheadNotification) -> None:
+    def _line(self, notification: EarlyNotification) -> None:
         self.lines.append(line(notification))
         self.budget.left -= len(self.lines[-1])
 
@@ -287,7 +287,7 @@ def run_orders(
     intake = OrderIntake(data, to, gateway, [], clock)
     try:
         intake.keys = trusted_keys(folder / settings.key_file)
-        outbox = AheadOutbox(data, to, gateway)
+        outbox = EarlyNotificationOutbox(data, to, gateway)
         asyncio.run(OrderRound(intake, outbox, gateway, GatewayAccess(settings, folder)).run())
         intake.update(error="")
         intake.save()

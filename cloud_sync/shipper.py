@@ -202,10 +202,10 @@ class Shipper:
                 if segment.end > self.status.sent:
                     break
                 sealed = self._seal(segment)
-                fate = Disposition.SETTLED if sealed is None else self._fate(segment, *sealed)
-                if fate is Disposition.WAITS:
+                disposition = Disposition.SETTLED if sealed is None else self._disposition(segment, *sealed)
+                if disposition is Disposition.WAITS:
                     break
-                unbroken = unbroken and fate is Disposition.SETTLED
+                unbroken = unbroken and disposition is Disposition.SETTLED
                 if unbroken:
                     self._update(confirmed=segment.end)
         finally:
@@ -216,7 +216,7 @@ class Shipper:
         if snapshot is not None and not snapshot.landed:
             self._confirm_snapshot(snapshot)
 
-    def _fate(self, segment: Sealed, seal: Seal, content: bytes) -> Disposition:
+    def _disposition(self, segment: Sealed, seal: Seal, content: bytes) -> Disposition:
         """The state of a segment that was sent. A segment that arrived damaged, or has gone, is sent again."""
         sha256 = seal.sha256
         for number in range(NAMES_MAX):

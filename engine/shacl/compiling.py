@@ -12,9 +12,16 @@ from typing import NamedTuple
 from lamplighter.engine.errors import InvalidShapesError
 from lamplighter.engine.shacl.components import CLASS_PATH, Check, Conforms, Values, check_of, instance_of
 from lamplighter.engine.shacl.data import DataGraph, Walk
-from lamplighter.engine.shacl.model import ConstraintShape, FocusTarget, Qualified, ShapeConstraint, Violation
+from lamplighter.engine.shacl.model import (
+    QUALIFIED_MAX,
+    QUALIFIED_MIN,
+    ConstraintShape,
+    FocusTarget,
+    Qualified,
+    ShapeConstraint,
+    Violation,
+)
 from lamplighter.engine.shacl.paths import concatenate, inverse, occurrences
-from lamplighter.engine.shacl.vocabulary import QUALIFIED_MAX, QUALIFIED_MIN
 from lamplighter.engine.sparql.paths import Path, PathStep
 from lamplighter.engine.terms import Term
 

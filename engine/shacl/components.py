@@ -14,9 +14,8 @@ from typing import Any
 from lamplighter.engine.matching.values import comparable, order_key
 from lamplighter.engine.shacl.data import DataGraph, Walk
 from lamplighter.engine.shacl.datatypes import checked_by, datatype_of, language_of
-from lamplighter.engine.shacl.model import ConstraintShape
+from lamplighter.engine.shacl.model import SUB_CLASS, TYPE, ConstraintShape
 from lamplighter.engine.shacl.patterns import matching
-from lamplighter.engine.shacl.vocabulary import SUB_CLASS, TYPE
 from lamplighter.engine.sparql.paths import PathRepeated, PathSequence, PathStep
 from lamplighter.engine.terms import XSD, Term, is_blank, is_iri, is_literal, lexical
 

@@ -10,7 +10,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable
 
-from lamplighter.engine.shacl.vocabulary import LANG_STRING
+from lamplighter.engine.shacl.model import LANG_STRING
 from lamplighter.engine.terms import XSD, Term, lexical
 
 _INTEGER = f"<{XSD}integer>"

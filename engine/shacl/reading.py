@@ -13,10 +13,7 @@ from typing import Any
 
 from lamplighter.engine.errors import InvalidShapesError
 from lamplighter.engine.matching.expressions import FALSE, TRUE
-from lamplighter.engine.shacl.model import ConstraintShape, FocusTarget, Qualified, ShapeConstraint, Triple
-from lamplighter.engine.shacl.paths import normal, size_of
-from lamplighter.engine.shacl.patterns import is_pattern
-from lamplighter.engine.shacl.vocabulary import (
+from lamplighter.engine.shacl.model import (
     CLASS,
     FIRST,
     NIL,
@@ -24,9 +21,16 @@ from lamplighter.engine.shacl.vocabulary import (
     REST,
     SUB_CLASS,
     TYPE,
+    ConstraintShape,
+    FocusTarget,
+    Qualified,
+    ShapeConstraint,
+    Triple,
     local,
     sh,
 )
+from lamplighter.engine.shacl.paths import normal, size_of
+from lamplighter.engine.shacl.patterns import is_pattern
 from lamplighter.engine.sparql.paths import Path, PathAlternative, PathInverse, PathRepeated, PathSequence, PathStep
 from lamplighter.engine.terms import XSD, Term, is_blank, is_iri, is_literal, lexical
 

@@ -11,9 +11,21 @@ from hashlib import blake2b
 from typing import Any
 
 from lamplighter.engine.access import VIOLATIONS
-from lamplighter.engine.shacl.model import ConstraintShape, Qualified, Violation
+from lamplighter.engine.shacl.model import (
+    FIRST,
+    NIL,
+    QUALIFIED_MIN,
+    REST,
+    SH,
+    TARGET_NODE,
+    TYPE,
+    ConstraintShape,
+    Qualified,
+    Violation,
+    local,
+    sh,
+)
 from lamplighter.engine.shacl.paths import text_of
-from lamplighter.engine.shacl.vocabulary import FIRST, NIL, QUALIFIED_MIN, REST, SH, TARGET_NODE, TYPE, local, sh
 from lamplighter.engine.sparql.paths import Path, PathAlternative, PathInverse, PathRepeated, PathSequence, PathStep
 from lamplighter.engine.terms import Quad, Term, is_blank, is_iri, lexical, literal, term_to_json
 

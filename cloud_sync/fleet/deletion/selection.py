@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lamplighter.cloud_sync.ahead import AheadNotification
+from lamplighter.cloud_sync.early_notifications import EarlyNotification
 from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.change_log import segment_name
@@ -45,7 +45,7 @@ class Selection(Protocol):
         """Whether a notification is removed: its JSON object, or a match as in the table. KeyError if it is neither."""
         ...
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         """Whether a notification that a gateway has sent ahead of its segments is removed."""
         ...
 
@@ -101,7 +101,7 @@ class OfGateway:
     def notification(self, told: dict[str, Any]) -> bool:
         return _place_of(told)[0] == self.gateway
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         return gateway == self.gateway
 
     def order(self, order: PushedOrder) -> PushedOrder | None:
@@ -160,7 +160,7 @@ class OutdatedRecords:
         cut = self.cuts.get(gateway)
         return cut is not None and place <= cut.records
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         cut = self.cuts.get(gateway)
         return cut is not None and told.commit is not None and told.commit <= cut.records
 

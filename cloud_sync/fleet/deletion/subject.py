@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.cloud_sync.ahead import AheadNotification
+from lamplighter.cloud_sync.early_notifications import EarlyNotification
 from lamplighter.cloud_sync.fleet.deletion.selection import blank_rows
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
@@ -144,7 +144,7 @@ class OfSubject:
         bindings = told.get("results", {}).get("results", {}).get("bindings", ())
         return event in self.events or any(one["value"] in self.plain for row in bindings for one in row.values())
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         if told.commit is not None and (gateway, *told.commit) in self._records:
             return True
         return any(one in self.plain for one in _texts([told.added, told.removed]))

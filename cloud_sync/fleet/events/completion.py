@@ -17,8 +17,8 @@ from lamplighter.cloud_sync.fleet.events.events import DELETED, TRIPLES
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
-from lamplighter.cloud_sync.fleet.tables import single_facts, streams
-from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, snapshot_facts, snapshots_of
+from lamplighter.cloud_sync.fleet.tables import streams
+from lamplighter.cloud_sync.fleet.tables.facts import RECORD, add_snapshots, fact_table, snapshot_facts, snapshots_of
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.terms import Term
 
@@ -177,10 +177,10 @@ class Descriptions(KnownDescriptions):
     def _stage(self, ingested: Sequence[TableBatch], batch: TableBatch) -> TableBatch:
         """Writes the facts of batches of bronze."""
         bronze = table(self._lake, "bronze")
-        records = bronze.few_rows(ingested, single_facts.RECORD, rows_max=FEW_RECORDS, members_max=FEW_QUADS)
+        records = bronze.few_rows(ingested, RECORD, rows_max=FEW_RECORDS, members_max=FEW_QUADS)
         if records is None:
             return self._facts.stage(streams.facts(bronze.frame(self._spark, ingested)), batch, files=1)
-        return self._facts.stage_rows(single_facts.fact_table(records), batch)
+        return self._facts.stage_rows(fact_table(records), batch)
 
     def _behind_a_hole(self, batches: Iterable[TableBatch]) -> set[str]:
         """Gateways of which a new segment does not follow the known ones. Snapshots may have what is missing."""

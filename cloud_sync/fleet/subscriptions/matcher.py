@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,14 +25,18 @@ from lamplighter.cloud_sync.fleet.lake.match_batches import following_id, match_
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches, compare, compare_rows
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow, match_table
-from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, in_order, matches
+from lamplighter.cloud_sync.fleet.subscriptions.early_rows import EarlyMatches, compare, compare_rows
+from lamplighter.cloud_sync.fleet.subscriptions.matching import (
+    FollowedSubscription,
+    MatchRow,
+    in_order,
+    match_table,
+    matches,
+)
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S, ChosenSegment, SegmentOrder
 from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
-from lamplighter.cloud_sync.fleet.subscriptions.slow_gateways import SlowGateways
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
 
@@ -97,7 +101,7 @@ class Matcher:
         self._written: dict[str, TableBatch] = {}
         self._compiled: dict[str, FleetQuery | None] = {}
         self._told: set[str] = set()
-        self._ahead = AheadMatches(ahead, say)
+        self._ahead = EarlyMatches(ahead, say)
         self._few_records = few_records
         self._check_lock = check_lock
         self._elapsed = elapsed
@@ -322,3 +326,32 @@ class Matcher:
 
 def _version(record: SubscriptionRecord) -> str:
     return f"{record.id}/{record.version}"
+
+
+class SlowGateways:
+    """Gateways whose segments wait for Spark. The others go on, so one gateway cannot slow down a whole fleet.
+
+    pauses: after Spark took some time for such gateways, it is not used for them for so many times as long. elapsed: a
+    clock in seconds.
+    """
+
+    def __init__(self, pauses: float, elapsed: Callable[[], float]) -> None:
+        self._pauses = pauses
+        self._elapsed = elapsed
+        self._gateways: set[str] = set()
+        self._not_before = elapsed()
+
+    def __contains__(self, gateway: str) -> bool:
+        return gateway in self._gateways
+
+    def add(self, gateways: Iterable[str]) -> None:
+        self._gateways.update(gateways)
+
+    def pending(self) -> frozenset[str]:
+        """Those that Spark may match now."""
+        return frozenset(self._gateways) if self._elapsed() >= self._not_before else frozenset()
+
+    def note_matched(self, seconds: float) -> None:
+        """All of them are matched, which took some seconds."""
+        self._gateways.clear()
+        self._not_before = self._elapsed() + self._pauses * seconds

@@ -15,8 +15,7 @@ from lamplighter.cloud_sync.fleet.events.single_events import SingleEvent, compl
 from lamplighter.cloud_sync.fleet.sparql.event_store import EventStore, Row, StoredEvent
 from lamplighter.cloud_sync.fleet.sparql.query_text import SolutionsText, solutions_text
 from lamplighter.cloud_sync.fleet.subscriptions.index import entries
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
-from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
+from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway
 from lamplighter.cloud_sync.fleet.subscriptions.single_index import SingleIndex
 

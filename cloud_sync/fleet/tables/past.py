@@ -180,13 +180,13 @@ class FleetPast:
             found[epoch] = last
         return found
 
-    def _missing(self, gateway: str, stretch: Interval) -> str | None:
+    def _missing(self, gateway: str, interval: Interval) -> str | None:
         """The first of these records that bronze does not have."""
-        expected = stretch.after + 1
+        expected = interval.after + 1
         for name in self._segments[gateway]:
-            if name.epoch == stretch.epoch and name.first <= expected:
+            if name.epoch == interval.epoch and name.first <= expected:
                 expected = max(expected, _last(name) + 1)
-        return f"records from {stretch.epoch}/{expected} on" if expected <= stretch.last else None
+        return f"records from {interval.epoch}/{expected} on" if expected <= interval.last else None
 
     def _base(self, ways: Mapping[str, ReplayMethod]) -> DataFrame:
         """The quads of the snapshots to start from."""

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lamplighter.cloud_sync.ahead import AheadNotification
 from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.early_notifications import EarlyNotification
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lazy import F, pa, pc
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_objects import CELLS_MAX, AheadObjects, is_small
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
-from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
+from lamplighter.cloud_sync.fleet.subscriptions.early_objects import CELLS_MAX, EarlyNotificationObjects, is_small
+from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway, spark_reasons
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, subscription_version
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
@@ -77,14 +76,14 @@ def _characters(rows: list[list[Term | None]]) -> int:
     return sum(len(term) + 8 for row in rows for term in row if term is not None) + 8 * len(rows)
 
 
-class AheadMatches:
+class EarlyMatches:
     """The matches that came ahead and are not compared yet, and the objects that were read.
 
     source: where the objects are; None: nothing is taken, and what was taken before is compared. say: receives lines.
     """
 
     def __init__(self, source: Destination | None, say: Callable[[str], None]) -> None:
-        self._source = None if source is None else AheadObjects(source, say)
+        self._source = None if source is None else EarlyNotificationObjects(source, say)
         self._say = say
         self._last = ""
         self._read: dict[str, int] = {}
@@ -270,7 +269,7 @@ def _rows_ahead(table: Batches, path: str) -> Iterator[list[dict[str, Any]]]:
             yield part.filter(ahead).to_pylist()
 
 
-def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -> Iterator[dict[str, Any]]:
+def _matches(one: FollowedSubscription, gateway: str, told: EarlyNotification) -> Iterator[dict[str, Any]]:
     """The rows of `matches` of a notification of a gateway. Raises PayloadError for damaged results."""
     assert told.commit is not None
     if not told.sequence:

@@ -27,7 +27,7 @@ NAMES_MAX = 1000
 _FILE = re.compile(r"([0-9]{12})\.ndjson")
 
 
-class AheadNotification(msgspec.Struct, frozen=True, omit_defaults=True):
+class EarlyNotification(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of an object: a notification of one of the fleet's subscriptions.
 
     incarnation: differs after the gateway had to begin the subscription again, with sequence 0. sequence: 0 for the
@@ -49,7 +49,7 @@ class AheadNotification(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: str = ""
 
 
-def line(notification: AheadNotification) -> bytes:
+def line(notification: EarlyNotification) -> bytes:
     """The notification as a line, without its results if they are too long."""
     data = msgspec.json.encode(notification)
     if len(data) > RESULTS_BYTES_MAX:
@@ -57,7 +57,7 @@ def line(notification: AheadNotification) -> bytes:
     return data + b"\n"
 
 
-class AheadOutbox:
+class EarlyNotificationOutbox:
     """The folder ``ahead`` of a data folder."""
 
     def __init__(self, data: Path, to: Destination, gateway: str) -> None:
