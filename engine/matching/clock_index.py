@@ -105,7 +105,6 @@ class Condition:
         shape: Any,
         clock_pattern: ClockPattern,
         tree: Any,
-        units: QueryConstants,
         cts: Cts,
         meter: Meter,
         touched: dict[Condition, Pairs],
@@ -125,6 +124,7 @@ class Condition:
         self._entered: set[Any] = set()
         self._parts: Counter[Any] = Counter()
         found = sources(tree, clock_pattern)
+        units: QueryConstants = shape.units
         constants = [part for source in found for part in _constants(source)]
         constants += [part for part in clock_pattern.operands if isinstance(part, Constant)]
         self._places = tuple(place for place, constant in enumerate(units.constants) if constant in constants)

@@ -15,17 +15,14 @@ from contextlib import nullcontext
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.errors import bare
-from lamplighter.engine.matching.clock_index import ClockDelta, ClockIndex
-from lamplighter.engine.matching.collectors import EXPECTED, CommitState, Rows, SeedCollector
-from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import ByPredicate, Lutt, Matcher
-from lamplighter.engine.matching.prices import Prices
+from lamplighter.engine.matching.clock_index import ClockDelta
+from lamplighter.engine.matching.collectors import EXPECTED, Rows, SeedCollector
+from lamplighter.engine.matching.lutt import ByPredicate, Matcher
 from lamplighter.engine.matching.registry import ShapeRegistry
 from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
-from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Quad, Term
-from lamplighter.engine.work import TooMuchWork, Work
+from lamplighter.engine.work import TooMuchWork
 
 Change = tuple[SharedQuery, Rows, Rows]
 """A unit, the rows that left its result and the rows that entered it."""
@@ -53,30 +50,22 @@ class Follower:
 
     def __init__(
         self,
-        store: QuadStore,
-        cts: Cts,
-        lutt: Lutt[SharedQuery],
         shapes: ShapeRegistry,
-        state: CommitState,
         now: Callable[[], int],
-        work: Work,
         slices: Slices,
-        clock_index: ClockIndex,
-        prices: Prices,
         *,
         ends: bool,
     ) -> None:
-        self._clock_index = clock_index
-        self._prices = prices
-        self._store = store
-        self._cts = cts
-        self._lutt = lutt
-        self._matchers, self._wildcards = lutt.matchers, lutt.wildcards
+        # Attributes of its own: each commit uses them.
+        self._cts, self._work, self._clock_index = shapes.context
+        self._prices = shapes.prices
+        self._store = shapes.store
+        self._lutt = shapes.lutt
+        self._matchers, self._wildcards = shapes.lutt.matchers, shapes.lutt.wildcards
         self._takeovers = shapes.takeovers
         self._shapes = shapes
-        self._state = state
+        self._state = shapes.state
         self._now = now
-        self._work = work
         self._slices = slices
         self._ends = ends
         self.ended: dict[SharedQuery, BaseException] = {}

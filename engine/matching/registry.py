@@ -8,19 +8,16 @@ from typing import Any
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.delta import BindingDelta
 from lamplighter.engine.matching.analysis import WIDE
-from lamplighter.engine.matching.clock_index import ClockIndex
 from lamplighter.engine.matching.collectors import CommitState, GroupCollector, SeedCollector
-from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import Lutt, Matcher, PatternSignature
 from lamplighter.engine.matching.ordering import OrderedRows
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.query_texts import ParsedQuery
-from lamplighter.engine.matching.shapes import Shape, SharedQuery
+from lamplighter.engine.matching.shapes import PlanContext, Shape, SharedQuery
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
 from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
-from lamplighter.engine.work import Work
 
 
 class ShapeRegistry:
@@ -37,21 +34,19 @@ class ShapeRegistry:
     def __init__(
         self,
         store: QuadStore,
-        cts: Cts,
+        context: PlanContext,
         lutt: Lutt[SharedQuery],
-        work: Work,
         state: CommitState,
-        clock_index: ClockIndex,
         prices: Prices,
         takeovers: Takeovers,
     ) -> None:
-        self._store = store
-        self._cts = cts
-        self._lutt = lutt
-        self._work = work
-        self._state = state
-        self._clock_index = clock_index
-        self._prices = prices
+        self.store = store
+        self.context = context
+        self.lutt = lutt
+        self.state = state
+        self.prices = prices
+        self.takeovers = takeovers
+        self._clock_index = context.clock_index
         self.by_key: dict[Any, Shape] = {}
         self.filed: dict[Shape, list[tuple[Term | None, Matcher]]] = {}
         self.shapes: dict[Matcher, Shape] = {}
@@ -60,7 +55,6 @@ class ShapeRegistry:
         self.timed = 0
         self.ordered = 0
         self.constructed = 0
-        self.takeovers = takeovers
         self.wide: set[Shape] = set()
 
     def unit(
@@ -107,7 +101,7 @@ class ShapeRegistry:
             key = (key, RE_EVALUATED)
         shape = self.by_key.get(key)
         if shape is None:
-            shape = Shape(parsed, terms, self._cts, dataset, self._work, self._clock_index, by_store)
+            shape = Shape(parsed, terms, self.context, dataset, by_store)
             self.by_key[key] = shape
             shape.key = key
             if shape.plan is not None and parsed.patterns > WIDE:
@@ -125,15 +119,15 @@ class ShapeRegistry:
         for condition in shape.conditions:
             self._clock_index.begin(condition)
             for predicate, source in condition.matchers:
-                bounded = self._state.guarded_source(shape, source) if source.may_exceed else source
+                bounded = self.state.guarded_source(shape, source) if source.may_exceed else source
                 self.sources.setdefault(shape, []).append((predicate, bounded))
         self._enter(shape, self.sources.get(shape, ()))
 
     def _enter(self, shape: Shape, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
         for predicate, matcher in matchers:
-            self._lutt.add_matcher(predicate, matcher)
+            self.lutt.add_matcher(predicate, matcher)
             self.shapes[matcher] = shape
-        self._prices.expect()
+        self.prices.expect()
 
     def _file_plan(self, shape: Shape) -> None:
         filed = self.filed[shape] = []
@@ -144,19 +138,19 @@ class ShapeRegistry:
                 seeds = SeedCollector(shape, seeding)
                 for leaf, seeders in enumerate(seeding.seeders):
                     for predicate, seeder in seeders:
-                        collect = seeds.matcher(leaf, seeder, self._state.seeds)
+                        collect = seeds.matcher(leaf, seeder, self.state.seeds)
                         filed.append((predicate, self._guard_if_bounded(shape, collect, seeder)))
             for counting in shape.plan.countings:
                 groups = GroupCollector(shape, counting)
                 self.groups.setdefault(shape, []).append(groups)
                 for predicate, matcher in counting.matchers:
-                    collect = groups.matcher(matcher, self._state.groups)
+                    collect = groups.matcher(matcher, self.state.groups)
                     filed.append((predicate, self._guard_if_bounded(shape, collect, matcher)))
         self._enter(shape, filed)
 
     def _unfile(self, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
         for predicate, matcher in matchers:
-            self._lutt.remove_matcher(predicate, matcher)
+            self.lutt.remove_matcher(predicate, matcher)
             self.shapes.pop(matcher, None)
 
     def price(self, unit: SharedQuery) -> Price:
@@ -173,7 +167,7 @@ class ShapeRegistry:
 
         The others stay unguarded, which saves a call for each quad; `Follower` guards them after a fault.
         """
-        return self._state.guard(shape, matcher) if compiled.may_exceed else matcher
+        return self.state.guard(shape, matcher) if compiled.may_exceed else matcher
 
     def re_evaluate(self, unit: SharedQuery, told: Sequence[Binding] | None = None) -> None:
         """Hands a unit over to the store, with its result in the store as it is now. Raises StoreError.
@@ -183,8 +177,8 @@ class ShapeRegistry:
         shape = unit.shape
         at = self._clock_index.text_now if shape.conditions else None
         text, order = shape.text(unit.key), shape.parsed.order
-        spu = ReevaluatingSpu(self._store, text, order, shape.dataset, told, at)
-        self._lutt.add(unit, shape.signature(unit.key))
+        spu = ReevaluatingSpu(self.store, text, order, shape.dataset, told, at)
+        self.lutt.add(unit, shape.signature(unit.key))
         unit.spu = spu
 
     def demote(self, shape: Shape, reason: Exception) -> None:
@@ -196,7 +190,7 @@ class ShapeRegistry:
         except BaseException:
             for unit in units:
                 if unit.spu is not None:
-                    self._lutt.remove(unit, shape.signature(unit.key))
+                    self.lutt.remove(unit, shape.signature(unit.key))
                     unit.spu = None
             raise
         self.close_plan(shape, reason)
@@ -235,7 +229,7 @@ class ShapeRegistry:
             self._close_plan(shape)
             raise
         for unit, window, signature, _ in found:
-            self._lutt.remove(unit, signature)
+            self.lutt.remove(unit, signature)
             unit.spu, unit.window = None, window
             self.ordered += window is not None
         self.takeovers.end(shape)
@@ -251,7 +245,7 @@ class ShapeRegistry:
     def drop(self, unit: SharedQuery) -> None:
         """Removes a unit without subscribers, and its shape with the last unit."""
         if unit.spu is not None:
-            self._lutt.remove(unit, unit.shape.signature(unit.key))
+            self.lutt.remove(unit, unit.shape.signature(unit.key))
         self.timed -= unit.times is not None
         self.ordered -= unit.window is not None
         self.constructed -= unit.triples is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.errors import UnsupportedRequestError
@@ -186,6 +186,14 @@ class SharedQuery:
         return self.number is not None
 
 
+class PlanContext(NamedTuple):
+    """What plans are compiled with: the index, the limit of work, and the comparisons with the clock."""
+
+    cts: Cts
+    work: Work
+    clock_index: ClockIndex
+
+
 class Shape:
     """The shared plan of queries that differ in lifted constants only.
 
@@ -201,10 +209,8 @@ class Shape:
         self,
         parsed: ParsedQuery,
         terms: Sequence[Term],
-        cts: Cts,
+        context: PlanContext,
         dataset: Dataset | None,
-        work: Work,
-        clock_index: ClockIndex,
         by_store: str | None = None,
     ) -> None:
         """by_store: the reason if the store is to evaluate the queries even if a plan could."""
@@ -227,19 +233,12 @@ class Shape:
         self.units = QueryConstants([Constant(number) for number in self.kept])
         self.reason = "syntax that only the store knows"
         if parsed.select is not None:
-            self._compile(parsed.select, terms, cts, work, clock_index, by_store)
+            self._compile(parsed.select, terms, context, by_store)
 
-    def _compile(
-        self,
-        select: Select,
-        terms: Sequence[Term],
-        cts: Cts,
-        work: Work,
-        clock_index: ClockIndex,
-        by_store: str | None,
-    ) -> None:
+    def _compile(self, select: Select, terms: Sequence[Term], context: PlanContext, by_store: str | None) -> None:
         """Makes plan and conditions, or finds the reason why there is no plan. Raises UnsupportedRequestError."""
         parsed, dataset, same = self.parsed, self.dataset, self._same
+        cts, work, clock_index = context
 
         def change(part: Any) -> Any:
             if isinstance(part, Function):
@@ -279,7 +278,7 @@ class Shape:
             tree = in_graphs(tree, graphs)
         tree, patterns = with_clock_patterns(tree, clock_index.predicates)
         tree = with_equalities(tree, is_named)
-        self._open(patterns, tree, cts, Meter(work, self.units.all), clock_index)
+        self._open(patterns, tree, context)
         if by_store is not None or parsed.prologue:
             self.reason = by_store or "IRI() with a BASE"
             return
@@ -301,13 +300,12 @@ class Shape:
         self.plan.close()
         self.plan = self.window = None
 
-    def _open(
-        self, patterns: Sequence[ClockPattern], tree: Node, cts: Cts, meter: Meter, clock_index: ClockIndex
-    ) -> None:
+    def _open(self, patterns: Sequence[ClockPattern], tree: Node, context: PlanContext) -> None:
         """Compiles the comparisons with the clock. Raises UnsupportedRequestError."""
+        meter, touched = Meter(context.work, self.units.all), context.clock_index.touched
         try:
             for pattern in patterns:
-                self.conditions.append(Condition(self, pattern, tree, self.units, cts, meter, clock_index.touched))
+                self.conditions.append(Condition(self, pattern, tree, context.cts, meter, touched))
         except (ClockRefusal, Unsupported) as error:
             self.close()
             raise UnsupportedRequestError(str(error)) from error

@@ -19,7 +19,7 @@ from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.query_texts import ParsedQuery, QueryTextCache
 from lamplighter.engine.matching.registry import ShapeRegistry
-from lamplighter.engine.matching.shapes import Shape, SharedQuery
+from lamplighter.engine.matching.shapes import PlanContext, Shape, SharedQuery
 from lamplighter.engine.matching.subscription_numbers import SubscriptionNumbers
 from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.slices import LONG, Slices
@@ -86,14 +86,10 @@ class Subscriptions:
         self._lutt: Lutt[SharedQuery] = Lutt()
         self._state = CommitState()
         self.clock_index = ClockIndex(now, slices)
-        prices = Prices(processor_time)
         self.takeovers = Takeovers(cts, slices)
-        self._shapes = ShapeRegistry(
-            store, cts, self._lutt, work, self._state, self.clock_index, prices, self.takeovers
-        )
-        self._follower = Follower(
-            store, cts, self._lutt, self._shapes, self._state, now, work, slices, self.clock_index, prices, ends=ends
-        )
+        context = PlanContext(cts, work, self.clock_index)
+        self._shapes = ShapeRegistry(store, context, self._lutt, self._state, Prices(processor_time), self.takeovers)
+        self._follower = Follower(self._shapes, now, slices, ends=ends)
         # Attributes and not methods: each commit uses them.
         self.follow: Callable[[QuadDelta], list[Change]] = self._follower.follow
         self.advance: Callable[[int], list[Change]] = self._follower.advance
@@ -118,9 +114,8 @@ class Subscriptions:
         shape = self._shapes.by_key.get(parsed.key(terms, dataset))
         if shape is None:
             by_store = self._left_to_store(parsed)
-            shape = Shape(
-                parsed, terms, Cts(lambda predicate: ()), dataset, self._work, ClockIndex(self._now), by_store
-            )
+            context = PlanContext(Cts(lambda predicate: ()), self._work, ClockIndex(self._now))
+            shape = Shape(parsed, terms, context, dataset, by_store)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:

@@ -5,7 +5,7 @@ from lamplighter.engine.matching.clock_index import ClockIndex
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import PatternSignature
 from lamplighter.engine.matching.query_texts import parse_tokens
-from lamplighter.engine.matching.shapes import Shape
+from lamplighter.engine.matching.shapes import PlanContext, Shape
 from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body, subscribable
 from lamplighter.engine.work import Work
@@ -17,5 +17,5 @@ def signature(text: str, dataset: Dataset | None = None) -> PatternSignature:
     raws = ["".join(token.text for token in body[start:end]) for start, end in constant_spans(body)]
     terms = [canonical(prologue, raw) for raw in raws]
     parsed = parse_tokens(body, columns, lambda raw: canonical("", raw))
-    shape = Shape(parsed, terms, Cts(lambda predicate: ()), dataset, Work(), ClockIndex(lambda: 0))
+    shape = Shape(parsed, terms, PlanContext(Cts(lambda predicate: ()), Work(), ClockIndex(lambda: 0)), dataset)
     return shape.signature(shape.constants(terms))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -130,12 +130,12 @@ class Matcher:
             self._age_s,
             self._order_wait_s,
             self._segments_max,
-            lambda gateway: gateway in slow if slow else gateway not in self._slow,
+            lambda gateway: gateway in slow if slow else gateway not in self._slow.gateways,
         )
         rows: list[MatchRow] | None = None
         if followed and not slow and (found := self._in_driver(chosen, followed)) is not None:
             rows = found.rows
-            self._slow.add(found.left)
+            self._slow.gateways.update(found.left)
             chosen = [one for one in chosen if one.segment.rpartition("/")[0] not in found.left]
             if found.left and not chosen:
                 return self._match_next(followed)
@@ -338,20 +338,14 @@ class SlowGateways:
     def __init__(self, pauses: float, elapsed: Callable[[], float]) -> None:
         self._pauses = pauses
         self._elapsed = elapsed
-        self._gateways: set[str] = set()
+        self.gateways: set[str] = set()
         self._not_before = elapsed()
-
-    def __contains__(self, gateway: str) -> bool:
-        return gateway in self._gateways
-
-    def add(self, gateways: Iterable[str]) -> None:
-        self._gateways.update(gateways)
 
     def pending(self) -> frozenset[str]:
         """Those that Spark may match now."""
-        return frozenset(self._gateways) if self._elapsed() >= self._not_before else frozenset()
+        return frozenset(self.gateways) if self._elapsed() >= self._not_before else frozenset()
 
     def note_matched(self, seconds: float) -> None:
         """All of them are matched, which took some seconds."""
-        self._gateways.clear()
+        self.gateways.clear()
         self._not_before = self._elapsed() + self._pauses * seconds
