@@ -131,11 +131,7 @@ class S3Bucket:
             for data in rest:
                 send(data)
             self._call(
-                "complete_multipart_upload",
-                name,
-                UploadId=upload,
-                MultipartUpload={"Parts": done},
-                IfNoneMatch="*",
+                "complete_multipart_upload", name, UploadId=upload, MultipartUpload={"Parts": done}, IfNoneMatch="*"
             )
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is raised

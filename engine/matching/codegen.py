@@ -147,10 +147,7 @@ class CodeGenerator(JoinCodegen):
 
         ambient = self._ambient - shown
         inner = Scope(
-            {
-                **{key: name for key, name in scope.bound.items() if key in sure or key in ambient},
-                **scope.constants(),
-            },
+            {**{key: name for key, name in scope.bound.items() if key in sure or key in ambient}, **scope.constants()},
             {key: name for key, name in scope.maybe.items() if key in ambient},
         )
 

@@ -48,14 +48,7 @@ class Follower:
     It is one class because matching a commit, taking it back and repeating it share the state of the commit.
     """
 
-    def __init__(
-        self,
-        shapes: ShapeRegistry,
-        now: Callable[[], int],
-        slices: Slices,
-        *,
-        ends: bool,
-    ) -> None:
+    def __init__(self, shapes: ShapeRegistry, now: Callable[[], int], slices: Slices, *, ends: bool) -> None:
         # Attributes of its own: each commit uses them.
         self._cts, self._work, self._clock_index = shapes.context
         self._prices = shapes.prices

@@ -83,12 +83,7 @@ class JoinCodegen(PathCodegen, TripleCodegen):
         assert isinstance(matched.p, PathPredicate), "paths have the last numbers"
         return matched.p.meets(pattern.p)
 
-    def patterns(
-        self,
-        left: list[tuple[int, Pattern]],
-        scope: Scope,
-        consume: Consume,
-    ) -> None:
+    def patterns(self, left: list[tuple[int, Pattern]], scope: Scope, consume: Consume) -> None:
         """Writes the join of numbered patterns, the cheapest next one first."""
         unit_first = self._unit_rank(scope)
         if not left:

@@ -182,16 +182,10 @@ class CompiledShapes:
         least, most = qualified.least, qualified.most
         if least is not None:
             low: int = least
-            yield (
-                lambda focus, values: (None,) if count(values) < low else (),
-                QUALIFIED_MIN,
-            )
+            yield (lambda focus, values: (None,) if count(values) < low else (), QUALIFIED_MIN)
         if most is not None:
             high: int = most
-            yield (
-                lambda focus, values: (None,) if count(values) > high else (),
-                QUALIFIED_MAX,
-            )
+            yield (lambda focus, values: (None,) if count(values) > high else (), QUALIFIED_MAX)
 
     def _closed_check(self, shape: ConstraintShape, constraint: ShapeConstraint) -> Callable[[Term, Term, Found], None]:
         """A function of the focus node and of the value node that sh:closed is about."""

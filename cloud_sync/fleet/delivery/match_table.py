@@ -8,12 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from lamplighter.cloud_sync.fleet.delivery.match_files import (
-    BatchRows,
-    DamagedMatchesError,
-    MatchFiles,
-    RowGroup,
-)
+from lamplighter.cloud_sync.fleet.delivery.match_files import BatchRows, DamagedMatchesError, MatchFiles, RowGroup
 from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, Match, MatchNotification, MatchPosition
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.match_batches import MatchSpan, match_id, match_spans

@@ -294,13 +294,7 @@ def relation(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
 
 
 def _comparison(sign: str, left: Column, right: Column) -> Column:
-    return {
-        "=": left == right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }[sign]
+    return {"=": left == right, "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign]
 
 
 def _terms_related(sign: str, left: Column, right: Column) -> Column:

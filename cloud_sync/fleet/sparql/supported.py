@@ -38,13 +38,7 @@ from lamplighter.engine.sparql.clock_function import calls
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import Token, line_and_column
-from lamplighter.engine.sparql.requests import (
-    QueryOutline,
-    canonical,
-    data_quads,
-    declarations_and_body,
-    parse_query,
-)
+from lamplighter.engine.sparql.requests import QueryOutline, canonical, data_quads, declarations_and_body, parse_query
 from lamplighter.engine.sparql.scopes import scope_fault
 from lamplighter.engine.terms import Term
 

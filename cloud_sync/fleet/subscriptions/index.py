@@ -263,10 +263,7 @@ def _first(branch: Column) -> Column:
     """The place of the first triple with the branch's key, from 1; 0 if there is none."""
     triples = F.col("triples")
     one, two = branch.one, branch.two
-    pairs = {
-        "po": (triples.p.alias("a"), triples.o.alias("b")),
-        "sp": (triples.s.alias("a"), triples.p.alias("b")),
-    }
+    pairs = {"po": (triples.p.alias("a"), triples.o.alias("b")), "sp": (triples.s.alias("a"), triples.p.alias("b"))}
     found = F.when(branch.kind == "*", 1).when(branch.kind == "p", F.array_position(triples.p, one))
     for kind, terms in pairs.items():
         pair = F.struct(one.alias("a"), two.alias("b"))

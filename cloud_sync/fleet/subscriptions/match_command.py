@@ -106,13 +106,7 @@ def keep_matching(
 
     query = ingest(spark, lake, continuous_s=every_s, say=_say)
     matcher = Matcher(
-        spark,
-        lake,
-        order_wait_s=order_wait_s,
-        say=_say,
-        ahead=ahead,
-        check_lock=check_lock,
-        spark_pauses=SPARK_PAUSES,
+        spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead, check_lock=check_lock, spark_pauses=SPARK_PAUSES
     )
     try:
         while not stopping.is_set() and query.isActive:

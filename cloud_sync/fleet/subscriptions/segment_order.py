@@ -82,11 +82,7 @@ class SegmentOrder:
         return sum(map(len, self._waiting.values()))
 
     def following(
-        self,
-        age_s: Callable[[str], float],
-        wait_s: float,
-        limit: int,
-        of: Callable[[str], bool] = lambda gateway: True,
+        self, age_s: Callable[[str], float], wait_s: float, limit: int, of: Callable[[str], bool] = lambda gateway: True
     ) -> list[ChosenSegment]:
         """The segments to match next, for each gateway in order. of: whether to take those of a gateway.
 

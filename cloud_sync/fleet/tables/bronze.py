@@ -293,13 +293,7 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     spark = session.of_arguments(arguments, "ingest", rows=rows)
     if arguments.again and before:
         ingest_again(spark, lake, before, say)
-    query = ingest(
-        spark,
-        lake,
-        continuous_s=arguments.every,
-        files_per_batch=arguments.files_per_batch,
-        say=say,
-    )
+    query = ingest(spark, lake, continuous_s=arguments.every, files_per_batch=arguments.files_per_batch, say=say)
     try:
         await_end(query)
     except KeyboardInterrupt:

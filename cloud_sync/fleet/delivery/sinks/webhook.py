@@ -138,11 +138,7 @@ def signature_headers(notification: MatchNotification, key: bytes | None, timest
 
     The HMAC-SHA256 is over ``id.timestamp.body``.
     """
-    headers = {
-        "Idempotency-Key": notification.id,
-        "webhook-id": notification.id,
-        "webhook-timestamp": str(timestamp),
-    }
+    headers = {"Idempotency-Key": notification.id, "webhook-id": notification.id, "webhook-timestamp": str(timestamp)}
     if key is not None:
         signed = f"{notification.id}.{timestamp}.".encode() + notification.body
         digest = hmac.new(key, signed, hashlib.sha256).digest()
