@@ -19,10 +19,10 @@ from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain, write_whole
 from lamplighter.engine.errors import UpstreamError
 
+# A notification with longer results is shipped without them. Its rows follow in the segments.
 RESULTS_BYTES_MAX = 4 * 1024 * 1024
-"""A notification with longer results is shipped without them. Its rows follow in the segments."""
+# With more bytes in the folder, no further notifications are taken from the gateway, which retains them.
 OUTBOX_BYTES_MAX = 16 * 1024 * 1024
-"""With more bytes in the folder, no further notifications are taken from the gateway, which retains them."""
 NAMES_MAX = 1000
 _FILE = re.compile(r"([0-9]{12})\.ndjson")
 

@@ -29,10 +29,10 @@ from lamplighter.engine.log_events import EventLogger
 logger = EventLogger(__name__)
 
 SUBSCRIPTIONS_MAX = 100
+# How long the gateway may take for one order.
 ANSWER_S = 60.0
-"""How long the gateway may take for one order."""
+# How long the gateway retains notifications between two rounds, if its `resume.keep_s_max` allows it.
 KEEP = "P1D"
-"""How long the gateway retains notifications between two rounds, if its `resume.keep_s_max` allows it."""
 Answered = TypeVar("Answered")
 
 
@@ -53,10 +53,11 @@ class GatewayAccess:
             self._tokens = OAuth(settings.token_url, credentials, ca=self._ca)
 
     async def check(self) -> None:
-        """Gets a token, so that an order is not refused for a fault of the credentials.
+        """Gets a token.
 
         Raises ConfigurationError, UpstreamError.
         """
+        # Otherwise an order would be refused for a fault of the credentials.
         if self._tokens is not None:
             try:
                 await self._tokens.token()
@@ -140,7 +141,8 @@ class OrderRound:
     async def _subscribe(
         self, client: EngineClient, received: ReceivedOrder, body: SubscribeBody, going: PushedSubscription | None
     ) -> None:
-        """Begins a subscription, then ends its earlier version, so that one that is refused ends nothing."""
+        """Begins a subscription, then ends its earlier version."""
+        # In this order, so that a version that is refused ends nothing.
         intake = self.intake
         wanted = PushedSubscription(body.subscription, body.version, body.query)
         if going is not None and going.version == body.version:
@@ -276,7 +278,8 @@ def _resume(client: EngineClient, one: PushedSubscription, *, leave: bool = True
 
 
 def _incarnation(spuid: str) -> str:
-    """A name for the subscription at the gateway. The spuid itself would permit others to resume it."""
+    """A name for the subscription at the gateway."""
+    # The spuid itself would permit others to resume it.
     return hashlib.sha256(spuid.encode()).hexdigest()[:16]
 
 

@@ -44,10 +44,10 @@ from lamplighter.engine.log_events import EventLogger
 
 logger = EventLogger(__name__)
 
+# The most names under which one segment is sent.
 NAMES_MAX = 5
-"""The most names under which one segment is sent."""
+# Number of segments after which the shipper looks for answers again.
 ROUND = 50
-"""Number of segments after which the shipper looks for answers again."""
 _CHUNK = 64 * 1024
 
 
@@ -249,7 +249,8 @@ class Shipper:
         return Disposition.WAITS
 
     def _is_here(self, segment: Sealed, refused: CollectorAnswer) -> bool:
-        """Whether the refused object has the bytes of this segment, so that sending it again would change nothing."""
+        """Whether the refused object has the bytes of this segment."""
+        # Then sending it again would change nothing.
         with contextlib.suppress(FileNotFoundError), open_plain(segment.path) as file:
             return _sha256(file) == refused.sha256
         return True  # the gateway has removed the segment: nothing can be sent

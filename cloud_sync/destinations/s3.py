@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from lamplighter.cloud_sync.destinations.base import StoredObject, absent, check_object_name, display_url, errors
 from lamplighter.cloud_sync.destinations.fsspec_folder import filesystem
 
+# Size of a part in a multipart upload: the least that S3 takes.
 PART_BYTES = 5 * 1024 * 1024
-"""Size of a part in a multipart upload: the least that S3 takes."""
 
 
 class S3Bucket:

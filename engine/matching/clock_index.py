@@ -33,8 +33,8 @@ from lamplighter.engine.sparql.clock_function import EPOCH, query_at
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import Meter
 
+# Instants in the heap at which nothing changes any more, besides as many as there are others.
 _STALE_MAX = 1024
-"""Instants in the heap at which nothing changes any more, besides as many as there are others."""
 
 Terms = tuple[Term, ...]
 Pairs = tuple[list[Terms], list[Terms]]

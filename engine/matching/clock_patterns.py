@@ -62,15 +62,15 @@ from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.lexer import Token, line_and_column
 from lamplighter.engine.terms import Term
 
+# Operands of one comparison with the clock: the positions of a quad besides the predicate.
 OPERANDS_MAX = 3
-"""Operands of one comparison with the clock: the positions of a quad besides the predicate."""
+# Patterns that the operands of a comparison are looked for with. Fewer patterns find too many, which is right too.
 SOURCE_PATTERNS_MAX = 8
-"""Patterns that the operands of a comparison are looked for with. Fewer patterns find too many, which is right too."""
 _ASSIGNED_MAX = 8
 _VARIABLES = ("variable", "blank")
 _RENAMED = re.compile(r"\?v([0-9]+)\b")
+# The object of a pattern with one operand.
 _ALONE = "holds"
-"""The object of a pattern with one operand."""
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from lamplighter.engine.terms import Binding, Term
 from lamplighter.engine.work import TooMuchWork
 
+# Recovered faults that are kept until the engine's owner reads them.
 FAULTS_MAX = 8
-"""Recovered faults that are kept until the engine's owner reads them."""
+# Characters kept of each traceback, from its end.
 FAULT_CHARACTERS_MAX = 4000
-"""Characters kept of each traceback, from its end."""
 
+# Errors by which a plan says that it cannot tell the rows; the store can. They are no faults.
 EXPECTED = (OrderMattersError, TooMuchWork)
-"""Errors by which a plan says that it cannot tell the rows; the store can. They are no faults."""
 
 T = TypeVar("T")
 Rows = list[Binding]

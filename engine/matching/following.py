@@ -27,10 +27,10 @@ from lamplighter.engine.work import TooMuchWork
 Change = tuple[SharedQuery, Rows, Rows]
 """A unit, the rows that left its result and the rows that entered it."""
 
+# Calls of a matcher with a quad above which a commit counts as long. One takes 0.2 to 1 us.
 LONG_MATCHINGS = 20_000
-"""Calls of a matcher with a quad above which a commit counts as long. One takes 0.2 to 1 us."""
+# Calls between two pauses.
 SLICE_MATCHINGS = LONG_MATCHINGS * SLICE // LONG
-"""Calls between two pauses."""
 
 _NOTHING = QuadDelta()
 
@@ -159,8 +159,9 @@ class Follower:
     def _match(self, delta: QuadDelta, found: Found, matchers: ByPredicate, wildcards: Sequence[Matcher]) -> None:
         """Matches each quad while it is in the CTS, and keeps the CTS in step: the telescoping rule.
 
-        matchers, wildcards: as in `Lutt`. The two loops are written out because an update spends its time in them.
+        matchers, wildcards: as in `Lutt`.
         """
+        # The two loops are written out because an update spends its time in them.
         add, remove = self._cts.add, self._cts.remove
         for quad in delta.removed:
             s, p, o, g = quad

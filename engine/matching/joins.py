@@ -16,8 +16,8 @@ from lamplighter.engine.sparql.triples import RDF_TYPE
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
 
+# Limit of `JoinCodegen._rank`: a pattern below it is looked up from what is known, one above it scans a table.
 _NEAR = 2.4
-"""Limit of `JoinCodegen._rank`: a pattern below it is looked up from what is known, one above it scans a table."""
 
 
 class JoinCodegen(PathCodegen, TripleCodegen):

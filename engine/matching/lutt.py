@@ -16,8 +16,8 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
+# In a `TriplePattern`: any term; as its graph: any graph, the default graph included.
 ANY = "*"
-"""In a `TriplePattern`: any term; as its graph: any graph, the default graph included."""
 
 
 @dataclass(frozen=True)

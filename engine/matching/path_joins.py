@@ -12,8 +12,8 @@ from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import ROW, Meter
 
+# Ranks of a lookup (`JoinCodegen._rank`) with so many known ends. A path that may be empty needs one.
 ONE_END, TWO_ENDS, NO_END = 2.5, 1.2, 9.0
-"""Ranks of a lookup (`JoinCodegen._rank`) with so many known ends. A path that may be empty needs one."""
 
 
 class PathCodegen(Source):

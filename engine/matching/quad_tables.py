@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from lamplighter.engine.terms import Term
 
+# Members up to which a tuple is used. Each change copies the tuple, so a dict is cheaper beyond.
 TUPLE_MAX = 16
-"""Members up to which a tuple is used. Each change copies the tuple, so a dict is cheaper beyond."""
 
 Members = tuple[Term, ...] | dict[Term, None]
 Half = dict[Term, Members]

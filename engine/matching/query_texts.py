@@ -46,10 +46,10 @@ from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
 from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import XSD, Term
 
+# Skeletons in the cache; the least recently used one is evicted first.
 TEXTS_MAX = 1024
-"""Skeletons in the cache; the least recently used one is evicted first."""
+# Characters of all cached skeletons together. A parsed query takes about sixty bytes a character.
 TEXT_CHARACTERS_MAX = 256 * 1024
-"""Characters of all cached skeletons together. A parsed query takes about sixty bytes a character."""
 
 _INTEGER = f'"^^<{XSD}integer>'
 _INTEGER_END = len(_INTEGER)
@@ -294,5 +294,6 @@ def _raws(body: Sequence[Token]) -> list[str]:
 
 
 def _term_text(term: Term) -> str:
-    """The term in SPARQL syntax. Integers are bare, because LIMIT and OFFSET take no other form."""
+    """The term in SPARQL syntax."""
+    # Integers are bare, because LIMIT and OFFSET take no other form.
     return term[1:-_INTEGER_END] if term.endswith(_INTEGER) and term[1:-_INTEGER_END].isdigit() else term

@@ -21,10 +21,10 @@ from lamplighter.engine.sparql.algebra import Hops
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import Meter
 
+# Nodes in all remembered searches of one path. When there are more, all are forgotten.
 REMEMBERED_MAX = 200_000
-"""Nodes in all remembered searches of one path. When there are more, all are forgotten."""
+# Nodes that a search from one end may visit before the other end is tried, and by how much the next try has more.
 BUDGET, BUDGET_GROWTH = 8, 8
-"""Nodes that a search from one end may visit before the other end is tried, and by how much the next try has more."""
 
 Nodes = dict[Term, None]
 Halves = Sequence[Mapping[Term, Members]]

@@ -45,8 +45,8 @@ from lamplighter.engine.sparql.clock_conditions import ClockRefusal
 from lamplighter.engine.terms import XSD, Binding, Term, is_iri
 from lamplighter.engine.work import Meter, Work
 
+# Chosen graphs of a query with a plan. Each pattern is one of each graph in it.
 GRAPHS_MAX = 16
-"""Chosen graphs of a query with a plan. Each pattern is one of each graph in it."""
 _INTEGER = f'"^^<{XSD}integer>'
 
 

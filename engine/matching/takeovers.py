@@ -23,12 +23,12 @@ from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.terms import Term
 
+# Commits that touch a shape after a takeover before it returns to a plan for the second time.
 WAIT = 8
-"""Commits that touch a shape after a takeover before it returns to a plan for the second time."""
+# The same at most.
 WAIT_MAX = 1024
-"""The same at most."""
+# Commits that touch a shape after a takeover before a plan is tried although the quads are not fewer.
 LATER = 256
-"""Commits that touch a shape after a takeover before a plan is tried although the quads are not fewer."""
 
 
 class _WithoutPlan:

@@ -16,8 +16,8 @@ from lamplighter.engine.matching.source_text import Consume, Scope, Source
 from lamplighter.engine.sparql.algebra import TRIPLE_TERM, Constant, Part, Pattern, Variable
 
 _OPENED, _CLOSED = "<<( ", " )>>"
+# Rank (`JoinCodegen._rank`) of a triple term of which too little is known: every other pattern comes before it.
 _LATER = 10.0
-"""Rank (`JoinCodegen._rank`) of a triple term of which too little is known: every other pattern comes before it."""
 
 
 class TripleCodegen(Source):

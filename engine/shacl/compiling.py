@@ -25,8 +25,8 @@ from lamplighter.engine.shacl.paths import concatenate, inverse, occurrences
 from lamplighter.engine.sparql.paths import Path, PathStep
 from lamplighter.engine.terms import Term
 
+# Triggers of all shapes. Shapes that refer to others by many paths have many.
 TRIGGERS_MAX = 5_000
-"""Triggers of all shapes. Shapes that refer to others by many paths have many."""
 
 Found = list[Violation]
 Examine = Callable[[Term, Found], None]

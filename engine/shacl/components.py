@@ -23,8 +23,8 @@ Values = Collection[Term]
 Check = Callable[[Term, Values], Iterable[Term | None]]
 Conforms = Callable[[Term], bool]
 
+# From an instance to its classes (SHACL, 1.1: SHACL instance).
 CLASS_PATH = PathSequence((PathStep(TYPE), PathRepeated(PathStep(SUB_CLASS), True, True)))
-"""From an instance to its classes (SHACL, 1.1: SHACL instance)."""
 _NONE: tuple[None, ...] = (None,)
 _CACHED = 4096
 
@@ -225,6 +225,7 @@ def _logical(name: str, shapes: Sequence[Conforms]) -> Check:
     return _each(lambda value: accepts(conforms(value) for conforms in shapes))
 
 
+# sh:node and sh:not have one shape in their value.
 _LOGICAL: dict[str, Callable[[Iterable[bool]], bool]] = {
     "node": all,
     "and": all,
@@ -232,4 +233,3 @@ _LOGICAL: dict[str, Callable[[Iterable[bool]], bool]] = {
     "xone": lambda found: sum(found) == 1,
     "not": lambda found: not any(found),
 }
-"""sh:node and sh:not have one shape in their value."""

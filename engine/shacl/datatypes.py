@@ -52,8 +52,8 @@ _FORMS = {
     "yearMonthDuration": r"-?P(?=\d)(?:\d+Y)?(?:\d+M)?",
     "hexBinary": r"(?:[0-9a-fA-F]{2})*",
 }
+# Python refuses to read longer integers.
 _DIGITS_MAX = 4000
-"""Python refuses to read longer integers."""
 
 
 def datatype_of(term: Term) -> Term | None:

@@ -19,10 +19,10 @@ LANG_STRING = f"<{_RDF}langString>"
 SUB_CLASS = f"<{_RDFS}subClassOf>"
 CLASS = f"<{_RDFS}Class>"
 
+# "reject" or "mark", of a shape.
 ON_VIOLATION = f"<{_GATEWAY}onViolation>"
-""""reject" or "mark", of a shape."""
+# From a result to the node that was validated, which is its focus node unless a value node was.
 TARGET_NODE = f"<{_GATEWAY}targetNode>"
-"""From a result to the node that was validated, which is its focus node unless a value node was."""
 
 
 def sh(name: str) -> Term:
@@ -35,12 +35,12 @@ def local(term: Term) -> str:
     return term[1:-1].removeprefix(SH)
 
 
+# The two components of sh:qualifiedValueShape.
 QUALIFIED_MIN, QUALIFIED_MAX = (sh(f"Qualified{kind}CountConstraintComponent") for kind in ("Min", "Max"))
-"""The two components of sh:qualifiedValueShape."""
 
 
+# The severity of shapes that have no other one.
 VIOLATION = sh("Violation")
-"""The severity of shapes that have no other one."""
 
 Triple = tuple[Term, Term, Term]
 Kind = Literal["class", "node", "subjects", "objects"]

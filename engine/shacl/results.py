@@ -29,12 +29,12 @@ from lamplighter.engine.shacl.paths import text_of
 from lamplighter.engine.sparql.paths import Path, PathAlternative, PathInverse, PathRepeated, PathSequence, PathStep
 from lamplighter.engine.terms import Quad, Term, is_blank, is_iri, lexical, literal, term_to_json
 
+# Results in the report of a refusal.
 REPORTED_MAX = 100
-"""Results in the report of a refusal."""
+# Violations that the message of a refusal names.
 _NAMED_MAX = 3
-"""Violations that the message of a refusal names."""
+# Characters of a term in a sentence.
 _SHOWN_MAX = 120
-"""Characters of a term in a sentence."""
 
 _SENTENCES = {
     "class": "no instance of {}",

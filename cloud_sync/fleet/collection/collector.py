@@ -53,16 +53,16 @@ from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import count_text
 
+# Interval of full listings, where listing only the end of a folder is cheaper.
 FULL_S = 3600.0
-"""Interval of full listings, where listing only the end of a folder is cheaper."""
 SETTLE_OBJECTS = 100
+# Number of failed objects that ends a gateway's turn, because its folder may be unreachable.
 FAILURES_MAX = 10
-"""Number of failed objects that ends a gateway's turn, because its folder may be unreachable."""
+# Names by which a page overlaps the last one, so that the objects of one stem are not separated.
 _OVERLAP = 64
-"""Names by which a page overlaps the last one, so that the objects of one stem are not separated."""
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ ()+-]{0,149}")
+# The last epoch with its number of digits. The names of the next epoch sort before it.
 _LAST_OF_ITS_LENGTH = re.compile("9+-")
-"""The last epoch with its number of digits. The names of the next epoch sort before it."""
 _ANSWERS = {LANDED: LANDED_ANSWER, KNOWN: LANDED_ANSWER, QUARANTINED: REFUSED}
 _PROGRESS_S = 2.0
 

@@ -48,8 +48,8 @@ from lamplighter.engine.change_log import SUFFIX, SegmentName
 from lamplighter.engine.errors import UpstreamError
 
 SEGMENTS, QUARANTINE, INCOMING = "segments", "quarantine", "incoming"
+# Quarantine space of one gateway. Of further objects only the beginning is kept.
 QUARANTINE_BYTES_MAX = 4 * 1024**3
-"""Quarantine space of one gateway. Of further objects only the beginning is kept."""
 BEGINNING_BYTES = 64 * 1024
 _LEVEL = 9
 

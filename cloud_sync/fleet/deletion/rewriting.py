@@ -30,10 +30,8 @@ def rows_to_remove(lake: Lake, name: str, selection: Selection) -> int:
 
 
 def rewrite(lake: Lake, name: str, selection: Selection) -> int:
-    """Removes rows and segments from every batch of a table. Returns the number of changed rows.
-
-    Rows of `matches` are blanked, because the cursors of delivery count rows.
-    """
+    """Removes rows and segments from every batch of a table. Returns the number of changed rows."""
+    # Rows of `matches` are blanked, because the cursors of delivery count rows.
     batches = table(lake, name)
     removed = 0
     for batch in batches.all():
@@ -171,10 +169,8 @@ def collapse(lake: Lake, selection: OutdatedRecords, *, dry_run: bool = False) -
 
 
 def collapse_streams(lake: Lake, selection: OutdatedRecords) -> None:
-    """Lets the versions of streams that are valid at a cut begin there, as their facts do.
-
-    Otherwise `silver` would find them changed, and write all observations again.
-    """
+    """Lets the versions of streams that are valid at a cut begin there, as their facts do."""
+    # Otherwise `silver` would find them changed, and write all observations again.
     streams = table(lake, "streams")
     for batch in streams.all():
         parts = [part for file in batch.files for part in _row_groups(streams, file)]

@@ -14,8 +14,8 @@ from lamplighter.engine.change_log import segment_name
 Place = tuple[int, int]
 """Epoch and sequence."""
 
+# The columns of a row's last record, where they are not epoch and seq.
 _LAST = {"gateway_health": ("epoch", "last_seq"), "streams": ("until_epoch", "until_seq")}
-"""The columns of a row's last record, where they are not epoch and seq."""
 
 
 class Selection(Protocol):

@@ -25,12 +25,12 @@ Event = tuple[str, int, int, str | None]
 _PENDING = "subject.json"
 _QUADS, _GRAPHS = ("d", "a", "k"), ("created", "dropped")
 _TEXTS = ("timer", "cancel", "gap", "subscribe", "unsubscribe", "request", "cause_id")
+# Columns that make a row one of the subject. Where another column has it, only its value is removed.
 _OWN = {
     "streams": ("stream", "sensor", "feature", "observation"),
     "observations": ("observation", "graph", "stream", "sensor", "feature", "value"),
     "actuations": ("actuator", "value"),
 }
-"""Columns that make a row one of the subject. Where another column has it, only its value is removed."""
 _OTHER = {"streams": ("property", "platform", "unit", "topic", "label"), "observations": ("property", "unit")}
 _MADE = {f"<{one}>" for one in (v.MADE_BY_SENSOR, v.MADE_BY_ACTUATOR, v.HAS_FEATURE_OF_INTEREST)}
 _LIVE = f"<{v.LIVE_OBSERVATION}>"

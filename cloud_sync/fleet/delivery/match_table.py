@@ -15,18 +15,18 @@ from lamplighter.cloud_sync.fleet.lake.match_batches import MatchSpan, match_id,
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.lazy import pa, pc
 
+# Of decoded row groups in memory. The one that is being read may be larger.
 DECODED_BYTES_MAX = 64 * 1024 * 1024
-"""Of decoded row groups in memory. The one that is being read may be larger."""
+# Batches whose layout and numbers of matches stay in memory; those of one file may be more.
 BATCHES_KEPT = 10_000
-"""Batches whose layout and numbers of matches stay in memory; those of one file may be more."""
+# Damaged batches that are told of.
 DAMAGED_MAX = 20
-"""Damaged batches that are told of."""
+# Interval of listings of the folder.
 LISTED_S = 60.0
-"""Interval of listings of the folder."""
+# Batches that one `MatchTable.chunk` passes at most.
 WALKED_MAX = 200
-"""Batches that one `MatchTable.chunk` passes at most."""
+# What a match takes besides its terms.
 _ROW_BYTES = 400
-"""What a match takes besides its terms."""
 _ROWS_AT_ONCE = 128
 
 

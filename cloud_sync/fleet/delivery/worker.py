@@ -32,12 +32,12 @@ logger = EventLogger(__name__)
 RETRY_FIRST_S, RETRY_MAX_S = 2.0, 300.0
 GIVE_UP_S = 24 * 3600.0
 REASON_CHARACTERS_MAX = 300
+# Interval in which a sink tries to read what it could not read.
 UNREAD_S = 60.0
-"""Interval in which a sink tries to read what it could not read."""
+# Damaged batches that a sink passes. It waits at the next one.
 UNREAD_MAX = 20
-"""Damaged batches that a sink passes. It waits at the next one."""
+# Sinks that may occupy a thread at the same time.
 BLOCKING_MAX = 16
-"""Sinks that may occupy a thread at the same time."""
 
 T = TypeVar("T")
 

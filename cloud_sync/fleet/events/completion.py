@@ -25,17 +25,17 @@ from lamplighter.engine.terms import Term
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# Subjects of an event that are looked up without a shuffle. Most events are readings, with one to three subjects.
 SUBJECTS_JOINED = 3
-"""Subjects of an event that are looked up without a shuffle. Most events are readings, with one to three subjects."""
+# Subjects of a batch of events, over all gateways, whose descriptions are chosen by name. With more, all are taken.
 SUBJECTS_MAX = 200_000
-"""Subjects of a batch of events, over all gateways, whose descriptions are chosen by name. With more, all are taken."""
+# Versions of descriptions that are broadcast, with 2 to 3 KB each. More are joined by a shuffle.
 BROADCAST_VERSIONS_MAX = 20_000
-"""Versions of descriptions that are broadcast, with 2 to 3 KB each. More are joined by a shuffle."""
+# Records and quads of which the driver makes facts. With more, Spark does.
 FEW_RECORDS = 50_000
 FEW_QUADS = 1_000_000
-"""Records and quads of which the driver makes facts. With more, Spark does."""
+# Batches of bronze without descriptions before a manifest names them. After a crash they are looked at again.
 UNNAMED_MAX = 100
-"""Batches of bronze without descriptions before a manifest names them. After a crash they are looked at again."""
 
 _BARE = "ARRAY<STRUCT<s: STRING, p: STRING, o: STRING>>"
 _VERSION = f"gw STRING, subject STRING, from_epoch INT, from_seq BIGINT, to_epoch INT, to_seq BIGINT, said {_BARE}"
@@ -72,7 +72,8 @@ class KnownDescriptions:
                 self._gateways[gateway].learn_snapshot((name.epoch, name.first))
 
     def _rows(self, batch: TableBatch) -> Iterator[_Fact]:
-        """The facts of a batch. Read without Spark, whose jobs cost more."""
+        """The facts of a batch."""
+        # Read without Spark, whose jobs cost more.
         from pyarrow.parquet import ParquetFile
 
         for name in batch.files:

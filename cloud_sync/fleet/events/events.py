@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TRIPLES = "ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, new: BOOLEAN>>"
+# A frame that is not stored. change: `added` or `deleted`; graph: null for the default graph; triples: new if the
+# record changed it, not new if it was there before.
 EVENT = f"""
     gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, change STRING, graph STRING, triples {TRIPLES},
     cause_kind STRING, cause_id STRING, cause_seq BIGINT, request STRING
 """
-"""A frame that is not stored. change: `added` or `deleted`; graph: null for the default graph; triples: new if the
-record changed it, not new if it was there before."""
 
 COLUMNS = (
     "gw", "epoch", "seq", "ts", "trusted", "change", "graph", "triples", "cause_kind", "cause_id", "cause_seq",
@@ -85,8 +85,9 @@ def _triples(name: str, new: bool) -> Column:
 
 
 def _groups(graphs: Column, triples: Column) -> Column:
-    """The parts of a record with several graphs. It sorts once, so that a commit with thousands of graphs, such as a
-    restored backup, takes no time by the square of them."""
+    """The parts of a record with several graphs."""
+    # One sort, so that a commit with thousands of graphs, such as a restored backup, takes no time by the square of
+    # them.
 
     def begins(ordered: Column) -> Column:
         """The place of the first quad of each graph."""

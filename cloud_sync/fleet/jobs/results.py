@@ -28,8 +28,8 @@ def _severity(table: Table) -> ChunkedArray:
     return pc.index_in(table["health"], value_set=pa.array(["silent", "bad", "watch", "good"]))
 
 
+# Keys of a sort order that are no columns: of anomalies and of fleet_health.
 _COMPUTED_KEYS: dict[str, Callable[[Table], ChunkedArray]] = {"distance": _distance, "severity": _severity}
-"""Keys of a sort order that are no columns: of anomalies and of fleet_health."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,8 @@ def _at_once(out: Lake, job: str, name: str) -> Iterator[str]:
 
 
 def _write_csv(out: Lake, source: str, target: str) -> int:
-    """Writes the CSV without Spark, which would run a job for each small file. Returns the number of rows."""
+    """Writes the CSV. Returns the number of rows."""
+    # Spark would run a job for each small file.
     from pyarrow.csv import CSVWriter
     from pyarrow.parquet import ParquetFile
 
@@ -229,9 +230,10 @@ def _write_csv(out: Lake, source: str, target: str) -> int:
 def top_rows(out: Lake, result: Result, rows: int, where: Expression | None = None) -> Top:
     """The first rows of a written result in the order for display. Nulls come last.
 
-    where: a condition on the rows. Read without Spark, which would run a job for each result. Only the first rows and
-    one part of the file are in memory at a time. Times are in UTC.
+    where: a condition on the rows. Only the first rows and one part of the file are in memory at a time. Times are in
+    UTC.
     """
+    # Without Spark, which would run a job for each result.
     from pyarrow.parquet import ParquetFile
 
     matched = 0

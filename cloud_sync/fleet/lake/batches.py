@@ -87,7 +87,8 @@ def quads_max(batches: Iterable[TableBatch]) -> int | None:
 
 
 def no_rows(spark: SparkSession, schema: str) -> DataFrame:
-    """An empty frame. schema: as DDL. `createDataFrame` would start Python on the executors, which may have none."""
+    """An empty frame. schema: as DDL."""
+    # `createDataFrame` would start Python on the executors, which may have none.
     return spark.range(0).select(F.from_json(F.lit("{}"), schema).alias("row")).select("row.*")
 
 
@@ -190,7 +191,8 @@ class Batches:
         return batch
 
     def _rows(self, name: str) -> int:
-        """The number of rows in a file's footer. A Spark job for it would cost more than writing most batches."""
+        """The number of rows in a file's footer."""
+        # A Spark job for it would cost more than writing most batches.
         from pyarrow.parquet import read_metadata
 
         with self.lake.fs.open(self.lake.path(self.name, name), "rb") as file:

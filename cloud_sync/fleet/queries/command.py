@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from lamplighter.cloud_sync.fleet.queries.fleet_data import FleetData
     from lamplighter.cloud_sync.fleet.sparql.modifiers import BatchQuery
 
+# Rows of an answer, unless `--limit-rows` says more.
 ROWS_MAX = 100_000
-"""Rows of an answer, unless `--limit-rows` says more."""
 _BYTES_MAX = 131_072
+# Added variable -> its column.
 _GATEWAY = {"gateway": "gw"}
 _EVENT = {"gateway": "gw", "epoch": "epoch", "sequence": "seq", "time": "ts"}
-"""Added variable -> its column."""
 
 
 def add_commands(commands: Any) -> None:

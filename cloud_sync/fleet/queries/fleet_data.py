@@ -23,10 +23,10 @@ from lamplighter.engine.terms import Term
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# The columns that all triples of an event share, with the time of its commit.
 HISTORY_KEY = (*EVENT_KEY, "ts")
-"""The columns that all triples of an event share, with the time of its commit."""
+# Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw .
 _BLANK = r'("(?:[^"\\]|\\.)*"|<[^<>]*>)|(_:[^\s<>")]+)'
-"""Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw \x01."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,8 @@ def predicates_of(query: FleetQuery) -> frozenset[Term] | None:
 
 
 def by_subject(quads: DataFrame, query: FleetQuery, *key: str) -> DataFrame:
-    """For a query with stars, the quads partitioned by subject: neither a star nor `distinct` shuffles them again.
-
-    The number of partitions is explicit, so that adaptive execution keeps them apart.
-    """
+    """For a query with stars, the quads partitioned by subject: neither a star nor `distinct` shuffles them again."""
+    # The number of partitions is explicit, so that adaptive execution keeps them apart.
     if not star_predicates(query):
         return quads
     return quads.repartition(int(str(quads.sparkSession.conf.get("spark.sql.shuffle.partitions"))), *key, "s")

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+# Rows of a table on the page. The files have all rows.
 ROWS_MAX = 20
-"""Rows of a table on the page. The files have all rows."""
 
+# Gateways in the grid and on the map.
 GATEWAYS_MAX = 1000
-"""Gateways in the grid and on the map."""
 
+# Points in a plot of single readings.
 POINTS_MAX = 400
-"""Points in a plot of single readings."""
 
 TREND = timedelta(days=14)
 TRENDS_MAX = 8

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 RESOURCE, LANGUAGE, STRINGS, NUMBERS, BOOLEANS, DATE_TIMES, DATES, UNKNOWN = range(8)
 
+# Characters of a number that is in the range of its type whatever its digits are, and of a decimal whose double
+# `numbers.as_double` rounds once.
 _SHORT = {"integer": 18, "decimal": 16}
-"""Characters of a number that is in the range of its type whatever its digits are, and of a decimal whose double
-`numbers.as_double` rounds once."""
 
 
 def parts(term: Column) -> Column:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# The columns that all triples of an event share.
 EVENT_KEY = ("gw", "epoch", "seq", "graph", "change")
-"""The columns that all triples of an event share."""
 
 
 def solutions(

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# Rows of one event between two patterns, by the estimate.
 ROWS_MAX = 100_000
-"""Rows of one event between two patterns, by the estimate."""
 
 
 @dataclass

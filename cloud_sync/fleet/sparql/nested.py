@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# Product of the numbers of matches along one path of the loops: bounds the solutions of a query in one event.
 SOLUTIONS_MAX = 10_000
-"""Product of the numbers of matches along one path of the loops: bounds the solutions of a query in one event."""
+# Triples that one pattern is compared with in one event.
 TESTS_MAX = 20_000_000
-"""Triples that one pattern is compared with in one event."""
 
 _ROWS = "array<array<string>>"
 
@@ -303,7 +303,8 @@ class Nested:
         return let(solutions, loop)
 
     def _union(self, left: Node, right: Node, scope: EventScope, then: Then) -> Column:
-        """One array of the solutions of both sides, so that the rest of the query occurs once."""
+        """One array of the solutions of both sides."""
+        # One array, so that the rest of the query occurs once.
         both = Union(left, right)
         names = _ordered_variables(both)
         found = F.concat(self._solutions(left, names, scope), self._solutions(right, names, scope))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# Values of a predicate that a subject may have in one graph. A row of the property table has them in one array.
 VALUES_MAX = 100_000
-"""Values of a predicate that a subject may have in one graph. A row of the property table has them in one array."""
 _BUCKETS = 65_536
 
 PatternGroup = tuple[Pattern, ...]

@@ -44,11 +44,9 @@ class TypedColumn:
 
 
 def let(values: tuple[TypedColumn, ...], body: Callable[..., Column]) -> Column:
-    """body of the values' columns, each of which is evaluated once however often the body has it.
-
-    Spark has no such expression, so nested expressions would grow exponentially. A lambda over an array of one
-    element is one, at the price that its body is interpreted; cheap columns do without.
-    """
+    """body of the values' columns, each of which is evaluated once however often the body has it."""
+    # Spark has no such expression, so nested expressions would grow exponentially. A lambda over an array of one
+    # element is one, at the price that its body is interpreted; cheap columns do without.
     dear = [at for at, value in enumerate(values) if not value.cheap]
     if not dear:
         return body(*(value.column for value in values))

@@ -15,16 +15,16 @@ from lamplighter.cloud_sync.early_notifications import RESULTS_BYTES_MAX, EarlyN
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.tables import count_text
 
+# Objects of one gateway that are read in one pass.
 OBJECTS_MAX = 200
-"""Objects of one gateway that are read in one pass."""
 OBJECT_BYTES_MAX = 64 * 1024 * 1024
+# Of the objects of one gateway in one pass; the last one may exceed it.
 PASS_BYTES_MAX = 64 * 1024 * 1024
-"""Of the objects of one gateway in one pass; the last one may exceed it."""
 LINE_BYTES_MAX = RESULTS_BYTES_MAX + 1
+# Records of change logs have smaller numbers.
 EPOCH_MAX, SEQUENCE_MAX = 2**31 - 1, 2**53
-"""Records of change logs have smaller numbers."""
+# Rows multiplied by variables, of one notification.
 CELLS_MAX = 1_000_000
-"""Rows multiplied by variables, of one notification."""
 _NAME = re.compile(r"([0-9]{12})\.ndjson")
 
 

@@ -29,12 +29,12 @@ from lamplighter.engine.terms import Bag, Term
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# Matches that are taken at once.
 ROWS_MAX = 20_000
-"""Matches that are taken at once."""
+# Of the matches of one gateway that wait for the comparison with Spark's. Further ones are left to Spark.
 WAITING_MAX, WAITING_CHARACTERS_MAX = 10_000, 8 * 1024 * 1024
-"""Of the matches of one gateway that wait for the comparison with Spark's. Further ones are left to Spark."""
+# Spark has the same rows; it has others; it has no match in the event.
 EQUAL, DIFFERENT, UNFOUND = "equal", "different", "unfound"
-"""Spark has the same rows; it has others; it has no match in the event."""
 
 
 class MatchKey(NamedTuple):

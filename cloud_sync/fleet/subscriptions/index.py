@@ -23,8 +23,8 @@ from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# `graph` of a branch that has to be in a named graph, whichever.
 ANY_NAMED = "*"
-"""`graph` of a branch that has to be in a named graph, whichever."""
 
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _ADDED = ("subscription", "version", "shape", "constants")

@@ -23,8 +23,8 @@ from lamplighter.engine.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Of a stream: Spark takes at most a tenth of the time for gateways with events that the driver cannot match.
 SPARK_PAUSES = 9.0
-"""Of a stream: Spark takes at most a tenth of the time for gateways with events that the driver cannot match."""
 
 
 def add_commands(commands: Any) -> None:

@@ -43,14 +43,14 @@ from lamplighter.engine.tables import count_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Segments of one batch.
 SEGMENTS_MAX = 2000
-"""Segments of one batch."""
+# Records, for each shape of the queries, that the driver matches in the time in which Spark plans and begins; and by
+# the record, their quads, and the pairs of an event and a subscription that may match it. Spark plans each shape again
+# for each batch. If it had the batches of a stream that is behind for a moment, the stream would stay behind.
 FEW_RECORDS, QUADS_A_RECORD, PAIRS_A_RECORD = 5000, 20, 4
-"""Records, for each shape of the queries, that the driver matches in the time in which Spark plans and begins; and by
-the record, their quads, and the pairs of an event and a subscription that may match it. Spark plans each shape again
-for each batch. If it had the batches of a stream that is behind for a moment, the stream would stay behind."""
+# Shapes that count for the limit above, so that one batch takes the driver half a minute at most.
 SHAPES_MAX = 10
-"""Shapes that count for the limit above, so that one batch takes the driver half a minute at most."""
 _SEGMENTS_OF_EMPTY_MAX = 10_000
 
 
@@ -305,7 +305,8 @@ class Matcher:
         )
 
     def _commit(self, batch: TableBatch) -> None:
-        """A batch without rows takes the place of one before it, so that an idle matcher does not pile up manifests."""
+        """A batch without rows takes the place of one before it."""
+        # So an idle matcher does not pile up manifests.
         last = self._written[max(self._written)] if self._written else None
         if last is not None and not batch.rows and not last.rows and len(last.segments) < _SEGMENTS_OF_EMPTY_MAX:
             batch = msgspec.structs.replace(

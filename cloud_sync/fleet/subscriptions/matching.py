@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import Column, DataFrame
 
+# Shapes that one job of Spark matches. Planning takes more time and memory than in proportion to them: the plan of 100
+# exceeded 2 GB.
 SHAPES_TOGETHER = 10
-"""Shapes that one job of Spark matches. Planning takes more time and memory than in proportion to them: the plan of 100
-exceeded 2 GB."""
 EVENT_KEY = ("gw", "epoch", "seq", "change", "graph")
 _SAME = ("ts", "trusted", "late", "request")
 _ONE_A_MATCH = ("subscription", "version", *EVENT_KEY)

@@ -17,8 +17,8 @@ from lamplighter.engine.change_log import SegmentName, segment_name
 Place = tuple[int, int]
 """Epoch and sequence."""
 
+# How long a segment waits for missing ones before it.
 ORDER_WAIT_S = 60.0
-"""How long a segment waits for missing ones before it."""
 _BEFORE_ALL: Place = (0, 0)
 
 

@@ -19,11 +19,11 @@ from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscrip
 from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway
 from lamplighter.cloud_sync.fleet.subscriptions.single_index import SingleIndex
 
+# Triples of the events that are in one store together.
 TRIPLES_TOGETHER = 20_000
-"""Triples of the events that are in one store together."""
+# Triples of an event that shares a store. A larger one is asked only what it may match: a query that looks at many
+# events would also join what it finds in those that it cannot match.
 SMALL = 20
-"""Triples of an event that shares a store. A larger one is asked only what it may match: a query that looks at many
-events would also join what it finds in those that it cannot match."""
 _Key = tuple[str, int]
 """Id and version of a subscription."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _QUADS = "ARRAY<ARRAY<STRING>>"
+# A line of a segment; other members are ignored. Nested members that are text here stay JSON.
 LINE = f"""
     v INT, type STRING, gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, boot STRING,
     boottime_us BIGINT,
@@ -37,7 +38,6 @@ LINE = f"""
     graphs STRUCT<created: ARRAY<STRING>, dropped: ARRAY<STRING>>, d {_QUADS}, a {_QUADS}, k {_QUADS},
     timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING
 """
-"""A line of a segment; other members are ignored. Nested members that are text here stay JSON."""
 
 # One bad file must not stop the stream. Missing rows are detected afterwards.
 _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
@@ -127,7 +127,8 @@ class Ingest:
         return batch
 
     def _segments_of_others(self, name: str) -> set[str]:
-        """Segments of batches with other names. Read once, because there is one writer."""
+        """Segments of batches with other names."""
+        # Read once, because there is one writer.
         if self._known is None:
             self._known = {segment for one in self.bronze.all() if one.id != name for segment in one.segments}
         return self._known

@@ -23,8 +23,8 @@ from lamplighter.engine.terms import XSD
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw  or .
 _BLANK = r'("(?:[^"\\]|\\.)*"|<[^<>]*>)|(_:[^\s<>")]+)'
-"""Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw \x01 or \x02."""
 
 
 def patches(records: DataFrame) -> DataFrame:

@@ -47,12 +47,13 @@ def snapshot_facts(spark: SparkSession, lake: Lake, snapshots: list[str]) -> Dat
 
 
 def name_of(sources: Iterable[str]) -> str:
-    """A batch name that depends only on its sources, so that a repeated run replaces what a crash left."""
+    """A batch name that depends only on its sources."""
+    # So a repeated run replaces what a crash left.
     return hashlib.sha256("\n".join(sorted(sources)).encode()).hexdigest()[:16]
 
 
+# Columns of bronze that facts are made of.
 RECORD = ("gw", "epoch", "seq", "ts", "d", "a", "k")
-"""Columns of bronze that facts are made of."""
 _WANTED = frozenset(map(iri, DESCRIBING))
 _TYPE, _RESULT = iri(v.RDF_TYPE), iri(v.HAS_SIMPLE_RESULT)
 _CLASSES = frozenset(map(iri, CLASSES))

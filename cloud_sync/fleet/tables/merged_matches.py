@@ -16,11 +16,11 @@ from lamplighter.cloud_sync.fleet.lake.match_batches import match_schema, match_
 from lamplighter.cloud_sync.fleet.lazy import pa
 from lamplighter.engine.errors import UpstreamError
 
+# Of a merged batch; a larger one stays alone. They bound its manifest, and what delivery loses sight of if its file is
+# damaged.
 BATCHES_MAX, ROWS_MAX, SEGMENTS_MAX = 5_000, 500_000, 50_000
-"""Of a merged batch; a larger one stays alone. They bound its manifest, and what delivery loses sight of if its file is
-damaged."""
+# Of a row group, which delivery reads as a whole.
 GROUP_ROWS_MAX, GROUP_BYTES_MAX = 8_192, 4 * 1024 * 1024
-"""Of a row group, which delivery reads as a whole."""
 _ROWS_AT_ONCE = 256
 
 

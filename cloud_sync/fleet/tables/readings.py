@@ -16,11 +16,11 @@ from lamplighter.ontology import vocabulary as v
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# Quads of a commit above which a shuffle is faster than a scan of the commit for each reading.
 ROW_QUADS_MAX = 64
-"""Quads of a commit above which a shuffle is faster than a scan of the commit for each reading."""
 
+# Cause of commits that restore a backup. Their readings are old.
 RESTORE = "restore"
-"""Cause of commits that restore a backup. Their readings are old."""
 
 _CARRIED = (
     "gw", "epoch", "seq", "ts", "trusted", "boot", "boottime_us", "cause_kind", "cause_id", "cause_seq",

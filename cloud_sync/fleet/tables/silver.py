@@ -103,8 +103,8 @@ def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
     )
 
 
+# Upper bound for the records of one gap record, so that sums do not overflow.
 _LOST_MAX = 10**9
-"""Upper bound for the records of one gap record, so that sums do not overflow."""
 
 
 def gateway_health(bronze: DataFrame) -> DataFrame:

@@ -27,14 +27,14 @@ _OF_STREAM = {
 }
 _OF_OBSERVATION = {predicate: _OF_STREAM[predicate] for predicate in (v.MADE_BY_SENSOR, v.OBSERVED_PROPERTY)}
 _OF_OBSERVATION[v.HAS_FEATURE_OF_INTEREST] = "feature"
+# predicate -> (attribute, the attribute whose value is the predicate's subject).
 _OF_OTHERS = {LATITUDE: ("latitude", "feature"), LONGITUDE: ("longitude", "feature"), v.HOSTS: ("platform", "sensor")}
-"""predicate -> (attribute, the attribute whose value is the predicate's subject)."""
 _OWN = ("sensor", "property", "feature", "unit", "observation", "topic", "label")
 _ATTRIBUTES = (*_OWN, *(name for name, _ in _OF_OTHERS.values()))
 _NUMBERS = ("latitude", "longitude")
 DESCRIBING = (*_OF_STREAM, *_OF_OTHERS)
+# An observation in the default graph is the live one of a stream.
 CLASSES = (v.STREAM, v.OBSERVATION)
-"""An observation in the default graph is the live one of a stream."""
 _KEY = ("gw", "stream")
 _PLACE = ("epoch", "seq")
 
