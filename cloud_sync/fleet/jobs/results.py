@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,128 +61,60 @@ class Result:
     columns: tuple[str, ...]
 
 
-RESULTS = {
-    result.name: result
-    for result in (
-        Result(
-            "hourly",
-            "aggregates",
-            "readings by hour, property and feature",
-            ("gw", "property", "feature", "unit", "hour"),
-            ("hour DESC", "gw", "property", "feature"),
-            ("hour", "gw", "property", "feature", "count", "mean", "min", "p05", "p50", "p95", "max"),
-        ),
-        Result(
-            "daily",
-            "aggregates",
-            "readings by day, property and feature",
-            ("gw", "property", "feature", "unit", "day"),
-            ("day DESC", "gw", "property", "feature"),
-            ("day", "gw", "property", "feature", "count", "mean", "min", "p05", "p50", "p95", "max"),
-        ),
-        Result(
-            "trends",
-            "aggregates",
-            "readings by hour and property over the whole fleet",
-            ("property", "unit", "hour"),
-            ("hour DESC", "property"),
-            ("hour", "property", "unit", "count", "mean", "min", "p05", "p50", "p95", "max"),
-        ),
-        Result(
-            "gaps",
-            "uptime",
-            "gaps of sensors",
-            ("gw", "stream", "start"),
-            ("gap_s DESC", "gw", "stream"),
-            ("gw", "stream", "start", "end", "gap_s", "expected_s", "reason", "restarted", "history_lost"),
-        ),
-        Result(
-            "uptime",
-            "uptime",
-            "uptime of sensors",
-            ("gw", "stream"),
-            ("uptime", "gw", "stream"),
-            ("gw", "stream", "property", "readings", "untimed", "expected_s", "gaps", "down_s", "longest_s", "uptime"),
-        ),
-        Result(
-            "anomalies",
-            "anomalies",
-            "readings far from those of the fleet at that hour of the day",
-            ("gw", "epoch", "seq", "stream"),
-            ("distance DESC", "gw", "epoch", "seq"),
-            ("gw", "seq", "stream", "property", "time", "number", "median", "scale", "z"),
-        ),
-        Result(
-            "anomalous_streams",
-            "anomalies",
-            "sensors with such readings",
-            ("gw", "stream", "property", "unit"),
-            ("anomalies DESC", "gw", "stream"),
-            ("gw", "stream", "property", "anomalies", "first", "last", "worst_z"),
-        ),
-        Result(
-            "lamp_days",
-            "lamps",
-            "on-time and energy of lamps by day",
-            ("gw", "actuator", "day"),
-            ("on_s DESC", "gw", "actuator", "day"),
-            ("gw", "actuator", "day", "on_s", "switched_on", "unknown", "watts", "kwh"),
-        ),
-        Result(
-            "reactions",
-            "reactions",
-            "commands that a reading led to",
-            ("gw", "epoch", "seq", "actuator"),
-            ("acknowledged_ms DESC", "gw", "epoch", "seq"),
-            ("gw", "seq", "actuator", "value", "cause_id", "property", "reading", "reaction_ms", "acknowledged_ms"),
-        ),
-        Result(
-            "reaction_times",
-            "reactions",
-            "from a reading to the command, and to the device's acknowledgement",
-            ("property", "cause_kind", "cause_id", "value"),
-            ("reactions DESC", "cause_id"),
-            (
-                *("property", "cause_id", "value", "reactions", "changes", "acknowledged"),
-                *("reaction_p50_ms", "reaction_p99_ms", "acknowledged_p50_ms", "acknowledged_p99_ms"),
-            ),
-        ),
-        Result(
-            "dead_sensors",
-            "dead-sensors",
-            "silent sensors",
-            ("gw", "stream"),
-            ("state", "silent_s DESC", "gw", "stream"),
-            ("gw", "stream", "property", "label", "last", "silent_s", "expected_s", "state"),
-        ),
-        Result(
-            "clock_quality",
-            "clocks",
-            "clocks of the gateways",
-            ("gw",),
-            ("untimed DESC", "untrusted_share DESC", "spread_ms DESC", "gw"),
-            (
-                "gw",
-                "quality",
-                "records",
-                "untrusted_share",
-                "boots",
-                "spread_ms",
-                "repaired",
-                "untimed",
-                "result_wrong",
-            ),
-        ),
-        Result(
-            "fleet_health",
-            "health",
-            "health of the gateways",
-            ("gw",),
-            ("severity", "uptime", "gw"),
-            ("gw", "health", "why", "heard", "streams", "readings", "uptime", "gaps", "dead", "anomalies", "clock"),
-        ),
-    )
-}
+# name | job | title; below it, keys | top, and columns.
+_RESULTS = """
+hourly | aggregates | readings by hour, property and feature
+    gw property feature unit hour | hour DESC, gw, property, feature
+    hour gw property feature count mean min p05 p50 p95 max
+daily | aggregates | readings by day, property and feature
+    gw property feature unit day | day DESC, gw, property, feature
+    day gw property feature count mean min p05 p50 p95 max
+trends | aggregates | readings by hour and property over the whole fleet
+    property unit hour | hour DESC, property
+    hour property unit count mean min p05 p50 p95 max
+gaps | uptime | gaps of sensors
+    gw stream start | gap_s DESC, gw, stream
+    gw stream start end gap_s expected_s reason restarted history_lost
+uptime | uptime | uptime of sensors
+    gw stream | uptime, gw, stream
+    gw stream property readings untimed expected_s gaps down_s longest_s uptime
+anomalies | anomalies | readings far from those of the fleet at that hour of the day
+    gw epoch seq stream | distance DESC, gw, epoch, seq
+    gw seq stream property time number median scale z
+anomalous_streams | anomalies | sensors with such readings
+    gw stream property unit | anomalies DESC, gw, stream
+    gw stream property anomalies first last worst_z
+lamp_days | lamps | on-time and energy of lamps by day
+    gw actuator day | on_s DESC, gw, actuator, day
+    gw actuator day on_s switched_on unknown watts kwh
+reactions | reactions | commands that a reading led to
+    gw epoch seq actuator | acknowledged_ms DESC, gw, epoch, seq
+    gw seq actuator value cause_id property reading reaction_ms acknowledged_ms
+reaction_times | reactions | from a reading to the command, and to the device's acknowledgement
+    property cause_kind cause_id value | reactions DESC, cause_id
+    property cause_id value reactions changes acknowledged reaction_p50_ms reaction_p99_ms acknowledged_p50_ms
+    acknowledged_p99_ms
+dead_sensors | dead-sensors | silent sensors
+    gw stream | state, silent_s DESC, gw, stream
+    gw stream property label last silent_s expected_s state
+clock_quality | clocks | clocks of the gateways
+    gw | untimed DESC, untrusted_share DESC, spread_ms DESC, gw
+    gw quality records untrusted_share boots spread_ms repaired untimed result_wrong
+fleet_health | health | health of the gateways
+    gw | severity, uptime, gw
+    gw health why heard streams readings uptime gaps dead anomalies clock
+"""
+
+
+def _results() -> Iterator[Result]:
+    for text in re.split(r"\n(?=\w)", _RESULTS.strip()):
+        head, order, columns = text.split("\n", 2)
+        name, job, title = head.split(" | ")
+        keys, top = order.split(" | ")
+        yield Result(name, job, title, tuple(keys.split()), tuple(top.split(", ")), tuple(columns.split()))
+
+
+RESULTS = {result.name: result for result in _results()}
 
 
 def write(frame: DataFrame, result: Result, out: Lake) -> tuple[DataFrame, int]:
