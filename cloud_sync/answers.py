@@ -16,8 +16,8 @@ SEAL = ".json"
 SNAPSHOTS = "snapshots"
 ORDERS = "orders"
 AHEAD = "ahead"
+# Folders of the destination that are no gateway's: orders to gateways, and notifications ahead of the segments.
 RESERVED = frozenset({ORDERS, AHEAD})
-"""Folders of the destination that are no gateway's: orders to gateways, and notifications ahead of the segments."""
 
 
 class CollectorAnswer(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -114,7 +114,8 @@ def _orders(context: Context, clock: PaceClock) -> None:
 
 @contextmanager
 def _open_destination(context: Context) -> Iterator[Destination]:
-    """The destination. Each round opens a new connection, because one may break between rounds."""
+    """The destination."""
+    # Each round opens a new connection, because one may break between rounds.
     settings = context.settings
     url = _from(context.folder, settings.destination)
     with closing(destination(url, storage_options(settings.options_file, context.folder))) as to:

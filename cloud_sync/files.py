@@ -20,8 +20,8 @@ from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _PART = ".sync-part"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Non-blocking, because opening a FIFO for reading would wait for a writer.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Non-blocking, because opening a FIFO for reading would wait for a writer."""
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -96,8 +96,9 @@ def write_whole(path: Path, content: bytes) -> None:
 def check_owner(data: Path, instead: str) -> None:
     """Raises ConfigurationError if root runs this on another user's data folder.
 
-    The service runs as that user and could not write the files that root would leave. instead: what to run.
+    instead: what to run.
     """
+    # The service runs as that user and could not write the files that root would leave.
     try:
         owner = data.stat().st_uid
     except OSError:  # it does not exist yet; other errors are reported where the folder is opened

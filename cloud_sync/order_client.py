@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from lamplighter.cloud_sync.ahead import AheadNotification, AheadOutbox, line
 from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.early_notifications import EarlyNotification, EarlyNotificationOutbox, line
 from lamplighter.cloud_sync.order_intake import ROUND_MAX, OrderIntake, PushedSubscription, ReceivedOrder
 from lamplighter.cloud_sync.orders import VERSION, SubscribeBody, UpdateBody, trusted_keys
 from lamplighter.cloud_sync.pace import PaceClock
@@ -29,10 +29,10 @@ from lamplighter.engine.log_events import EventLogger
 logger = EventLogger(__name__)
 
 SUBSCRIPTIONS_MAX = 100
+# How long the gateway may take for one order.
 ANSWER_S = 60.0
-"""How long the gateway may take for one order."""
+# How long the gateway retains notifications between two rounds, if its `resume.keep_s_max` allows it.
 KEEP = "P1D"
-"""How long the gateway retains notifications between two rounds, if its `resume.keep_s_max` allows it."""
 Answered = TypeVar("Answered")
 
 
@@ -53,10 +53,11 @@ class GatewayAccess:
             self._tokens = OAuth(settings.token_url, credentials, ca=self._ca)
 
     async def check(self) -> None:
-        """Gets a token, so that an order is not refused for a fault of the credentials.
+        """Gets a token.
 
         Raises ConfigurationError, UpstreamError.
         """
+        # Otherwise an order would be refused for a fault of the credentials.
         if self._tokens is not None:
             try:
                 await self._tokens.token()
@@ -80,7 +81,7 @@ class OrderRound:
     """
 
     intake: OrderIntake
-    outbox: AheadOutbox
+    outbox: EarlyNotificationOutbox
     gateway: str
     access: GatewayAccess
     answer_s: float = ANSWER_S
@@ -140,7 +141,8 @@ class OrderRound:
     async def _subscribe(
         self, client: EngineClient, received: ReceivedOrder, body: SubscribeBody, going: PushedSubscription | None
     ) -> None:
-        """Begins a subscription, then ends its earlier version, so that one that is refused ends nothing."""
+        """Begins a subscription, then ends its earlier version."""
+        # In this order, so that a version that is refused ends nothing.
         intake = self.intake
         wanted = PushedSubscription(body.subscription, body.version, body.query)
         if going is not None and going.version == body.version:
@@ -245,13 +247,13 @@ class _Taken:
     def add(self, one: Notification) -> None:
         known = self.subscription
         results = one.added.to_json(), one.removed.to_json()
-        self._line(AheadNotification(*self._name_fields(one.spuid), one.sequence, one.commit, *results))
+        self._line(EarlyNotification(*self._name_fields(one.spuid), one.sequence, one.commit, *results))
         self.subscription = PushedSubscription(known.id, known.version, known.query, one.spuid, one.sequence)
 
     def end(self, reason: str) -> None:
         """Tells the fleet that the gateway has ended it."""
         known = self.subscription
-        self._line(AheadNotification(*self._name_fields(known.spuid or ""), known.sequence, ended=reason))
+        self._line(EarlyNotification(*self._name_fields(known.spuid or ""), known.sequence, ended=reason))
 
     async def fill(self, told_of: AsyncGenerator[Notification, None]) -> None:
         """Takes notifications until it is cancelled or there is no room. Raises the error that ends them."""
@@ -264,7 +266,7 @@ class _Taken:
     def _name_fields(self, spuid: str) -> tuple[int, str, str, int, str]:
         return VERSION, self.gateway, self.subscription.id, self.subscription.version, _incarnation(spuid)
 
-    def _line(self, notification: AheadNotification) -> None:
+    def _line(self, notification: EarlyNotification) -> None:
         self.lines.append(line(notification))
         self.budget.left -= len(self.lines[-1])
 
@@ -276,7 +278,8 @@ def _resume(client: EngineClient, one: PushedSubscription, *, leave: bool = True
 
 
 def _incarnation(spuid: str) -> str:
-    """A name for the subscription at the gateway. The spuid itself would permit others to resume it."""
+    """A name for the subscription at the gateway."""
+    # The spuid itself would permit others to resume it.
     return hashlib.sha256(spuid.encode()).hexdigest()[:16]
 
 
@@ -287,7 +290,7 @@ def run_orders(
     intake = OrderIntake(data, to, gateway, [], clock)
     try:
         intake.keys = trusted_keys(folder / settings.key_file)
-        outbox = AheadOutbox(data, to, gateway)
+        outbox = EarlyNotificationOutbox(data, to, gateway)
         asyncio.run(OrderRound(intake, outbox, gateway, GatewayAccess(settings, folder)).run())
         intake.update(error="")
         intake.save()

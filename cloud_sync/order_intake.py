@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 logger = EventLogger(__name__)
 
 STATE = "orders.json"
+# Orders of one round, and objects that are looked at behind a gap.
 ROUND_MAX = 100
-"""Orders of one round, and objects that are looked at behind a gap."""
+# Rounds in which a missing order is waited for if a later one is there.
 GAP_ROUNDS = 10
-"""Rounds in which a missing order is waited for if a later one is there."""
 TOMBSTONES_MAX = 1000
 REASON_CHARACTERS_MAX = 500
 

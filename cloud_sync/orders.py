@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 VERSION = 1
 ORDER_BYTES_MAX = 256 * 1024
 ANSWER_SUFFIX = ".answer.json"
+# The most objects above the newest order that a sender looks at. Only others can have made them.
 FORGED_MAX = 1000
-"""The most objects above the newest order that a sender looks at. Only others can have made them."""
 _KEYS_MAX = 16
+# Before the signed bytes, so that the signature counts for nothing else.
 _CONTEXT = b"lamplighter order 1\n"
-"""Before the signed bytes, so that the signature counts for nothing else."""
 _GATEWAY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _NAME = re.compile(r"([0-9]{12})\.json")
 _PEM = re.compile(r"-----BEGIN PUBLIC KEY-----[^-]+-----END PUBLIC KEY-----")

@@ -22,12 +22,12 @@ Trust = Literal["auto", "always", "never"]
 """Whether the wall clock is trusted. ``auto``: while it is synchronised."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+# For adjtimex(2). The structure has 208 bytes on 64-bit Linux; a zeroed buffer of more is modes 0 everywhere, which
+# only reads and leaves the modes as they are.
 _TIMEX = ctypes.create_string_buffer(512)
-"""For adjtimex(2). The structure has 208 bytes on 64-bit Linux; a zeroed buffer of more is modes 0 everywhere, which
-only reads and leaves the modes as they are."""
 _TIME_ERROR = 5
+# Where systemd puts what a unit's `LoadCredential=` names.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
-"""Where systemd puts what a unit's `LoadCredential=` names."""
 
 
 class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +100,9 @@ def storage_options(file: str, folder: Path) -> dict[str, Any]:
     """The content of an options file; {} if file is empty.
 
     folder: where a relative name is, unless systemd has a credential of that name. Raises ConfigurationError, also for
-    a world-readable file, because it has secrets.
+    a world-readable file.
     """
+    # A world-readable file is refused, because it has secrets.
     if not file:
         return {}
     path = folder / file

@@ -44,10 +44,10 @@ from lamplighter.engine.log_events import EventLogger
 
 logger = EventLogger(__name__)
 
+# The most names under which one segment is sent.
 NAMES_MAX = 5
-"""The most names under which one segment is sent."""
+# Number of segments after which the shipper looks for answers again.
 ROUND = 50
-"""Number of segments after which the shipper looks for answers again."""
 _CHUNK = 64 * 1024
 
 
@@ -202,10 +202,10 @@ class Shipper:
                 if segment.end > self.status.sent:
                     break
                 sealed = self._seal(segment)
-                fate = Disposition.SETTLED if sealed is None else self._fate(segment, *sealed)
-                if fate is Disposition.WAITS:
+                disposition = Disposition.SETTLED if sealed is None else self._disposition(segment, *sealed)
+                if disposition is Disposition.WAITS:
                     break
-                unbroken = unbroken and fate is Disposition.SETTLED
+                unbroken = unbroken and disposition is Disposition.SETTLED
                 if unbroken:
                     self._update(confirmed=segment.end)
         finally:
@@ -216,7 +216,7 @@ class Shipper:
         if snapshot is not None and not snapshot.landed:
             self._confirm_snapshot(snapshot)
 
-    def _fate(self, segment: Sealed, seal: Seal, content: bytes) -> Disposition:
+    def _disposition(self, segment: Sealed, seal: Seal, content: bytes) -> Disposition:
         """The state of a segment that was sent. A segment that arrived damaged, or has gone, is sent again."""
         sha256 = seal.sha256
         for number in range(NAMES_MAX):
@@ -249,7 +249,8 @@ class Shipper:
         return Disposition.WAITS
 
     def _is_here(self, segment: Sealed, refused: CollectorAnswer) -> bool:
-        """Whether the refused object has the bytes of this segment, so that sending it again would change nothing."""
+        """Whether the refused object has the bytes of this segment."""
+        # Then sending it again would change nothing.
         with contextlib.suppress(FileNotFoundError), open_plain(segment.path) as file:
             return _sha256(file) == refused.sha256
         return True  # the gateway has removed the segment: nothing can be sent

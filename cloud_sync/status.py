@@ -127,8 +127,9 @@ class Sealed:
 def sealed_segments(data: Path, after: Place = (0, 0)) -> list[Sealed]:
     """Sealed segments that end after a record, oldest first, up to the first unsealed one. Raises OSError.
 
-    The gateway seals in order. If it could not seal one, later segments must wait, or they would arrive before it.
+    The gateway seals in order.
     """
+    # If it could not seal one, later segments must wait, or they would arrive before it.
     sealed, unsealed = _segments(data)
     return [one for one in sealed if one.end > after and (unsealed is None or one.name[:2] < unsealed.name[:2])]
 

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from lamplighter.engine.errors import AccessDeniedError
 from lamplighter.engine.terms import Term
 
+# The beginning of the names of graphs with inferred triples (`engine.inference`).
 INFERRED = "<urn:lamplighter:inferred:"
-"""The beginning of the names of graphs with inferred triples (`engine.inference`)."""
+# The graph with the violations of shapes (`engine.shacl`).
 VIOLATIONS = "<urn:lamplighter:violations>"
-"""The graph with the violations of shapes (`engine.shacl`)."""
+# The beginnings of the names of graphs that follow from others, and that no request may write.
 DERIVED = (INFERRED, VIOLATIONS)
-"""The beginnings of the names of graphs that follow from others, and that no request may write."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Graphs:
                 )
 
 
+# All graphs.
 EVERY = Graphs()
-"""All graphs."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Access:
         return read is not None and (write is None or not write <= read)
 
 
+# All permissions.
 FULL = Access()
-"""All permissions."""
 _FULL_ASSERTED = Access(write=Graphs(asserted=True))
 
 
@@ -127,9 +127,9 @@ class Dataset(NamedTuple):
     def graphs(self, exists: Callable[[Term], bool]) -> tuple[tuple[Term | None, ...] | None, tuple[Term, ...] | None]:
         """The default and named graphs at this moment, each None for all of the store.
 
-        exists: whether there is a graph of that name. Others are left out, because ``GRAPH ?g {}`` finds every graph
-        that is listed.
+        exists: whether there is a graph of that name.
         """
+        # Others are left out, because ``GRAPH ?g {}`` finds every graph that is listed.
         default, named, visible = self
         if visible.names is not None:
             if default is None:

@@ -38,7 +38,7 @@ from lamplighter.engine.errors import (
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.following import Change
 from lamplighter.engine.matching.prices import Price
-from lamplighter.engine.matching.spuids import Spuids
+from lamplighter.engine.matching.subscription_numbers import Spuids
 from lamplighter.engine.matching.subscriptions import CommitCost, Subscriptions
 from lamplighter.engine.slices import Slices, sliced, uncollected
 from lamplighter.engine.sparql.clock_function import EPOCH, microseconds, query_at
@@ -304,7 +304,7 @@ class Engine:
         )
         self.cost: Callable[[QuadDelta], CommitCost] = self._subscriptions.cost
         """What following a delta would cost; asked before it is committed."""
-        self.timetable = self._subscriptions.timetable
+        self.timetable = self._subscriptions.clock_index
         """The comparisons of subscriptions with the clock, for reading between two steps."""
         self.faults: deque[str] = self._subscriptions.faults
         """Tracebacks of failures in commits that were recovered from. The caller logs and removes them."""

@@ -10,8 +10,8 @@ from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.tables import sample
 from lamplighter.engine.terms import Bag, Quad, Term
 
+# Quads that the templates of one update request may make, unless the caller sets another limit.
 DELTA_QUADS_MAX = 1_000_000
-"""Quads that the templates of one update request may make, unless the caller sets another limit."""
 
 
 class QuadDelta(NamedTuple):

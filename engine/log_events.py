@@ -16,10 +16,10 @@ import logging
 import sys
 from collections.abc import Mapping
 
+# How many frames the caller of `EventLogger.info` is above the call of `logging`.
 _CALLER = 3
-"""How many frames the caller of `EventLogger.info` is above the call of `logging`."""
+# Frames of a stack trace in the log: the innermost ones. A recursion that ran out of stack has a thousand.
 FRAMES_MAX = 40
-"""Frames of a stack trace in the log: the innermost ones. A recursion that ran out of stack has a thousand."""
 
 
 class Event:

@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+# Metadata services of clouds, which give out credentials; some are in private networks.
 _METADATA = frozenset(
     map(
         ipaddress.ip_address,
@@ -18,17 +19,16 @@ _METADATA = frozenset(
         ),
     )
 )
-"""Metadata services of clouds, which give out credentials; some are in private networks."""
 _BROADCAST = ipaddress.ip_address("255.255.255.255")
 EVERYWHERE: tuple[Network, ...] = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
+# Addresses that stand for IPv4 addresses (RFC 6052).
 _NAT64 = IPv6Network("64:ff9b::/96")
-"""Addresses that stand for IPv4 addresses (RFC 6052)."""
 _UNICAST = IPv6Network("2000::/3")
 """The public addresses of IPv6 (RFC 4291, 2.4). Outside are those that local translators make of IPv4 addresses, too:
 ``::/96``, ``::ffff:0:0:0/96`` and ``64:ff9b:1::/48``."""
+# Further ones of the registries of special addresses (RFC 6890), which `ipaddress` takes for public ones in some
+# versions of Python.
 _SPECIAL: tuple[Network, ...] = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
-"""Further ones of the registries of special addresses (RFC 6890), which `ipaddress` takes for public ones in some
-versions of Python."""
 
 
 def refusal(address: Address, networks: Iterable[Network]) -> str:

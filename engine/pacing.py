@@ -91,7 +91,7 @@ def back_off_s(
 ) -> float:
     """Seconds before the next attempt behind so many failures in a row, from 1: twice as many with each.
 
-    jitter: gives a number between two, such as `Random.uniform`. Up to half is left out by it, so that not all who
-    lost the same peer come back at once.
+    jitter: gives a number between two, such as `Random.uniform`.
     """
+    # Up to half is left out by it, so that not all who lost the same peer come back at once.
     return min(longest_s, first_s * 2.0 ** min(failures - 1, _DOUBLED_MAX)) * jitter(0.5, 1.0)

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import TypeVar
 
+# Quads, rows or characters above which work counts as long: it takes some ten milliseconds.
 LONG = 5000
-"""Quads, rows or characters above which work counts as long: it takes some ten milliseconds."""
+# Quads or rows that are handled between two pauses.
 SLICE = 1000
-"""Quads or rows that are handled between two pauses."""
 
 _Member = TypeVar("_Member")
 _Key = TypeVar("_Key", bound=Hashable)
@@ -77,7 +77,8 @@ def distinct(members: Iterable[_Key], slices: Slices) -> dict[_Key, None]:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Stops the collection of cyclic garbage while many objects are made, which it would look at again and again."""
+    """Stops the collection of cyclic garbage while many objects are made."""
+    # It would look at all of them again and again.
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -13,22 +13,23 @@ from collections.abc import Iterable, Iterator
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.terms import STORED_DEPTH_MAX, TERM_DEPTH_MAX, Quad, Term
 
+# Default limit on a term, in bytes of its N-Triples form in UTF-8.
 TERM_BYTES_MAX = 1024 * 1024
-"""Default limit on a term, in bytes of its N-Triples form in UTF-8."""
+# Range of the limit. Any term in the text of an update with a plan is within the least. A statement of four terms of
+# the most can still be read back.
 TERM_BYTES_LEAST, TERM_BYTES_MOST = 256 * 1024, 4_000_000
-"""Range of the limit. Any term in the text of an update with a plan is within the least. A statement of four terms of
-the most can still be read back."""
+# Nested objects and arrays in JSON-LD. The native parser takes quadratic time for them.
 DOCUMENT_DEPTH_MAX = 200
-"""Nested objects and arrays in JSON-LD. The native parser takes quadratic time for them."""
 
+# Bytes of the longest N-Quads statement that can be read back.
 STATEMENT_BYTES_MAX = 16 * 1024 * 1024 - 64
-"""Bytes of the longest N-Quads statement that can be read back."""
 
+# Characters of a term that needs no check: it has at most 2 KiB and 30 levels.
 SHORT = 512
-"""Characters of a term that needs no check: it has at most 2 KiB and 30 levels."""
 
+# The brackets of a term. Strings and IRIs are skipped.
 _BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"|<(?!<)[^>]*+>|(?P<open><<\()|(?P<close>\)>>)', re.S)
-"""The brackets of a term. Strings and IRIs are skipped."""
+# The brackets of N-Triples, N-Quads, Turtle and TriG. A fault is an unterminated IRI or string, where parsers stop.
 _TURTLE = re.compile(
     rb"""(?P<open><<) | (?P<close>>>)
        | \#[^\n\r]*+
@@ -39,7 +40,6 @@ _TURTLE = re.compile(
        | (?P<fault>[<"'])""",
     re.X | re.S,
 )
-"""The brackets of N-Triples, N-Quads, Turtle and TriG. A fault is an unterminated IRI or string, where parsers stop."""
 _JSON = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<fault>")', re.S)
 
 

@@ -23,10 +23,10 @@ Binding = tuple[Term | None, ...]
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 
+# Levels of nested triple terms that may enter the dataset, the outermost one included.
 TERM_DEPTH_MAX = 50
-"""Levels of nested triple terms that may enter the dataset, the outermost one included."""
+# Levels of nested triple terms that are read back from a log: earlier versions accepted more.
 STORED_DEPTH_MAX = 200
-"""Levels of nested triple terms that are read back from a log: earlier versions accepted more."""
 
 _SHOWN_CHARACTERS_MAX = 200
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}

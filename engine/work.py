@@ -17,24 +17,26 @@ from typing import Final
 
 from lamplighter.engine.slices import Slices
 
+# Default limit of one evaluation, in milliseconds.
 EVALUATION_MS_MAX = 500
-"""Default limit of one evaluation, in milliseconds."""
 UNITS_PER_MS = 10_000
+# Units between two checks of limit and clock.
 SLICE = 10_000
-"""Units between two checks of limit and clock."""
+# Units from which an evaluation counts as long, so that other tasks should run meanwhile.
 LONG_UNITS = 20 * UNITS_PER_MS
-"""Units from which an evaluation counts as long, so that other tasks should run meanwhile."""
+# Evaluations after a long commit during which a commit may be long.
 HEAVY_TURNS = 1_000
-"""Evaluations after a long commit during which a commit may be long."""
+# Additional units that a plan may use in a commit, for each changed quad and for each query that shares the plan.
 SHARE = 1_000
-"""Additional units that a plan may use in a commit, for each changed quad and for each query that shares the plan."""
+# Factor of the limit for evaluations together: those of the queries that share a plan, and those of all plans in one
+# commit.
 TOGETHER_MAX = 20
-"""Factor of the limit for evaluations together: those of the queries that share a plan, and those of all plans in one
-commit."""
+# In a commit, a plan is stopped by the clock only if it has used at least a 16th of its units. Otherwise other plans
+# spent the time.
 SLOWNESS_MAX = 16
-"""In a commit, a plan is stopped by the clock only if it has used at least a 16th of its units. Otherwise other plans
-spent the time."""
 
+# Units of: a quad read; a row of a result; a quad made by a template; an expression with a cached value; an expression
+# evaluated by the store, to which its characters add; a value of an aggregate that is computed from all values.
 STEP: Final = 1
 ROW: Final = 10
 QUAD_MADE: Final = 40
@@ -42,8 +44,6 @@ CALL: Final = 4
 EVALUATION: Final = 400
 CHARACTERS_PER_UNIT: Final = 8
 VALUE: Final = 10
-"""Units of: a quad read; a row of a result; a quad made by a template; an expression with a cached value; an expression
-evaluated by the store, to which its characters add; a value of an aggregate that is computed from all values."""
 
 _NARROW = "join its patterns by more variables or name constants"
 

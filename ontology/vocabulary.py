@@ -10,12 +10,13 @@ SOSA = "http://www.w3.org/ns/sosa/"
 QUDT = "http://qudt.org/schema/qudt/"
 UNIT = "http://qudt.org/vocab/unit/"
 
+# The lighting ontology of the benchmark (Roffia 2016, IV.A): `lighting.ttl` beside this file.
 LIGHTING = "http://lamplighter.example/ns/lighting#"
-"""The lighting ontology of the benchmark (Roffia 2016, IV.A): `lighting.ttl` beside this file."""
 
+# What the gateway needs to know of a device and no standard names: `gateway.ttl` beside this file.
 GATEWAY = "http://lamplighter.example/ns/gateway#"
-"""What the gateway needs to know of a device and no standard names: `gateway.ttl` beside this file."""
 
+# Prefixes that mapping files and JSAP applications may use without declaring them.
 PREFIXES = {
     "rdf": RDF,
     "rdfs": RDFS,
@@ -26,7 +27,6 @@ PREFIXES = {
     "lighting": LIGHTING,
     "gateway": GATEWAY,
 }
-"""Prefixes that mapping files and JSAP applications may use without declaring them."""
 
 RDF_TYPE = RDF + "type"
 RDFS_LABEL = RDFS + "label"

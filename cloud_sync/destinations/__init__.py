@@ -1,7 +1,7 @@
 """Where segments go: a folder, an S3 bucket, an SFTP server, or another store that fsspec can reach.
 
 base: the interface `Destination`, and what its backends share; folder: a folder of this machine, or a mounted one, with
-nothing but Python; fsspec_folder: a store that fsspec can write to and rename in; sftp: a folder of an SFTP server; s3:
+nothing but Python; fsspec_folder: a store that fsspec can write to and rename in, such as an SFTP server; s3:
 a bucket of S3 or of a store with its protocol.
 
 Names of objects are relative, with slashes. An object is there as a whole or not at all, even when its writer is
@@ -38,7 +38,7 @@ def destination(url: str, options: dict[str, Any]) -> Destination:
 
         return S3Bucket(url, options)
     if parts.scheme in ("sftp", "ssh"):
-        from lamplighter.cloud_sync.destinations.sftp import SftpFolder
+        from lamplighter.cloud_sync.destinations.fsspec_folder import SftpFolder
 
         return SftpFolder(url, options)
     from lamplighter.cloud_sync.destinations.fsspec_folder import FsspecFolder

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import GatewayError, UpstreamError
 
+# Suffix of files that are still being written. Readers ignore them.
 PART = ".part"
-"""Suffix of files that are still being written. Readers ignore them."""
+# Upper bound for a seal or an answer.
 SMALL_BYTES_MAX = 64 * 1024
-"""Upper bound for a seal or an answer."""
 CHUNK = 64 * 1024
 MAKE_SURE = "check that it exists and can be reached, and that the options file is complete"
 

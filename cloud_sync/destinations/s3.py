@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from lamplighter.cloud_sync.destinations.base import StoredObject, absent, check_object_name, display_url, errors
 from lamplighter.cloud_sync.destinations.fsspec_folder import filesystem
 
+# Size of a part in a multipart upload: the least that S3 takes.
 PART_BYTES = 5 * 1024 * 1024
-"""Size of a part in a multipart upload: the least that S3 takes."""
 
 
 class S3Bucket:
@@ -131,11 +131,7 @@ class S3Bucket:
             for data in rest:
                 send(data)
             self._call(
-                "complete_multipart_upload",
-                name,
-                UploadId=upload,
-                MultipartUpload={"Parts": done},
-                IfNoneMatch="*",
+                "complete_multipart_upload", name, UploadId=upload, MultipartUpload={"Parts": done}, IfNoneMatch="*"
             )
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is raised

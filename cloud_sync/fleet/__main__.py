@@ -19,6 +19,7 @@ from lamplighter.cloud_sync.fleet.metrics import write_metrics
 from lamplighter.engine.errors import BusyError, GatewayError
 
 _FLEET = "lamplighter.cloud_sync.fleet"
+# Modules with an `add_commands(subparsers)`. A command's default `run` is a function that returns the exit code.
 MODULES = (
     "lamplighter.demo.fleet.simulate",
     f"{_FLEET}.collection.collector",
@@ -39,8 +40,8 @@ MODULES = (
     f"{_FLEET}.package",
     "lamplighter.demo.fleet",
 )
-"""Modules with an `add_commands(subparsers)`. A command's default `run` is a function that returns the exit code."""
 _DEMO = "lamplighter.demo"
+# Packages of the extra `cloud`.
 _CLOUD = frozenset(
     (
         "deltalake",
@@ -57,7 +58,6 @@ _CLOUD = frozenset(
         "s3fs",
     )
 )
-"""Packages of the extra `cloud`."""
 _JVM_LOST = (
     "Spark's JVM has ended (killed, or out of memory); run the command again, with more memory if it repeats: "
     "--conf spark.driver.memory=4g"

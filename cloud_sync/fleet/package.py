@@ -14,11 +14,11 @@ from lamplighter.engine.errors import ConfigurationError
 
 ARCHIVE = "lamplighter.zip"
 SCRIPT = "lamplighter_fleet.py"
+# Packages of ours that the commands import. The demo's commands are left out.
 PARTS = ("cloud_sync", "engine", "ontology")
-"""Packages of ours that the commands import. The demo's commands are left out."""
 
+# The oldest time of the format, for all members, so that the same code gives the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
-"""The oldest time of the format, for all members, so that the same code gives the same bytes."""
 
 
 def package(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 JAVA_MIN = 17
 
+# Settings that the tables require. They are set on every session, including an existing one.
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
@@ -31,10 +32,10 @@ SETTINGS = {
     # Queries of subscriptions are nested more deeply than Spark's default lets it resolve.
     "spark.sql.analyzer.maxIterations": "1000",
 }
-"""Settings that the tables require. They are set on every session, including an existing one."""
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
+# Defaults for one machine.
 DEFAULTS = {
     "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     # Pauses do not matter here, and this collector takes less processor time.
@@ -59,8 +60,8 @@ DEFAULTS = {
     # Frames that `tables.by_gateway` has partitioned are joined by gateway and stream without another shuffle.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
-"""Defaults for one machine."""
 
+# Replaces SETTINGS and DEFAULTS for small input on one machine. docs/fleet.md has the measurements.
 SMALL = {
     # One compiler, which is cheap and makes slower code, and no threads of a parallel collector.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
@@ -70,10 +71,9 @@ SMALL = {
     # Sizes that are measured while a query runs cannot improve a plan for so few rows.
     "spark.sql.adaptive.enabled": "false",
 }
-"""Replaces SETTINGS and DEFAULTS for small input on one machine. docs/fleet.md has the measurements."""
 
+# Records or readings up to which input is small.
 ROWS_SMALL = 50_000
-"""Records or readings up to which input is small."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 
 PYTHON_MIN = (3, 11)
 
+# Package -> distribution, for what every command needs on the driver. `report` also needs jinja2 and matplotlib, and
+# `export --format delta` deltalake; these commands say so.
 DISTRIBUTIONS = {
     "fsspec": "fsspec",
     "google_crc32c": "google-crc32c",
@@ -18,8 +20,6 @@ DISTRIBUTIONS = {
     "pyarrow": "pyarrow",
     "zstandard": "zstandard",
 }
-"""Package -> distribution, for what every command needs on the driver. `report` also needs jinja2 and matplotlib, and
-`export --format delta` deltalake; these commands say so."""
 
 
 def problem() -> str | None:

@@ -26,14 +26,14 @@ VERSION = 1
 
 Missed = Literal["run", "skip"]
 
+# The largest number in a record. JSON readers of all languages agree up to it; in microseconds it is 285 years.
 INTEGER_MAX = 2**53
-"""The largest number in a record. JSON readers of all languages agree up to it; in microseconds it is 285 years."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
 
+# Bytes of the longest line that is written; a collector reads no longer ones.
 RECORD_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes of the longest line that is written; a collector reads no longer ones."""
+# Bytes of a line without its quads.
 RECORD_REST_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of a line without its quads."""
 
 _CRC = b',"crc":"'
 _TAIL = len(_CRC) + 8 + 2  # the member, eight hexadecimal digits, the closing quote and brace

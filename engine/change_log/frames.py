@@ -13,17 +13,17 @@ from typing import NamedTuple, Protocol
 
 import zstandard
 
+# Bytes after which a frame ends. A damaged bit makes at most one frame unreadable; the frames cost a few per cent.
 FRAME_BYTES = 8 * 1024
-"""Bytes after which a frame ends. A damaged bit makes at most one frame unreadable; the frames cost a few per cent."""
 LIVE_LEVEL = 1
+# Parameters for sealed segments: the size of level 9, with 2 MB of memory instead of 14 MB.
 SEALED = zstandard.ZstdCompressionParameters.from_level(9, window_log=20, hash_log=17, chain_log=17)
-"""Parameters for sealed segments: the size of level 9, with 2 MB of memory instead of 14 MB."""
+# A skippable frame (RFC 8878, 3.1.2) at the end of a file that was closed: all lines before it are durable.
 CLOSED = b"\x50\x2a\x4d\x18\x04\x00\x00\x00end\n"
-"""A skippable frame (RFC 8878, 3.1.2) at the end of a file that was closed: all lines before it are durable."""
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_MAX = 128 * 1024
+# Bytes that are decompressed at once: at most 32 MiB, since four bytes may be a block of 128 KiB.
 _READ_BYTES = 1024
-"""Bytes that are decompressed at once: at most 32 MiB, since four bytes may be a block of 128 KiB."""
 _WINDOW_MAX = 128 * 1024 * 1024
 _RLE = 1
 

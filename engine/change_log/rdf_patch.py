@@ -17,10 +17,10 @@ from lamplighter.engine.change_log.codec import Record
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.terms import XSD, Quad, Term, literal
 
+# The rows around a transaction.
 BEGIN, END = "TX .", "TC ."
-"""The rows around a transaction."""
+# The blank nodes of a term. Literals and IRIs are skipped.
 _BLANK = re.compile(r'"(?:[^"\\]|\\.)*"|<[^<>]*>|(_:[^\s<>")]+)', re.S)
-"""The blank nodes of a term. Literals and IRIs are skipped."""
 
 
 def patch_id(record: Record) -> Term:

@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from lamplighter.engine.errors import ConfigurationError
 
+# Prefix of the address of a Unix socket; the absolute path follows.
 UNIX = "ws+unix:"
-"""Prefix of the address of a Unix socket; the absolute path follows."""
 
 
 def trusting(ca: Path | str | None) -> ssl.SSLContext:

@@ -22,8 +22,8 @@ NDJSON: Final = "application/x-ndjson"
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024
 _WAIT_S = 25.0
 _BACK_OFF_S = (0.1, 5.0)
+# The code of an answer to a position that cannot be continued.
 _RESET = "reset"
-"""The code of an answer to a position that cannot be continued."""
 _BEGINNING = "the follower begins"
 
 Get = Callable[[str, Mapping[str, str], str], AbstractAsyncContextManager[httpx.Response]]

@@ -42,17 +42,17 @@ from lamplighter.engine.terms import Bag
 
 logger = EventLogger(__name__)
 
+# Bytes of the longest message that is accepted. A first result is one message.
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of the longest message that is accepted. A first result is one message."""
+# Concurrent requests; further ones wait.
 PENDING_MAX = 1_000
-"""Concurrent requests; further ones wait."""
 _BACK_OFF_S = (0.1, 5.0)
+# Seconds before a subscription is requested again that was refused with a retriable error.
 _ASK_AGAIN_S = 1.0
-"""Seconds before a subscription is requested again that was refused with a retriable error."""
+# Members of an update that are sent if they are given.
 _OPTIONAL = ("authorization", "priority", "delay", "at", "missed", "cause", "delta")
-"""Members of an update that are sent if they are given."""
+# Key of an offer among what is sent on each connection.
 _OFFER = "messages"
-"""Key of an offer among what is sent on each connection."""
 _EXPIRED = (401, "invalid_grant")  # SEPA protocol 3.5
 
 

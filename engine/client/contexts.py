@@ -14,8 +14,8 @@ from lamplighter.engine.errors import LimitExceededError, UnsupportedRequestErro
 ACTIVITY_STREAMS: Final = "https://www.w3.org/ns/activitystreams"
 LDP: Final = "http://www.w3.org/ns/ldp"
 SCHEMA_ORG: Final = "https://schema.org"
+# Known contexts that one document may name.
 REFERENCES_MAX = 16
-"""Known contexts that one document may name."""
 
 _AS = f"{ACTIVITY_STREAMS}#"
 _LDP = f"{LDP}#"
@@ -133,8 +133,8 @@ _KNOWN: dict[str, dict[str, Any]] = {
     },
 }
 _BY_NAME = {name.partition("://")[2]: terms for name, terms in _KNOWN.items()}
+# Names of http and https without their ends -> terms.
 _BY_NAME["schema.org/docs/jsonldcontext"] = _KNOWN[SCHEMA_ORG]
-"""Names of http and https without their ends -> terms."""
 
 
 def with_contexts(document: Any) -> Any:

@@ -20,13 +20,14 @@ import msgspec
 
 Document = TypeVar("Document")
 
+# Of a file, if its reader does not say otherwise.
 FILE_BYTES_MAX = 16 * 1024 * 1024
-"""Of a file, if its reader does not say otherwise."""
+# Of brackets in each other in TOML, and parts of a dotted key.
 NESTING_MAX = 100
-"""Of brackets in each other in TOML, and parts of a dotted key."""
+# Non-blocking, because opening a pipe for reading would wait for a writer.
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Non-blocking, because opening a pipe for reading would wait for a writer."""
 _GROWTH_BYTES = 64 * 1024
+# Texts and comments, in which signs mean nothing, and the signs that count.
 _TOML_TOKEN = re.compile(
     r'"""(?:[^\\"]++|\\.|"(?!""))*+"""|'
     + r"'''.*?'''"
@@ -34,7 +35,6 @@ _TOML_TOKEN = re.compile(
     + r"|'[^'\n]*+'|#[^\n]*+|[\[\]{}.,=\n]",
     re.DOTALL,
 )
-"""Texts and comments, in which signs mean nothing, and the signs that count."""
 
 
 def read_file(path: Path | str, bytes_max: int = FILE_BYTES_MAX, *, follow: bool = True) -> bytes:

@@ -16,12 +16,7 @@ from lamplighter.engine.client import results
 from lamplighter.engine.client.addresses import check_private, split_address, trusting
 from lamplighter.engine.client.changes import DatasetChange, follow
 from lamplighter.engine.client.messages import Tokens, UpdateAnswer, UpdateDelta, graph_members
-from lamplighter.engine.errors import (
-    ConfigurationError,
-    MalformedRequestError,
-    RefusedError,
-    UpstreamError,
-)
+from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Bag
 
 if TYPE_CHECKING:

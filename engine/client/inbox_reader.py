@@ -32,8 +32,8 @@ from lamplighter.engine.client.results import Triple
 from lamplighter.engine.errors import ConfigurationError, RefusedError, RequestError, UpstreamError
 from lamplighter.engine.networks import EVERYWHERE, Address, public_refusal, refusal
 
+# Of the answer of a target, an inbox, or a notification.
 DOCUMENT_BYTES_MAX = 1024 * 1024
-"""Of the answer of a target, an inbox, or a notification."""
 URL_BYTES_MAX = 2000
 REDIRECTS_MAX = 5
 TIMEOUT_S = 30.0

@@ -20,10 +20,10 @@ from lamplighter.engine.updating.documents import opened, quads_of
 LDP: Final = "http://www.w3.org/ns/ldp#"
 INBOX: Final = f"{LDP}inbox"
 JSON_LD: Final = "application/ld+json"
+# The formats of RDF that are read, as the header.
 ACCEPT: Final = f"{JSON_LD}, text/turtle;q=0.9, application/n-triples;q=0.8, application/rdf+xml;q=0.7"
-"""The formats of RDF that are read, as the header."""
+# Of one document, as N-Triples: prefixes make a short document a long one.
 TRIPLES_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of one document, as N-Triples: prefixes make a short document a long one."""
 
 _INBOX, _CONTAINS = f"<{INBOX}>", f"<{LDP}contains>"
 _LINK = re.compile(

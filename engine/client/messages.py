@@ -11,8 +11,8 @@ from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.tables import changes, html_table
 from lamplighter.engine.terms import Bag, Quad
 
+# Notifications that wait for their consumer. With more, the client reconnects and gets a new first result.
 NOTIFICATIONS_MAX = 10_000
-"""Notifications that wait for their consumer. With more, the client reconnects and gets a new first result."""
 
 
 class Tokens(Protocol):

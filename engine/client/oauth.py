@@ -20,8 +20,8 @@ from lamplighter.engine.client.http import TIMEOUT_S, refusal_error
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 _JSON = "application/json"
+# Seconds before its expiry at which a token is renewed; a tenth of its lifetime, if that is shorter.
 _EARLY_S = 30.0
-"""Seconds before its expiry at which a token is renewed; a tenth of its lifetime, if that is shorter."""
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ import httpcore
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.networks import Address
 
+# For the resolution of a name, and for a connection.
 CONNECT_S = 10.0
-"""For the resolution of a name, and for a connection."""
 KEPT_ALIVE_S = 30.0
 RETRY_AFTER_S_MAX = 3600.0
+# Names that are looked up at the same time, those that were given up too.
 LOOK_UPS_MAX = 64
-"""Names that are looked up at the same time, those that were given up too."""
 
 
 class AddressRefusedError(UpstreamError):

@@ -231,11 +231,7 @@ class Consumer(_Pattern):
     """
 
     def __init__(
-        self,
-        profile: Jsap | str | Path,
-        query: str,
-        values: Mapping[str, Any] = _NOTHING,
-        **options: Unpack[Options],
+        self, profile: Jsap | str | Path, query: str, values: Mapping[str, Any] = _NOTHING, **options: Unpack[Options]
     ) -> None:
         super().__init__(profile, **options)
         self.profile.query_text(query, _NOTHING, values)  # raises for a missing value

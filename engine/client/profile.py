@@ -23,8 +23,8 @@ from lamplighter.engine.protocol.jsap_tree import (
     overridden,
 )
 
+# Documents in a chain of includes.
 DEPTH_MAX = 8
-"""Documents in a chain of includes."""
 DOCUMENTS_MAX = 64
 DOCUMENT_BYTES_MAX = 4 * 1024 * 1024
 FETCH_S = 30.0

@@ -10,13 +10,13 @@ from lamplighter.engine.terms import Bag, Term
 Triple = tuple[Term, Term, Term]
 """Subject, predicate and object of a constructed graph."""
 
+# Media type -> file extension, by which pyoxigraph identifies it.
 GRAPH_MEDIA_TYPES = {
     "application/n-triples": "nt",
     "text/turtle": "ttl",
     "application/ld+json": "jsonld",
     "application/rdf+xml": "rdf",
 }
-"""Media type -> file extension, by which pyoxigraph identifies it."""
 
 
 def bag(document: Any) -> Bag:

@@ -30,9 +30,9 @@ from lamplighter.engine.work import STEP, Meter
 Hold = Callable[[Term], None]
 """Has the triples of a property among the facts from now on, as they are at this moment."""
 
+# Units of work of: a triple that a rule gives, new or not; the search for a rule that gives a triple; a change of the
+# inferred graph.
 DERIVED, CHECKED, CHANGED = 5 * STEP, 20 * STEP, 60 * STEP
-"""Units of work of: a triple that a rule gives, new or not; the search for a rule that gives a triple; a change of the
-inferred graph."""
 
 
 class Closure:

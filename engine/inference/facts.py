@@ -14,7 +14,8 @@ from lamplighter.engine.inference.rules import (
     Triple,
     is_schema,
 )
-from lamplighter.engine.matching.cts import Cts, Table
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.quad_tables import Table
 from lamplighter.engine.terms import Quad, Term
 
 

@@ -38,11 +38,11 @@ EQUIVALENT_PROPERTY = f"<{_OWL}equivalentProperty>"
 SYMMETRIC = f"<{_OWL}SymmetricProperty>"
 TRANSITIVE = f"<{_OWL}TransitiveProperty>"
 
+# The predicates that rules name.
 VOCABULARY = (TYPE, SUB_CLASS, SUB_PROPERTY, DOMAIN, RANGE, INVERSE, EQUIVALENT_CLASS, EQUIVALENT_PROPERTY)
-"""The predicates that rules name."""
 
+# Units of work of a fact that is looked at in the search for a rule.
 LOOKED_AT = 3 * STEP
-"""Units of work of a fact that is looked at in the search for a rule."""
 
 Triple = tuple[Term, Term, Term]
 
@@ -112,9 +112,9 @@ def consequences(facts: Facts, about: Property, triple: Triple) -> Iterator[Trip
 def classes(facts: Facts, triple: Triple) -> Iterator[Triple]:
     """The triples that follow in one step from a triple by cax-sco: an instance of a class is one of its superclasses.
 
-    Since the subclasses are transitive (scm-sco), all superclasses are found in this step. It need not be repeated for
-    the triples that it gives.
+    It need not be repeated for the triples that it gives.
     """
+    # Since the subclasses are transitive (scm-sco), all superclasses are found in this step.
     s, p, o = triple
     if p == TYPE:
         for c in facts.objects(o, SUB_CLASS):

@@ -2,16 +2,16 @@
 
 subscriptions: all subscriptions by number; registry: their shapes and units, filed in the LUTT; following: one commit,
 from its delta to the changed rows; collectors: what matchers gather while it is matched; prices: what that takes.
-spellings: query text -> spelling and constants; shapes, units: queries that differ only in constants; unit_numbers,
-spuids: numbers and names of subscriptions.
-lutt: the shapes that a quad can touch; cts: the index of quads; reachability: paths of any length over it;
-spu: re-evaluation by the store; takeovers: plans that gave up, and when the store gives a query back to one.
+query_texts: text -> parsed query and constants; shapes: queries that differ only in constants, which query_constants
+joins with; subscription_numbers: numbers and names of subscriptions.
+lutt: the shapes that a quad can touch; cts, quad_tables: the index of quads, and its tables; reachability: paths of any
+length over it; spu: re-evaluation by the store; takeovers: plans that gave up, and when the store returns a query.
 analysis: the class of a query, and how a change passes through it; exists, paths: which EXISTS, and which paths of any
 length, a plan can follow;
 plan: a query compiled to functions; codegen, joins, path_joins, triple_joins, source_text: write their Python code, for
 algebra, joins of triple patterns, with paths and with triple terms, and lines; expressions, aggregates, sums: values as
 the store computes them; costs: bounds on an expression; ordering, values: ORDER BY with LIMIT, and the order of terms;
 construction: the triples of CONSTRUCT.
-clock_patterns: comparisons with the clock as triple patterns; boundaries: the instant at which one changes; timetable:
-which of them hold, and when that changes; clock_delta: the changes of a commit to them.
+clock_patterns: comparisons with the clock as triple patterns; boundaries: the instant at which one changes;
+clock_index: which of them hold, when that changes, and the changes of a commit to them.
 """

@@ -27,8 +27,8 @@ from lamplighter.engine.work import CHARACTERS_PER_UNIT, VALUE, Meter, TooMuchWo
 
 _EMPTY = ox.Store()
 
+# Supported aggregates whose values are no longer than the longest value of the group.
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX")
-"""Supported aggregates whose values are no longer than the longest value of the group."""
 CONCATENATION = "GROUP_CONCAT"
 
 Values = Sequence[Term | None]

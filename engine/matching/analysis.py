@@ -44,19 +44,19 @@ from lamplighter.engine.sparql.algebra import (
 from lamplighter.engine.sparql.scopes import occurrences, scope_fault
 from lamplighter.engine.terms import Term
 
+# Branches up to which a tree's unions are expanded. A tree with more is evaluated as a whole.
 BRANCHES_MAX = 16
-"""Branches up to which a tree's unions are expanded. A tree with more is evaluated as a whole."""
+# Triple patterns in one tree. Time and memory of its functions grow with the square of their number and more: with 32
+# patterns 0.1 s and 1 MB, or 0.3 s and 3 MB if most of them are in OPTIONALs.
 PATTERNS_MAX = 32
-"""Triple patterns in one tree. Time and memory of its functions grow with the square of their number and more: with 32
-patterns 0.1 s and 1 MB, or 0.3 s and 3 MB if most of them are in OPTIONALs."""
+# Blocks of VALUES in one tree. Each is written within the one before, by recursion.
 VALUES_MAX = 48
-"""Blocks of VALUES in one tree. Each is written within the one before, by recursion."""
+# Triple patterns above which a tree is compiled in slices, and how many such plans there are at a time. The store
+# evaluates further ones, so that plans cannot fill the memory. A tree with fewer patterns and many expressions is
+# compiled in slices, too.
 WIDE, WIDE_PLANS_MAX = 16, 100
-"""Triple patterns above which a tree is compiled in slices, and how many such plans there are at a time. The store
-evaluates further ones, so that plans cannot fill the memory. A tree with fewer patterns and many expressions is
-compiled in slices, too."""
+# Tokens of one expression. The store evaluates it for each new tuple of operands.
 EXPRESSION_MAX = 200
-"""Tokens of one expression. The store evaluates it for each new tuple of operands."""
 
 
 class Unsupported(Exception):

@@ -23,8 +23,8 @@ from lamplighter.engine.work import Meter
 
 FIRST = microseconds(datetime(1, 1, 1, tzinfo=UTC))
 LAST = microseconds(datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC))
+# The boundaries before and behind all instants.
 BEFORE, AFTER = FIRST - 1, LAST + 1
-"""The boundaries before and behind all instants."""
 
 _MICROSECOND = timedelta(microseconds=1)
 _DATE_TIME = re.compile(rf'"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T[0-9:]{{8}}(?:\.[0-9]{{1,6}})?Z)"\^\^<{XSD}dateTime>')
@@ -35,8 +35,8 @@ _DURATION = re.compile(
 _ORDER = ("<", "<=", ">", ">=")
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _EXACT = Context(prec=60)
+# Sizes up to which sums are solved here: the store's integers and decimals hold them, in any order.
 _SIZE_MAX = 10**16
-"""Sizes up to which sums are solved here: the store's integers and decimals hold them, in any order."""
 
 Boundary = Callable[..., int]
 """(terms of the operands) -> microseconds since 1970, from `BEFORE` to `AFTER`."""

@@ -6,7 +6,7 @@
 
 The quads of the predicate ``"clock 7"`` are the operands for which the comparison holds at the engine's instant. They
 are in tables of their own, beside the CTS's (`Cts.virtual`), where no pattern with a variable predicate sees them.
-`engine.matching.timetable` adds and removes them; a step of the clock is a delta of such quads. A term of a dataset
+`engine.matching.clock_index` adds and removes them; a step of the clock is a delta of such quads. A term of a dataset
 never equals the predicate, which is neither an IRI nor in N-Triples syntax.
 """
 
@@ -62,15 +62,15 @@ from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.lexer import Token, line_and_column
 from lamplighter.engine.terms import Term
 
+# Operands of one comparison with the clock: the positions of a quad besides the predicate.
 OPERANDS_MAX = 3
-"""Operands of one comparison with the clock: the positions of a quad besides the predicate."""
+# Patterns that the operands of a comparison are looked for with. Fewer patterns find too many, which is right too.
 SOURCE_PATTERNS_MAX = 8
-"""Patterns that the operands of a comparison are looked for with. Fewer patterns find too many, which is right too."""
 _ASSIGNED_MAX = 8
 _VARIABLES = ("variable", "blank")
 _RENAMED = re.compile(r"\?v([0-9]+)\b")
+# The object of a pattern with one operand.
 _ALONE = "holds"
-"""The object of a pattern with one operand."""
 
 
 @dataclass(frozen=True)

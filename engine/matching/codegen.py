@@ -36,7 +36,7 @@ from typing import Any
 
 from lamplighter.engine.matching import aggregates, expressions
 from lamplighter.engine.matching.analysis import Unsupported
-from lamplighter.engine.matching.joins import JoinWriter
+from lamplighter.engine.matching.joins import JoinCodegen
 from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, tuple_text
 from lamplighter.engine.sparql.algebra import (
     Bgp,
@@ -63,7 +63,7 @@ from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
 
 
-class Writer(JoinWriter):
+class CodeGenerator(JoinCodegen):
     """Writes the text of one function over an algebra tree.
 
     It is one class because its methods, one for each kind of node, call each other recursively.
@@ -147,10 +147,7 @@ class Writer(JoinWriter):
 
         ambient = self._ambient - shown
         inner = Scope(
-            {
-                **{key: name for key, name in scope.bound.items() if key in sure or key in ambient},
-                **scope.constants(),
-            },
+            {**{key: name for key, name in scope.bound.items() if key in sure or key in ambient}, **scope.constants()},
             {key: name for key, name in scope.maybe.items() if key in ambient},
         )
 

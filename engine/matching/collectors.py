@@ -16,17 +16,17 @@ from lamplighter.engine.matching.aggregates import Accumulator, OrderMattersErro
 from lamplighter.engine.matching.lutt import Matcher
 from lamplighter.engine.matching.ordering import OrderedRows
 from lamplighter.engine.matching.plan import Counting, Seeding
-from lamplighter.engine.matching.shapes import Shape, Unit
+from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from lamplighter.engine.terms import Binding, Term
 from lamplighter.engine.work import TooMuchWork
 
+# Recovered faults that are kept until the engine's owner reads them.
 FAULTS_MAX = 8
-"""Recovered faults that are kept until the engine's owner reads them."""
+# Characters kept of each traceback, from its end.
 FAULT_CHARACTERS_MAX = 4000
-"""Characters kept of each traceback, from its end."""
 
+# Errors by which a plan says that it cannot tell the rows; the store can. They are no faults.
 EXPECTED = (OrderMattersError, TooMuchWork)
-"""Errors by which a plan says that it cannot tell the rows; the store can. They are no faults."""
 
 T = TypeVar("T")
 Rows = list[Binding]
@@ -144,9 +144,9 @@ class SeedCollector:
 
         return collect
 
-    def rows(self) -> dict[Unit, Rows]:
+    def rows(self) -> dict[SharedQuery, Rows]:
         """The rows that agree with the seeds in the index as it is now, by unit. Raises what the plan raises."""
-        rows: dict[Unit, Rows] = {}
+        rows: dict[SharedQuery, Rows] = {}
         for seeds, evaluate in zip(self._seeds, self._seeding.evaluators, strict=True):
             if seeds:
                 evaluate(seeds, self._seeds, rows)
@@ -167,8 +167,8 @@ class GroupCollector:
     def __init__(self, shape: Shape, counting: Counting) -> None:
         self.shape = shape
         self._counting = counting
-        self._groups: dict[Unit, dict[Any, tuple[list[int], list[Accumulator]]]] = {}
-        self._pairs: dict[Unit, tuple[list[Any], list[Any]]] = {}
+        self._groups: dict[SharedQuery, dict[Any, tuple[list[int], list[Accumulator]]]] = {}
+        self._pairs: dict[SharedQuery, tuple[list[Any], list[Any]]] = {}
 
     def matcher(self, matcher: Callable[..., None], touched: dict[GroupCollector, None]) -> Matcher:
         """A matcher that collects pairs, and puts this collector into touched if there are any."""
@@ -183,7 +183,7 @@ class GroupCollector:
 
         return collect
 
-    def enter(self, unit: Unit) -> None:
+    def enter(self, unit: SharedQuery) -> None:
         """Counts all groups of a unit in the index as it is now."""
         pairs: list[Any] = []
         for first in self._counting.first:
@@ -193,10 +193,10 @@ class GroupCollector:
             groups[()] = self._new()
         self._add(groups, pairs, 1)
 
-    def leave(self, unit: Unit) -> None:
+    def leave(self, unit: SharedQuery) -> None:
         self._groups.pop(unit, None)
 
-    def size(self, unit: Unit) -> int:
+    def size(self, unit: SharedQuery) -> int:
         """The number of groups of a unit."""
         return len(self._groups.get(unit, ()))
 
@@ -215,7 +215,7 @@ class GroupCollector:
             for accumulator, argument in zip(accumulators, arguments, strict=True):
                 accumulator.add(argument, times)
 
-    def _rows(self, unit: Unit, wanted: Iterable[Any]) -> Rows:
+    def _rows(self, unit: SharedQuery, wanted: Iterable[Any]) -> Rows:
         """The rows of the wanted groups of a unit. Raises OrderMattersError."""
         known = self._groups[unit]
         rows: Rows = []
@@ -227,7 +227,7 @@ class GroupCollector:
                 self._counting.rows(unit.key, group, values, rows)
         return rows
 
-    def follow(self, found: dict[Unit, tuple[Rows, Rows]]) -> None:
+    def follow(self, found: dict[SharedQuery, tuple[Rows, Rows]]) -> None:
         """Applies the collected pairs to the groups, and adds the rows that change to found.
 
         Raises OrderMattersError; the groups are then inconsistent and must not be used again.

@@ -19,23 +19,23 @@ from typing import Any
 from lamplighter.engine.sparql.algebra import Constant, Exists, Variable
 from lamplighter.engine.terms import XSD, Term, is_literal, lexical
 
+# The largest bound for which an expression is evaluated as a whole.
 PIECES_CHARACTERS_MIN = 64 * 1024
-"""The largest bound for which an expression is evaluated as a whole."""
+# The largest bound of a call that the store evaluates.
 CHARACTERS_MAX = 16 * 1024 * 1024
-"""The largest bound of a call that the store evaluates."""
 
+# Characters of the longest result of operators and other functions: numbers, dates, digests.
 _MADE_MAX = 512
-"""Characters of the longest result of operators and other functions: numbers, dates, digests."""
 _PATTERNED = frozenset(("REGEX", "REPLACE"))
 _GROWING = frozenset(
     ("CONCAT", "ENCODE_FOR_URI", "LCASE", "REPLACE", "STRDT", "STRLANG", "STRLANGDIR", "TRIPLE", "UCASE")
 )
+# Functions whose result consists of their operands and a few more characters.
 _KEEPING = frozenset(
     ("COALESCE", "CONCAT", "ENCODE_FOR_URI", "IF", "LCASE", "STR", "STRAFTER", "STRBEFORE", "SUBSTR", "UCASE")
 )
-"""Functions whose result consists of their operands and a few more characters."""
+# Factor by which a result may be longer than the operand: case folding; %XX for each of four UTF-8 bytes.
 _TIMES = {"UCASE": 3, "LCASE": 3, "ENCODE_FOR_URI": 12}
-"""Factor by which a result may be longer than the operand: case folding; %XX for each of four UTF-8 bytes."""
 
 Operands = Mapping[Any, Term | None]
 """Operand -> term, None if unbound."""
@@ -186,12 +186,12 @@ _ATOM = re.compile(
     r"|(?P<set>\[(?:[^\]\\]|\\.)*\]?)|(?P<dot>\.)|(?P<other>\\?.)",
     re.S,
 )
+# Measured units of compiling one atom, by kind. A set that contains a large class counts as one.
 _COMPILED = {"large": 1200, "small": 150, "set": 80, "dot": 80, "other": 25}
-"""Measured units of compiling one atom, by kind. A set that contains a large class counts as one."""
+# Units of the largest pattern that the store compiles: it refuses compiled patterns of more than 10 MB.
 _COMPILED_MAX = 300_000
-"""Units of the largest pattern that the store compiles: it refuses compiled patterns of more than 10 MB."""
+# Pattern states that advance by one character in one unit, in the worst case.
 _STATES_PER_UNIT = 10
-"""Pattern states that advance by one character in one unit, in the worst case."""
 
 
 def pattern_units(pattern: Term, subject: int) -> int:

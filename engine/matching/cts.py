@@ -10,114 +10,17 @@ since most subjects have one object; many members are a dict. Paths of any lengt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
 from lamplighter.engine.delta import QuadDelta
+from lamplighter.engine.matching.quad_tables import Table, Tables
 from lamplighter.engine.matching.reachability import PathPredicate, PathRelation
 from lamplighter.engine.slices import SLICE, Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
-TUPLE_MAX = 16
-"""Members up to which a tuple is used. Each change copies the tuple, so a dict is cheaper beyond."""
-
-Members = tuple[Term, ...] | dict[Term, None]
-Half = dict[Term, Members]
 QuadsOf = Callable[[Term | None], Iterable[Quad]]
 """(predicate) -> its quads in all graphs; for None, the quads of all predicates."""
-
-
-class Table:
-    """The quads of one predicate in one graph.
-
-    sp: subject -> objects; po: object -> subjects, None if not needed. paths: those that follow the predicate; they
-    need po.
-    """
-
-    __slots__ = ("paths", "po", "sp")
-
-    def __init__(self, by_object: bool, paths: Sequence[PathRelation]) -> None:
-        self.sp: Half = {}
-        self.po: Half | None = {} if by_object else None
-        self.paths = paths
-
-    def add(self, s: Term, o: Term) -> None:
-        _add(self.sp, s, o)
-        if self.po is not None:
-            _add(self.po, o, s)
-            for path in self.paths:
-                path.forget()
-
-    def remove(self, s: Term, o: Term) -> None:
-        _take(self.sp, s, o)
-        if self.po is not None:
-            _take(self.po, o, s)
-            for path in self.paths:
-                path.forget()
-
-    def index_objects(self) -> None:
-        if self.po is None:
-            self.po = {}
-            for s, objects in self.sp.items():
-                for o in objects:
-                    _add(self.po, o, s)
-
-
-def _add(half: Half, key: Term, member: Term) -> None:
-    members = half.get(key)
-    if members is None:
-        half[key] = (member,)
-    elif isinstance(members, dict):
-        members[member] = None
-    elif member not in members:
-        if len(members) < TUPLE_MAX:
-            half[key] = (*members, member)
-        else:
-            half[key] = dict.fromkeys((*members, member))
-
-
-def _take(half: Half, key: Term, member: Term) -> None:
-    members = half.get(key)
-    if members is None:
-        return
-    if isinstance(members, dict):
-        members.pop(member, None)
-        if len(members) <= TUPLE_MAX // 2:
-            half[key] = tuple(members)
-    elif len(members) > 1:
-        half[key] = tuple(other for other in members if other != member)
-    elif members[0] == member:
-        del half[key]
-
-
-class Tables:
-    """The quads of one predicate: in the default graph, and in each named graph that has any.
-
-    by_object: whether the tables have po. uses: how often the predicate is held. paths: those that follow it.
-    """
-
-    __slots__ = ("by_object", "default", "named", "paths", "uses")
-
-    def __init__(self, by_object: bool) -> None:
-        self.paths: list[PathRelation] = []
-        self.default = Table(by_object, self.paths)
-        self.named: dict[Term, Table] = {}
-        self.by_object = by_object
-        self.uses = 0
-
-    def table(self, g: Term | None) -> Table:
-        """The table of a graph, created if there is none."""
-        if g is None:
-            return self.default
-        table = self.named.get(g)
-        if table is None:
-            table = self.named[g] = Table(self.by_object, self.paths)
-        return table
-
-    def index_objects(self) -> None:
-        self.by_object = True
-        for table in (self.default, *self.named.values()):
-            table.index_objects()
 
 
 class Cts:
@@ -189,17 +92,17 @@ class Cts:
             self.hold(predicate, by_object=True)
         self._path_uses[path] += 1
         if path not in self.paths:
-            followed = self.paths[path] = PathRelation(path, self.tables)
+            relation = self.paths[path] = PathRelation(path, self.tables)
             for predicate in path.predicates:
-                self.tables[predicate].paths.append(followed)
+                self.tables[predicate].forget.append(relation.forget)
 
     def _release_path(self, path: PathPredicate) -> None:
         self._path_uses[path] -= 1
         if not self._path_uses[path]:
             del self._path_uses[path]
-            followed = self.paths.pop(path)
+            relation = self.paths.pop(path)
             for predicate in path.predicates:
-                self.tables[predicate].paths.remove(followed)
+                self.tables[predicate].forget.remove(relation.forget)
         for predicate in path.predicates:
             self.release(predicate)
         if path.nodes:

@@ -24,11 +24,11 @@ from lamplighter.engine.store.quad_store import term_text
 from lamplighter.engine.terms import XSD, Term
 from lamplighter.engine.work import CALL, CHARACTERS_PER_UNIT, EVALUATION, Meter, TooMuchWork
 
+# Operand tuples in the cache of one expression.
 MEMO = 1024
-"""Operand tuples in the cache of one expression."""
 
+# Characters of the longest operand and the longest value that are cached.
 TERM_MAX = 256
-"""Characters of the longest operand and the longest value that are cached."""
 
 Operand = Variable | Constant | Exists
 TRUE, FALSE = (f'"{value}"^^<http://www.w3.org/2001/XMLSchema#boolean>' for value in ("true", "false"))

@@ -15,30 +15,26 @@ from contextlib import nullcontext
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.errors import bare
-from lamplighter.engine.matching.clock_delta import clock_changes, match_clock_delta
-from lamplighter.engine.matching.collectors import EXPECTED, CommitState, Rows, SeedCollector
-from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.lutt import ByPredicate, Lutt, Matcher
-from lamplighter.engine.matching.prices import Prices
+from lamplighter.engine.matching.clock_index import ClockDelta
+from lamplighter.engine.matching.collectors import EXPECTED, Rows, SeedCollector
+from lamplighter.engine.matching.lutt import ByPredicate, Matcher
 from lamplighter.engine.matching.registry import ShapeRegistry
-from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.timetable import ClockDelta, Timetable
+from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from lamplighter.engine.slices import LONG, SLICE, Slices, sliced
-from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Quad, Term
-from lamplighter.engine.work import TooMuchWork, Work
+from lamplighter.engine.work import TooMuchWork
 
-Change = tuple[Unit, Rows, Rows]
+Change = tuple[SharedQuery, Rows, Rows]
 """A unit, the rows that left its result and the rows that entered it."""
 
+# Calls of a matcher with a quad above which a commit counts as long. One takes 0.2 to 1 us.
 LONG_MATCHINGS = 20_000
-"""Calls of a matcher with a quad above which a commit counts as long. One takes 0.2 to 1 us."""
+# Calls between two pauses.
 SLICE_MATCHINGS = LONG_MATCHINGS * SLICE // LONG
-"""Calls between two pauses."""
 
 _NOTHING = QuadDelta()
 
-Found = dict[Unit, tuple[Rows, Rows]]
+Found = dict[SharedQuery, tuple[Rows, Rows]]
 """The rows removed and added so far, by unit; equal rows may still stand in both lists."""
 
 
@@ -52,39 +48,24 @@ class Follower:
     It is one class because matching a commit, taking it back and repeating it share the state of the commit.
     """
 
-    def __init__(
-        self,
-        store: QuadStore,
-        cts: Cts,
-        lutt: Lutt[Unit],
-        shapes: ShapeRegistry,
-        state: CommitState,
-        now: Callable[[], int],
-        work: Work,
-        slices: Slices,
-        timetable: Timetable,
-        prices: Prices,
-        *,
-        ends: bool,
-    ) -> None:
-        self._timetable = timetable
-        self._prices = prices
-        self._store = store
-        self._cts = cts
-        self._lutt = lutt
-        self._matchers, self._wildcards = lutt.matchers, lutt.wildcards
+    def __init__(self, shapes: ShapeRegistry, now: Callable[[], int], slices: Slices, *, ends: bool) -> None:
+        # Attributes of its own: each commit uses them.
+        self._cts, self._work, self._clock_index = shapes.context
+        self._prices = shapes.prices
+        self._store = shapes.store
+        self._lutt = shapes.lutt
+        self._matchers, self._wildcards = shapes.lutt.matchers, shapes.lutt.wildcards
         self._takeovers = shapes.takeovers
         self._shapes = shapes
-        self._state = state
+        self._state = shapes.state
         self._now = now
-        self._work = work
         self._slices = slices
         self._ends = ends
-        self.ended: dict[Unit, BaseException] = {}
+        self.ended: dict[SharedQuery, BaseException] = {}
 
     def advance(self, now: int) -> list[Change]:
         """Lets the instant become now, which may be earlier, and returns the changed units with their rows."""
-        return self.follow(_NOTHING, self._timetable.advance(now))
+        return self.follow(_NOTHING, self._clock_index.advance(now))
 
     def follow(self, delta: QuadDelta, passed: ClockDelta | None = None) -> list[Change]:
         """Applies a delta, and returns the changed units with their rows.
@@ -95,7 +76,7 @@ class Follower:
         plan that fails then hands its shape over to the store. A unit that the store cannot evaluate either is put into
         `ended`. Any error that this method raises leaves index, store and units in an unknown state.
         """
-        state, timetable, prices, clock_delta = self._state, self._timetable, self._prices, passed
+        state, clock_index, prices, clock_delta = self._state, self._clock_index, self._prices, passed
         changed = len(delta.removed) + len(delta.added)
         due = self._takeovers.pending(delta) if self._takeovers.waiting else ()
         self._work.begin(changed if passed is None else len(passed.removed) + len(passed.added))
@@ -112,9 +93,9 @@ class Follower:
                 self._match_in_slices(delta, found, matchers, wildcards)
             else:
                 self._match(delta, found, matchers, wildcards)
-            if timetable.touched or passed is not None:
-                clock_delta = passed or clock_changes(timetable, state)
-                match_clock_delta(clock_delta, found, matchers, self._slices)
+            if clock_index.touched or passed is not None:
+                clock_delta = passed or clock_index.changes(state.lose_time)
+                clock_delta.match(found, matchers, self._slices)
             if found or state.seeds or state.groups or state.doubtful:
                 changes = self._changes(delta, found, clock_delta)
             touched = self._touched_units(delta, clock_delta) if self._lutt.owners else ()
@@ -128,8 +109,8 @@ class Follower:
             found = {}
             matchers, wildcards = self._guarded_matchers()
             self._match(delta, found, matchers, wildcards)
-            clock_delta = passed or clock_changes(timetable, state)
-            match_clock_delta(clock_delta, found, matchers, self._slices)
+            clock_delta = passed or clock_index.changes(state.lose_time)
+            clock_delta.match(found, matchers, self._slices)
             changes = self._changes(delta, found, clock_delta)
             touched = self._touched_units(delta, clock_delta)
         # The store is unchanged up to here. From here on nothing is taken back, only repeated.
@@ -141,13 +122,15 @@ class Follower:
             state.again(state.settle_windows)
         self._store.apply(delta)
         if clock_delta is not None:
-            timetable.accept(clock_delta)
-            timetable.touched.clear()
+            clock_index.accept(clock_delta)
+            clock_index.touched.clear()
         if changes or touched or due or self.ended:
             return self._told_changes(changes, touched, due)
         return changes
 
-    def _told_changes(self, changes: list[Change], touched: Sequence[Unit], due: Sequence[Shape]) -> list[Change]:
+    def _told_changes(
+        self, changes: list[Change], touched: Sequence[SharedQuery], due: Sequence[Shape]
+    ) -> list[Change]:
         """The changes as subscribers are told of them. touched: units that the store evaluates, unless
         they have a plan again. due: shapes for which that is tried."""
         for shape in due:
@@ -164,7 +147,7 @@ class Follower:
             changes = [change for change in changes if change[0] not in self.ended]
         return changes
 
-    def _touched_units(self, delta: QuadDelta, clock_delta: ClockDelta | None) -> Sequence[Unit]:
+    def _touched_units(self, delta: QuadDelta, clock_delta: ClockDelta | None) -> Sequence[SharedQuery]:
         """The re-evaluated units whose result a delta or the clock can change."""
         found = dict.fromkeys(self._lutt.lookup(delta, self._slices))
         for condition in clock_delta.conditions() if clock_delta is not None else ():
@@ -176,8 +159,9 @@ class Follower:
     def _match(self, delta: QuadDelta, found: Found, matchers: ByPredicate, wildcards: Sequence[Matcher]) -> None:
         """Matches each quad while it is in the CTS, and keeps the CTS in step: the telescoping rule.
 
-        matchers, wildcards: as in `Lutt`. The two loops are written out because an update spends its time in them.
+        matchers, wildcards: as in `Lutt`.
         """
+        # The two loops are written out because an update spends its time in them.
         add, remove = self._cts.add, self._cts.remove
         for quad in delta.removed:
             s, p, o, g = quad
@@ -232,7 +216,7 @@ class Follower:
     def _take_back(self, delta: QuadDelta) -> None:
         """Restores CTS and groups to their state before a delta, however much of it they have taken."""
         state = self._state
-        self._timetable.touched.clear()
+        self._clock_index.touched.clear()
         self._cts.apply(delta.invert())
         for collector in state.groups:
             if collector.shape.plan is None or collector.shape in state.doubtful:
@@ -299,7 +283,7 @@ class Follower:
                 for unit, rows in rows_of.items():
                     found.setdefault(unit, ([], []))[sign].extend(rows)
 
-    def _rows_of(self, collector: SeedCollector) -> dict[Unit, Rows]:
+    def _rows_of(self, collector: SeedCollector) -> dict[SharedQuery, Rows]:
         """The rows that agree with the seeds, by unit; none if the plan fails."""
         if collector.shape not in self._state.doubtful:
             try:
@@ -341,9 +325,9 @@ class Follower:
 
     def _visible_rows(
         self, shape: Shape, delta: QuadDelta, clock_delta: ClockDelta | None
-    ) -> dict[Unit, Sequence[Binding] | None]:
-        """`Unit.visible_rows` of the units of a shape. Ends the units for which they are unknown."""
-        told: dict[Unit, Sequence[Binding] | None] = {}
+    ) -> dict[SharedQuery, Sequence[Binding] | None]:
+        """`SharedQuery.visible_rows` of the units of a shape. Ends the units for which they are unknown."""
+        told: dict[SharedQuery, Sequence[Binding] | None] = {}
         plan = shape.plan
         assert plan is not None
         if shape.window is None and not plan.differs:
@@ -390,7 +374,7 @@ class Follower:
             return []
         return [(unit, list(change.removed), list(change.added)) for unit, change in changes if change]
 
-    def _re_evaluate(self, unit: Unit) -> BindingDelta | None:
+    def _re_evaluate(self, unit: SharedQuery) -> BindingDelta | None:
         """The delta of a re-evaluated unit after the applied delta; None if the unit ends."""
         assert unit.spu is not None
         try:
@@ -400,7 +384,7 @@ class Follower:
             self._end(unit, error)
             return None
 
-    def _end(self, unit: Unit, error: BaseException) -> None:
+    def _end(self, unit: SharedQuery, error: BaseException) -> None:
         """Ends a unit that the store cannot evaluate: its last result may be outdated."""
         if not isinstance(error, EXPECTED):
             self._state.note(error)

@@ -6,21 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.path_joins import PathWriter
+from lamplighter.engine.matching.path_joins import PathCodegen
+from lamplighter.engine.matching.query_constants import QueryConstants
 from lamplighter.engine.matching.reachability import PathPredicate
 from lamplighter.engine.matching.source_text import UNIT, Consume, Key, Scope, key_text
-from lamplighter.engine.matching.triple_joins import TripleWriter
-from lamplighter.engine.matching.units import Units
+from lamplighter.engine.matching.triple_joins import TripleCodegen
 from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable, takes_apart
 from lamplighter.engine.sparql.triples import RDF_TYPE
 from lamplighter.engine.terms import Term
 from lamplighter.engine.work import Meter
 
+# Limit of `JoinCodegen._rank`: a pattern below it is looked up from what is known, one above it scans a table.
 _NEAR = 2.4
-"""Limit of `JoinWriter._rank`: a pattern below it is looked up from what is known, one above it scans a table."""
 
 
-class JoinWriter(PathWriter, TripleWriter):
+class JoinCodegen(PathCodegen, TripleCodegen):
     """Writes the loops over the quads that match triple patterns, and the join with the units of a shape.
 
     hold: called with each predicate (None for all) that the text reads, and whether it looks up subjects by object.
@@ -33,7 +33,7 @@ class JoinWriter(PathWriter, TripleWriter):
         self,
         cts: Cts,
         hold: Callable[[Term | None, bool], None],
-        units: Units | None,
+        units: QueryConstants | None,
         meter: Meter,
         counted: Sequence[str] = (),
     ) -> None:
@@ -83,12 +83,7 @@ class JoinWriter(PathWriter, TripleWriter):
         assert isinstance(matched.p, PathPredicate), "paths have the last numbers"
         return matched.p.meets(pattern.p)
 
-    def patterns(
-        self,
-        left: list[tuple[int, Pattern]],
-        scope: Scope,
-        consume: Consume,
-    ) -> None:
+    def patterns(self, left: list[tuple[int, Pattern]], scope: Scope, consume: Consume) -> None:
         """Writes the join of numbered patterns, the cheapest next one first."""
         unit_first = self._unit_rank(scope)
         if not left:

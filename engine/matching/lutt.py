@@ -16,8 +16,8 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.terms import Quad, Term
 
+# In a `TriplePattern`: any term; as its graph: any graph, the default graph included.
 ANY = "*"
-"""In a `TriplePattern`: any term; as its graph: any graph, the default graph included."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ _Key = tuple[Term | None, ...]
 
 
 class Lutt(Generic[Owner]):
-    """Matchers by predicate, and owners by footprint.
+    """Matchers by predicate, and owners by signature.
 
     matchers: by predicate; wildcards: the matchers of patterns whose predicate is a variable; filed: how many both are.
     owners: their places in the order in which they were added. Owners are hashable.
@@ -105,20 +105,20 @@ class Lutt(Generic[Owner]):
             for quad in some
         )
 
-    def add(self, owner: Owner, footprint: PatternSignature) -> None:
-        """Files an owner under its footprint."""
+    def add(self, owner: Owner, signature: PatternSignature) -> None:
+        """Files an owner under its signature."""
         self.owners[owner] = self._next
         self._next += 1
-        for pattern in footprint.patterns:
+        for pattern in signature.patterns:
             mask, key = _mask_and_key(pattern)
             self._patterns.setdefault(mask, {}).setdefault(key, {})[owner] = None
-        if footprint.graph_names:
+        if signature.graph_names:
             self._graph_names[owner] = None
 
-    def remove(self, owner: Owner, footprint: PatternSignature) -> None:
+    def remove(self, owner: Owner, signature: PatternSignature) -> None:
         """Removes what `add` filed, and frees the memory."""
         del self.owners[owner]
-        for pattern in footprint.patterns:
+        for pattern in signature.patterns:
             mask, key = _mask_and_key(pattern)
             owners = self._patterns[mask][key]
             del owners[owner]

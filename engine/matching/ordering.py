@@ -26,8 +26,8 @@ from lamplighter.engine.terms import Binding, lexical
 from lamplighter.engine.work import VALUE, Meter
 
 ORDERED = "ordered"
+# LIMIT and OFFSET together. A unit keeps twice as many rows and `SPARE` more; with more, the store evaluates it.
 ROWS_MAX = 10_000
-"""LIMIT and OFFSET together. A unit keeps twice as many rows and `SPARE` more; with more, the store evaluates it."""
 SPARE = 256
 
 Entry = tuple[Any, ...]
@@ -227,7 +227,8 @@ class OrderedRows:
         return nsmallest(self._most, entries), len(entries) <= self._most
 
     def _counted_entries(self, rows: Iterable[Binding]) -> Iterator[Entry]:
-        """The entries of rows, counted one by one, so that other tasks run in between."""
+        """The entries of rows, counted one by one."""
+        # One by one, so that other tasks run in between.
         for row in rows:
             self._meter.take(VALUE)
             yield self._window.entry(row)

@@ -12,11 +12,11 @@ from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import ROW, Meter
 
+# Ranks of a lookup (`JoinCodegen._rank`) with so many known ends. A path that may be empty needs one.
 ONE_END, TWO_ENDS, NO_END = 2.5, 1.2, 9.0
-"""Ranks of a lookup (`JoinWriter._rank`) with so many known ends. A path that may be empty needs one."""
 
 
-class PathWriter(Source):
+class PathCodegen(Source):
     """Writes the loops over the pairs that a path joins."""
 
     def __init__(
@@ -65,7 +65,7 @@ class PathWriter(Source):
                 self.path(pattern, scope.binding(s, name), consume, without)
 
     def path_rank(self, pattern: Pattern, scope: Scope) -> float:
-        """The rank of a lookup, as `JoinWriter._rank` gives it for triple patterns."""
+        """The rank of a lookup, as `JoinCodegen._rank` gives it for triple patterns."""
         assert isinstance(pattern.p, PathPredicate)
         known = _is_known(pattern.s, scope) + _is_known(pattern.o, scope)
         place = pattern.graph is None or _is_known(pattern.graph, scope)

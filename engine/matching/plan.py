@@ -23,12 +23,12 @@ from typing import Any
 
 from lamplighter.engine.matching import aggregates
 from lamplighter.engine.matching.analysis import Leaf, Unsupported, branches, check, leaves, monotone
-from lamplighter.engine.matching.codegen import Writer
+from lamplighter.engine.matching.codegen import CodeGenerator
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.path_joins import PathMatcher
+from lamplighter.engine.matching.query_constants import QueryConstants
 from lamplighter.engine.matching.reachability import Accept, PathPredicate
 from lamplighter.engine.matching.source_text import UNIT, Scope, tuple_text
-from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import (
     Aggregate,
     Bgp,
@@ -97,7 +97,7 @@ class Plan:
         self,
         root: Node,
         columns: Sequence[Variable],
-        units: Units,
+        units: QueryConstants,
         cts: Cts,
         work: Work,
         *,
@@ -149,9 +149,9 @@ class Plan:
 
     # --- compiling ---
 
-    def _writer(self, units: Units | None) -> Writer:
+    def _generator(self, units: QueryConstants | None) -> CodeGenerator:
         self._work.pause()
-        return Writer(self._cts, self._hold, units, self.meter)
+        return CodeGenerator(self._cts, self._hold, units, self.meter)
 
     def _hold(self, predicate: Term | None, by_object: bool) -> None:
         self._cts.hold(predicate, by_object=by_object)
@@ -161,24 +161,24 @@ class Plan:
         return tuple_text([scope.name(column) for column in self._columns])
 
     def _compile_first(
-        self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
+        self, branch: Node, given: Callable[[CodeGenerator], Callable[[Scope], str]] | None = None
     ) -> Callable[[Any, list[Any]], None]:
-        writer = self._writer(None)
-        row = given(writer) if given else self._row
+        generator = self._generator(None)
+        row = given(generator) if given else self._row
 
         def body() -> None:
-            scope = self._constants_of_key(writer)
+            scope = self._constants_of_key(generator)
 
             def hit(found: Scope) -> None:
-                writer.emit(f"rows.append({row(found)})")
-                writer.count_row()
+                generator.emit(f"rows.append({row(found)})")
+                generator.count_row()
 
-            writer.produce(branch, scope, hit)
+            generator.produce(branch, scope, hit)
 
-        return writer.compile("first", "key, rows", body)
+        return generator.compile("first", "key, rows", body)
 
     def _compile_matchers(
-        self, branch: Node, given: Callable[[Writer], Callable[[Scope], str]] | None = None
+        self, branch: Node, given: Callable[[CodeGenerator], Callable[[Scope], str]] | None = None
     ) -> list[tuple[Term | None, Matcher]]:
         """One matcher for each pattern; it leaves out the rows that an earlier pattern finds."""
         compiled: list[tuple[Term | None, Matcher]] = []
@@ -188,28 +188,28 @@ class Plan:
         for number, pattern in enumerate(numbered):
             if takes_apart(pattern):
                 continue
-            writer = self._writer(self.units)
+            generator = self._generator(self.units)
 
-            def body(writer: Writer = writer, number: int = number, pattern: Pattern = pattern) -> None:
-                writer.match(numbered, number)
+            def body(generator: CodeGenerator = generator, number: int = number, pattern: Pattern = pattern) -> None:
+                generator.match(numbered, number)
 
                 def hit(scope: Scope) -> None:
                     unit = scope.name(UNIT)
-                    writer.emit(f"rows = found.get({unit})")
-                    with writer.block("if rows is None:"):
-                        writer.emit(f"rows = found[{unit}] = ([], [])")
-                    writer.emit(f"rows[sign].append({(given(writer) if given else self._row)(scope)})")
-                    writer.count_row()
+                    generator.emit(f"rows = found.get({unit})")
+                    with generator.block("if rows is None:"):
+                        generator.emit(f"rows = found[{unit}] = ([], [])")
+                    generator.emit(f"rows[sign].append({(given(generator) if given else self._row)(scope)})")
+                    generator.count_row()
 
-                writer.quad(pattern, lambda scope: writer.produce(branch, scope, hit))
+                generator.quad(pattern, lambda scope: generator.produce(branch, scope, hit))
 
-            compiled += self._compile_calls(pattern, writer, "match", "found, sign", body, numbered)
+            compiled += self._compile_calls(pattern, generator, "match", "found, sign", body, numbered)
         return compiled
 
     def _compile_calls(
         self,
         pattern: Pattern,
-        writer: Writer,
+        generator: CodeGenerator,
         title: str,
         collectors: str,
         body: Callable[[], None],
@@ -220,18 +220,21 @@ class Plan:
         collectors: the last parameters of the call. patterns: what the pattern is joined with.
         """
         if not isinstance(pattern.p, PathPredicate):
-            function = writer.compile(title, f"s, p, o, g, {collectors}", body)
+            function = generator.compile(title, f"s, p, o, g, {collectors}", body)
             return [(pattern.p if isinstance(pattern.p, str) else None, function)]
         self._hold(pattern.p, True)
-        function = writer.compile(title, f"s, p, o, g, {collectors}, quad", body)
-        accepts = self._accept(pattern.s, pattern, writer, patterns), self._accept(pattern.o, pattern, writer, patterns)
+        function = generator.compile(title, f"s, p, o, g, {collectors}, quad", body)
+        accepts = (
+            self._accept(pattern.s, pattern, generator, patterns),
+            self._accept(pattern.o, pattern, generator, patterns),
+        )
         named = pattern.graph is not None
         matcher = PathMatcher(self._cts.paths[pattern.p], named, function, accepts, self.meter)
         return [(predicate, matcher) for predicate in ((None,) if pattern.p.nodes else pattern.p.predicates)]
 
-    def _accept(self, end: Part, pattern: Pattern, around: Writer, patterns: Sequence[Pattern]) -> Accept:
-        writer = self._writer(around.units)
-        return writer.compile("accept", "node, graph", lambda: writer.accept(end, pattern.graph, patterns))
+    def _accept(self, end: Part, pattern: Pattern, around: CodeGenerator, patterns: Sequence[Pattern]) -> Accept:
+        generator = self._generator(around.units)
+        return generator.compile("accept", "node, graph", lambda: generator.accept(end, pattern.graph, patterns))
 
     def _compile_counting(self, branch: Node) -> None:
         group = _grouping(branch)
@@ -240,8 +243,8 @@ class Plan:
         for part in branches(group.node):
             seen = visible(part)
 
-            def pair(writer: Writer, seen: frozenset[Variable] = seen) -> Callable[[Scope], str]:
-                return lambda scope: writer.group_pair(group, seen, scope)
+            def pair(generator: CodeGenerator, seen: frozenset[Variable] = seen) -> Callable[[Scope], str]:
+                return lambda scope: generator.group_pair(group, seen, scope)
 
             first.append(self._compile_first(part, pair))
             matchers += self._compile_matchers(part, pair)
@@ -256,32 +259,34 @@ class Plan:
         )
 
     def _compile_group_rows(self, branch: Node, group: Group) -> Callable[..., None]:
-        writer = self._writer(None)
+        generator = self._generator(None)
 
         def body() -> None:
-            scope = self._constants_of_key(writer)
+            scope = self._constants_of_key(generator)
             maybe: dict[Any, str] = {}
             sure = certain(group)
             for names, variables in (("group", group.keys), ("values", [variable for variable, _ in group.aggregates])):
                 for position, variable in enumerate(variables):
-                    local = writer.name("v")
-                    writer.emit(f"{local} = {names}[{position}]")
+                    local = generator.name("v")
+                    generator.emit(f"{local} = {names}[{position}]")
                     if variable in sure:
                         scope = scope.binding(variable, local)
                     else:
                         maybe[variable] = local
-            writer.assume(group)
-            writer.produce(branch, Scope(scope.bound, maybe), lambda it: writer.emit(f"rows.append({self._row(it)})"))
+            generator.assume(group)
+            generator.produce(
+                branch, Scope(scope.bound, maybe), lambda it: generator.emit(f"rows.append({self._row(it)})")
+            )
 
-        return writer.compile("group_rows", "key, group, values, rows", body)
+        return generator.compile("group_rows", "key, group, values, rows", body)
 
-    def _constants_of_key(self, writer: Writer) -> Scope:
+    def _constants_of_key(self, generator: CodeGenerator) -> Scope:
         constants = self.units.constants
         names = ["key"] if len(constants) == 1 else [f"key[{position}]" for position in range(len(constants))]
         scope = Scope({}, {})
         for constant, name in zip(constants, names, strict=True):
-            local = writer.name("c")
-            writer.emit(f"{local} = {name}")
+            local = generator.name("c")
+            generator.emit(f"{local} = {name}")
             scope = scope.binding(constant, local)
         return scope
 
@@ -301,31 +306,31 @@ class Plan:
             if takes_apart(pattern):
                 continue
             rest = [it for it in dict.fromkeys((*leaf.patterns, *leaf.context)) if it != pattern]
-            writer = self._writer(self.units.projection(_constants(leaf)))
+            generator = self._generator(self.units.projection(_constants(leaf)))
 
-            def body(writer: Writer = writer, rest: Any = rest, pattern: Pattern = pattern) -> None:
+            def body(generator: CodeGenerator = generator, rest: Any = rest, pattern: Pattern = pattern) -> None:
                 def seed(scope: Scope) -> None:
-                    writer.emit(f"seeds.add({tuple_text([scope.name(key) for key in keys])})")
-                    writer.count_row()
+                    generator.emit(f"seeds.add({tuple_text([scope.name(key) for key in keys])})")
+                    generator.count_row()
 
-                writer.quad(pattern, lambda scope: writer.seeds(rest, keys, scope, seed))
+                generator.quad(pattern, lambda scope: generator.seeds(rest, keys, scope, seed))
 
-            seeders += self._compile_calls(pattern, writer, "seed", "seeds", body, rest)
+            seeders += self._compile_calls(pattern, generator, "seed", "seeds", body, rest)
         return tuple(seeders)
 
     def _compile_evaluator(self, branch: Node, keys: Sequence[Sequence[Any]], number: int) -> Evaluator:
-        writer = self._writer(self.units)
+        generator = self._generator(self.units)
 
         def body() -> None:
-            names = [writer.name("seed") for _ in keys[number]]
+            names = [generator.name("seed") for _ in keys[number]]
             scope = Scope(dict(zip(keys[number], names, strict=True)), {})
 
             def hit(found: Scope) -> None:
                 unit = found.name(UNIT)
-                with writer.block(f"if {unit} not in found:"):
-                    writer.emit(f"found[{unit}] = []")
-                writer.emit(f"found[{unit}].append({self._row(found)})")
-                writer.count_row()
+                with generator.block(f"if {unit} not in found:"):
+                    generator.emit(f"found[{unit}] = []")
+                generator.emit(f"found[{unit}].append({self._row(found)})")
+                generator.count_row()
 
             def once(found: Scope) -> None:
                 """Counts a row that agrees with seeds of two leaves for the first leaf only."""
@@ -334,15 +339,15 @@ class Plan:
                     for index, earlier in enumerate(keys[:number])
                 ]
                 if tests:
-                    with writer.block(f"if {' and '.join(tests)}:"):
+                    with generator.block(f"if {' and '.join(tests)}:"):
                         hit(found)
                 else:
                     hit(found)
 
-            with writer.loop(tuple_text(names), "seeds"):
-                writer.produce(branch, scope, once)
+            with generator.loop(tuple_text(names), "seeds"):
+                generator.produce(branch, scope, once)
 
-        return writer.compile("evaluate", "seeds, earlier, found", body)
+        return generator.compile("evaluate", "seeds, earlier, found", body)
 
 
 def _grouping(branch: Node) -> Group:

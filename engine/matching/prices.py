@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from lamplighter.engine.matching.lutt import ByPredicate, Matcher
 from lamplighter.engine.terms import Term
 
+# Commits of which one is measured.
 EVERY = 64
-"""Commits of which one is measured."""
+# Commits that are all measured after a new plan.
 FIRST = 8
-"""Commits that are all measured after a new plan."""
 _READINGS = 32
 
 T = TypeVar("T")

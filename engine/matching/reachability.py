@@ -15,22 +15,19 @@ All searches count on the meter of the plan that asks, and raise TooMuchWork.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from lamplighter.engine.matching.quad_tables import Members, Table, Tables
 from lamplighter.engine.sparql.algebra import Hops
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import Meter
 
-if TYPE_CHECKING:
-    from lamplighter.engine.matching.cts import Members, Table, Tables
-
+# Nodes in all remembered searches of one path. When there are more, all are forgotten.
 REMEMBERED_MAX = 200_000
-"""Nodes in all remembered searches of one path. When there are more, all are forgotten."""
+# Nodes that a search from one end may visit before the other end is tried, and by how much the next try has more.
 BUDGET, BUDGET_GROWTH = 8, 8
-"""Nodes that a search from one end may visit before the other end is tried, and by how much the next try has more."""
 
 Nodes = dict[Term, None]
-Halves = Sequence["Mapping[Term, Members]"]
+Halves = Sequence[Mapping[Term, Members]]
 """Node -> the nodes one hop away, for each way to make a hop."""
 Edge = tuple[Term, Term]
 Without = Mapping[Term, Nodes]

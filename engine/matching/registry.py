@@ -9,25 +9,22 @@ from lamplighter.engine.access import Dataset
 from lamplighter.engine.delta import BindingDelta
 from lamplighter.engine.matching.analysis import WIDE
 from lamplighter.engine.matching.collectors import CommitState, GroupCollector, SeedCollector
-from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.lutt import Lutt, Matcher, PatternSignature
 from lamplighter.engine.matching.ordering import OrderedRows
 from lamplighter.engine.matching.prices import Price, Prices
-from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.spellings import Spelling
+from lamplighter.engine.matching.query_texts import ParsedQuery
+from lamplighter.engine.matching.shapes import PlanContext, Shape, SharedQuery
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
 from lamplighter.engine.matching.takeovers import Takeovers
-from lamplighter.engine.matching.timetable import Timetable
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
-from lamplighter.engine.work import Work
 
 
 class ShapeRegistry:
-    """Creates and removes shapes and units, and files their matchers and footprints in the LUTT.
+    """Creates and removes shapes and units, and files their matchers and signatures in the LUTT.
 
-    lutt: has the matchers of every shape with a plan, and the footprint of every re-evaluated unit.
-    by_key: `Spelling.key` -> shape; the key with the name of the class, for units whose plan does too much work.
+    lutt: has the matchers of every shape with a plan, and the signature of every re-evaluated unit.
+    by_key: `ParsedQuery.key` -> shape; the key with the name of the class, for units whose plan does too much work.
     filed: the matchers of each shape, as they stand in the LUTT. shapes: the shape of each matcher in the LUTT. groups:
     the collectors of each counted shape. timed, ordered, constructed: how many units have a clock column, a window, or
     a template. takeovers: those of shapes by the store. sources: the matchers of comparisons with the clock, by shape;
@@ -37,21 +34,19 @@ class ShapeRegistry:
     def __init__(
         self,
         store: QuadStore,
-        cts: Cts,
-        lutt: Lutt[Unit],
-        work: Work,
+        context: PlanContext,
+        lutt: Lutt[SharedQuery],
         state: CommitState,
-        timetable: Timetable,
         prices: Prices,
         takeovers: Takeovers,
     ) -> None:
-        self._store = store
-        self._cts = cts
-        self._lutt = lutt
-        self._work = work
-        self._state = state
-        self._timetable = timetable
-        self._prices = prices
+        self.store = store
+        self.context = context
+        self.lutt = lutt
+        self.state = state
+        self.prices = prices
+        self.takeovers = takeovers
+        self._clock_index = context.clock_index
         self.by_key: dict[Any, Shape] = {}
         self.filed: dict[Shape, list[tuple[Term | None, Matcher]]] = {}
         self.shapes: dict[Matcher, Shape] = {}
@@ -60,25 +55,24 @@ class ShapeRegistry:
         self.timed = 0
         self.ordered = 0
         self.constructed = 0
-        self.takeovers = takeovers
         self.wide: set[Shape] = set()
 
     def unit(
-        self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
-    ) -> Unit:
+        self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
+    ) -> SharedQuery:
         """The unit of a query, created if there is none. Raises StoreError, TooMuchWork; then nothing has changed.
 
         by_store: the reason if the store is to evaluate the unit, although its shape has a plan. It then has a shape of
         its own, so that the other units keep their plan.
         """
-        shape = self._shape(spelling, terms, dataset, by_store)
+        shape = self._shape(parsed, terms, dataset, by_store)
         constants = shape.constants(terms)
-        unit: Unit | None = shape.units.all.get(constants)
+        unit: SharedQuery | None = shape.units.all.get(constants)
         if unit is None:
-            unit = Unit(shape, constants)
+            unit = SharedQuery(shape, constants)
             try:
                 for condition in shape.conditions:
-                    self._timetable.enter(condition, constants)
+                    self._clock_index.enter(condition, constants)
                 if shape.plan is None:
                     self.re_evaluate(unit)
                 for collector in self.groups.get(shape, ()):
@@ -96,8 +90,10 @@ class ShapeRegistry:
             self.constructed += unit.triples is not None
         return unit
 
-    def _shape(self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None) -> Shape:
-        key: Any = spelling.key(terms, dataset)
+    def _shape(
+        self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None
+    ) -> Shape:
+        key: Any = parsed.key(terms, dataset)
         beside = self.by_key.get((key, RE_EVALUATED))
         if beside is not None and beside.constants(terms) in beside.units.all:
             return beside
@@ -105,10 +101,10 @@ class ShapeRegistry:
             key = (key, RE_EVALUATED)
         shape = self.by_key.get(key)
         if shape is None:
-            shape = Shape(spelling, terms, self._cts, dataset, self._work, self._timetable, by_store)
+            shape = Shape(parsed, terms, self.context, dataset, by_store)
             self.by_key[key] = shape
             shape.key = key
-            if shape.plan is not None and spelling.patterns > WIDE:
+            if shape.plan is not None and parsed.patterns > WIDE:
                 self.wide.add(shape)
             try:
                 self._file(shape)
@@ -121,17 +117,17 @@ class ShapeRegistry:
         """Files the matchers of a shape's plan, and of its comparisons with the clock, in the LUTT."""
         self._file_plan(shape)
         for condition in shape.conditions:
-            self._timetable.begin(condition)
+            self._clock_index.begin(condition)
             for predicate, source in condition.matchers:
-                bounded = self._state.guarded_source(shape, source) if source.may_exceed else source
+                bounded = self.state.guarded_source(shape, source) if source.may_exceed else source
                 self.sources.setdefault(shape, []).append((predicate, bounded))
         self._enter(shape, self.sources.get(shape, ()))
 
     def _enter(self, shape: Shape, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
         for predicate, matcher in matchers:
-            self._lutt.add_matcher(predicate, matcher)
+            self.lutt.add_matcher(predicate, matcher)
             self.shapes[matcher] = shape
-        self._prices.expect()
+        self.prices.expect()
 
     def _file_plan(self, shape: Shape) -> None:
         filed = self.filed[shape] = []
@@ -142,22 +138,22 @@ class ShapeRegistry:
                 seeds = SeedCollector(shape, seeding)
                 for leaf, seeders in enumerate(seeding.seeders):
                     for predicate, seeder in seeders:
-                        collect = seeds.matcher(leaf, seeder, self._state.seeds)
+                        collect = seeds.matcher(leaf, seeder, self.state.seeds)
                         filed.append((predicate, self._guard_if_bounded(shape, collect, seeder)))
             for counting in shape.plan.countings:
                 groups = GroupCollector(shape, counting)
                 self.groups.setdefault(shape, []).append(groups)
                 for predicate, matcher in counting.matchers:
-                    collect = groups.matcher(matcher, self._state.groups)
+                    collect = groups.matcher(matcher, self.state.groups)
                     filed.append((predicate, self._guard_if_bounded(shape, collect, matcher)))
         self._enter(shape, filed)
 
     def _unfile(self, matchers: Sequence[tuple[Term | None, Matcher]]) -> None:
         for predicate, matcher in matchers:
-            self._lutt.remove_matcher(predicate, matcher)
+            self.lutt.remove_matcher(predicate, matcher)
             self.shapes.pop(matcher, None)
 
-    def price(self, unit: Unit) -> Price:
+    def price(self, unit: SharedQuery) -> Price:
         """The cost of a unit."""
         groups = sum(collector.size(unit) for collector in self.groups.get(unit.shape, ()))
         instants = sum(len(condition.moments) for condition in unit.shape.conditions)
@@ -171,18 +167,18 @@ class ShapeRegistry:
 
         The others stay unguarded, which saves a call for each quad; `Follower` guards them after a fault.
         """
-        return self._state.guard(shape, matcher) if compiled.may_exceed else matcher
+        return self.state.guard(shape, matcher) if compiled.may_exceed else matcher
 
-    def re_evaluate(self, unit: Unit, told: Sequence[Binding] | None = None) -> None:
+    def re_evaluate(self, unit: SharedQuery, told: Sequence[Binding] | None = None) -> None:
         """Hands a unit over to the store, with its result in the store as it is now. Raises StoreError.
 
-        told: `Unit.visible_rows`, if it has subscribers.
+        told: `SharedQuery.visible_rows`, if it has subscribers.
         """
         shape = unit.shape
-        at = self._timetable.text_now if shape.conditions else None
-        text, order = shape.text(unit.key), shape.spelling.order
-        spu = ReevaluatingSpu(self._store, text, order, shape.dataset, told, at)
-        self._lutt.add(unit, shape.footprint(unit.key))
+        at = self._clock_index.text_now if shape.conditions else None
+        text, order = shape.text(unit.key), shape.parsed.order
+        spu = ReevaluatingSpu(self.store, text, order, shape.dataset, told, at)
+        self.lutt.add(unit, shape.signature(unit.key))
         unit.spu = spu
 
     def demote(self, shape: Shape, reason: Exception) -> None:
@@ -194,7 +190,7 @@ class ShapeRegistry:
         except BaseException:
             for unit in units:
                 if unit.spu is not None:
-                    self._lutt.remove(unit, shape.footprint(unit.key))
+                    self.lutt.remove(unit, shape.signature(unit.key))
                     unit.spu = None
             raise
         self.close_plan(shape, reason)
@@ -215,7 +211,7 @@ class ShapeRegistry:
         self.groups.pop(shape, None)
         shape.close_plan()
 
-    def plan_again(self, shape: Shape) -> list[tuple[Unit, BindingDelta]]:
+    def plan_again(self, shape: Shape) -> list[tuple[SharedQuery, BindingDelta]]:
         """Has a new plan follow a shape that the store has taken over.
 
         Returns for each unit what leads from the rows that subscribers have to those of the plan; it may be empty.
@@ -232,24 +228,24 @@ class ShapeRegistry:
         except BaseException:
             self._close_plan(shape)
             raise
-        for unit, window, footprint, _ in found:
-            self._lutt.remove(unit, footprint)
+        for unit, window, signature, _ in found:
+            self.lutt.remove(unit, signature)
             unit.spu, unit.window = None, window
             self.ordered += window is not None
         self.takeovers.end(shape)
         return [(unit, change) for unit, _, _, change in found]
 
-    def _plan_unit(self, unit: Unit) -> tuple[Unit, OrderedRows | None, PatternSignature, BindingDelta]:
-        """A unit with the window that it gets, the footprint that it loses, and the change to the rows of its plan."""
+    def _plan_unit(self, unit: SharedQuery) -> tuple[SharedQuery, OrderedRows | None, PatternSignature, BindingDelta]:
+        """A unit with the window that it gets, the signature that it loses, and the change to the rows of its plan."""
         shape, window = unit.shape, unit.new_window()
         assert shape.plan is not None and unit.spu is not None
         rows = shape.plan.first(unit.key) if window is None else window.rows()
-        return unit, window, shape.footprint(unit.key), unit.spu.change_to(rows)
+        return unit, window, shape.signature(unit.key), unit.spu.change_to(rows)
 
-    def drop(self, unit: Unit) -> None:
+    def drop(self, unit: SharedQuery) -> None:
         """Removes a unit without subscribers, and its shape with the last unit."""
         if unit.spu is not None:
-            self._lutt.remove(unit, unit.shape.footprint(unit.key))
+            self.lutt.remove(unit, unit.shape.signature(unit.key))
         self.timed -= unit.times is not None
         self.ordered -= unit.window is not None
         self.constructed -= unit.triples is not None
@@ -261,11 +257,11 @@ class ShapeRegistry:
         if not unit.shape.units.all:
             self._drop_shape(unit.shape)
 
-    def _leave_conditions(self, unit: Unit) -> None:
+    def _leave_conditions(self, unit: SharedQuery) -> None:
         """Forgets the operands of a unit's comparisons with the clock, unless its shape goes as a whole."""
         others = len(unit.shape.units.all) > (unit.key in unit.shape.units.all)
         for condition in unit.shape.conditions if others else ():
-            self._timetable.leave(condition, unit.key)
+            self._clock_index.leave(condition, unit.key)
 
     def _drop_shape(self, shape: Shape) -> None:
         self._unfile([*self.filed.pop(shape, ()), *self.sources.pop(shape, ())])
@@ -274,5 +270,5 @@ class ShapeRegistry:
         self.takeovers.drop_shape(shape)
         shape.close()
         for condition in shape.conditions:
-            self._timetable.end(condition)
+            self._clock_index.end(condition)
         del self.by_key[shape.key]

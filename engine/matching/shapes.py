@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from lamplighter.engine.access import Dataset
 from lamplighter.engine.errors import UnsupportedRequestError
 from lamplighter.engine.matching.analysis import Unsupported, in_graphs, with_equalities
+from lamplighter.engine.matching.clock_index import ClockIndex, Condition
 from lamplighter.engine.matching.clock_patterns import ClockPattern, with_clock_patterns
 from lamplighter.engine.matching.construction import ConstructedTriples
 from lamplighter.engine.matching.cts import Cts
@@ -23,10 +24,9 @@ from lamplighter.engine.matching.ordering import ORDERED, OrderedRows, Window, w
 from lamplighter.engine.matching.paths import not_anchored, with_paths
 from lamplighter.engine.matching.plan import Plan
 from lamplighter.engine.matching.prices import Spent
-from lamplighter.engine.matching.spellings import Spelling
+from lamplighter.engine.matching.query_constants import QueryConstants
+from lamplighter.engine.matching.query_texts import ParsedQuery
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
-from lamplighter.engine.matching.timetable import Condition, Timetable
-from lamplighter.engine.matching.units import Units
 from lamplighter.engine.sparql.algebra import (
     Constant,
     Function,
@@ -45,15 +45,15 @@ from lamplighter.engine.sparql.clock_conditions import ClockRefusal
 from lamplighter.engine.terms import XSD, Binding, Term, is_iri
 from lamplighter.engine.work import Meter, Work
 
+# Chosen graphs of a query with a plan. Each pattern is one of each graph in it.
 GRAPHS_MAX = 16
-"""Chosen graphs of a query with a plan. Each pattern is one of each graph in it."""
 _INTEGER = f'"^^<{XSD}integer>'
 
 
-class Unit:
+class SharedQuery:
     """The SPU: shared by all subscribers whose queries are equal up to the names of variables.
 
-    key: the constants (`Units`). number, sequence, columns: number, last notification and columns of the first
+    key: the constants (`QueryConstants`). number, sequence, columns: number, last notification and columns of the first
     subscriber. others: number -> [sequence, columns] of the others; None saves memory, since most units have one
     subscriber. spu: set if the store evaluates the unit. times: row -> the times at which its occurrences appeared, in
     microseconds, oldest first; None without a clock column. window: set if the plan's rows are ordered and cut.
@@ -70,8 +70,8 @@ class Unit:
         self.columns: tuple[str, ...] = ()
         self.others: dict[int, list[Any]] | None = None
         self.spu: ReevaluatingSpu | None = None
-        self.times: dict[Binding, list[int]] | None = {} if shape.spelling.clocks else None
-        template = shape.spelling.template
+        self.times: dict[Binding, list[int]] | None = {} if shape.parsed.clocks else None
+        template = shape.parsed.template
         self.triples = None if template is None else ConstructedTriples(template)
         self.window = self.new_window()
 
@@ -150,7 +150,7 @@ class Unit:
 
     def _with_time(self, row: Binding, time: int) -> Binding:
         values = list(row)
-        for index in self.shape.spelling.clocks:
+        for index in self.shape.parsed.clocks:
             values.insert(index, f'"{time}{_INTEGER}')
         return tuple(values)
 
@@ -186,10 +186,18 @@ class Unit:
         return self.number is not None
 
 
+class PlanContext(NamedTuple):
+    """What plans are compiled with: the index, the limit of work, and the comparisons with the clock."""
+
+    cts: Cts
+    work: Work
+    clock_index: ClockIndex
+
+
 class Shape:
     """The shared plan of queries that differ in lifted constants only.
 
-    spelling, terms: of any one of the queries. dataset: the graphs chosen outside of the text. plan: None if only the
+    parsed, terms: of any one of the queries. dataset: the graphs chosen outside of the text. plan: None if only the
     store can evaluate the queries; reason then says why. units: the units by their constants.
     conditions: its comparisons with the clock; without a plan, they tell when to evaluate again.
     kept: numbers of the lifted constants, each group of equal ones once. tree: the algebra with the constants that are
@@ -199,22 +207,20 @@ class Shape:
 
     def __init__(
         self,
-        spelling: Spelling,
+        parsed: ParsedQuery,
         terms: Sequence[Term],
-        cts: Cts,
+        context: PlanContext,
         dataset: Dataset | None,
-        work: Work,
-        timetable: Timetable,
         by_store: str | None = None,
     ) -> None:
         """by_store: the reason if the store is to evaluate the queries even if a plan could."""
         self.key: Any = None
         self.subscribers = 0
         self.spent = Spent()
-        self.spelling = spelling
+        self.parsed = parsed
         self.dataset = dataset
         first_with: dict[Term, int] = {}
-        numbers = sorted(spelling.lifted)
+        numbers = sorted(parsed.lifted)
         self.kept = tuple(dict.fromkeys(first_with.setdefault(terms[number], number) for number in numbers))
         same = {number: first_with[terms[number]] for number in numbers}
         self._fixed = {number: term for number, term in enumerate(terms) if number not in same}
@@ -224,22 +230,15 @@ class Shape:
         self.window: Window | None = None
         self._new_plan: Callable[[], tuple[Plan, Window | None]] | None = None
         self.conditions: list[Condition] = []
-        self.units = Units([Constant(number) for number in self.kept])
+        self.units = QueryConstants([Constant(number) for number in self.kept])
         self.reason = "syntax that only the store knows"
-        if spelling.select is not None:
-            self._compile(spelling.select, terms, cts, work, timetable, by_store)
+        if parsed.select is not None:
+            self._compile(parsed.select, terms, context, by_store)
 
-    def _compile(
-        self,
-        select: Select,
-        terms: Sequence[Term],
-        cts: Cts,
-        work: Work,
-        timetable: Timetable,
-        by_store: str | None,
-    ) -> None:
+    def _compile(self, select: Select, terms: Sequence[Term], context: PlanContext, by_store: str | None) -> None:
         """Makes plan and conditions, or finds the reason why there is no plan. Raises UnsupportedRequestError."""
-        spelling, dataset, same = self.spelling, self.dataset, self._same
+        parsed, dataset, same = self.parsed, self.dataset, self._same
+        cts, work, clock_index = context
 
         def change(part: Any) -> Any:
             if isinstance(part, Function):
@@ -255,7 +254,7 @@ class Shape:
         tree = with_paths(self.tree)
         if dataset is not None or select.default_graphs or select.named_graphs:
             graphs = self._only_default(select, terms)
-            if (graphs is None or len(graphs) > 1) and with_clock_patterns(tree, timetable.predicates)[1]:
+            if (graphs is None or len(graphs) > 1) and with_clock_patterns(tree, clock_index.predicates)[1]:
                 raise UnsupportedRequestError(
                     "a comparison with the clock in a dataset of several graphs, or of graphs of which the client may "
                     "not see all; name one graph by FROM, or each by GRAPH"
@@ -277,13 +276,13 @@ class Shape:
                 self.reason = "a triple term in several chosen graphs"
                 return
             tree = in_graphs(tree, graphs)
-        tree, patterns = with_clock_patterns(tree, timetable.predicates)
+        tree, patterns = with_clock_patterns(tree, clock_index.predicates)
         tree = with_equalities(tree, is_named)
-        self._open(patterns, tree, cts, Meter(work, self.units.all), timetable)
-        if by_store is not None or spelling.prologue:
+        self._open(patterns, tree, context)
+        if by_store is not None or parsed.prologue:
             self.reason = by_store or "IRI() with a BASE"
             return
-        new_plan = partial(_new_plan, tree, spelling.order, self.units, cts, work, incremental=bool(patterns))
+        new_plan = partial(_new_plan, tree, parsed.order, self.units, cts, work, incremental=bool(patterns))
         try:
             self.plan, self.window = new_plan()
             self._new_plan = new_plan
@@ -301,11 +300,12 @@ class Shape:
         self.plan.close()
         self.plan = self.window = None
 
-    def _open(self, patterns: Sequence[ClockPattern], tree: Node, cts: Cts, meter: Meter, timetable: Timetable) -> None:
+    def _open(self, patterns: Sequence[ClockPattern], tree: Node, context: PlanContext) -> None:
         """Compiles the comparisons with the clock. Raises UnsupportedRequestError."""
+        meter, touched = Meter(context.work, self.units.all), context.clock_index.touched
         try:
             for pattern in patterns:
-                self.conditions.append(Condition(self, pattern, tree, self.units, cts, meter, timetable.touched))
+                self.conditions.append(Condition(self, pattern, tree, context.cts, meter, touched))
         except (ClockRefusal, Unsupported) as error:
             self.close()
             raise UnsupportedRequestError(str(error)) from error
@@ -348,15 +348,15 @@ class Shape:
 
     def text(self, key: Any) -> str:
         """The query text of a unit."""
-        return self.spelling.render(self.terms(key))
+        return self.parsed.render(self.terms(key))
 
-    def footprint(self, key: Any) -> PatternSignature:
+    def signature(self, key: Any) -> PatternSignature:
         """The quads on which the result of a unit can depend (Roffia 2016, III.B)."""
-        if self.tree is None or self.spelling.select is None:
+        if self.tree is None or self.parsed.select is None:
             return EVERYTHING
         terms = self.terms(key)
         default_graphs, named_graphs, _ = self.dataset or Dataset()
-        select = self.spelling.select
+        select = self.parsed.select
         chosen = default_graphs is not None or named_graphs is not None or select.default_graphs or select.named_graphs
         patterns: dict[TriplePattern, None] = {}
         graph_names = False
@@ -400,7 +400,7 @@ class Shape:
 
 
 def _new_plan(
-    tree: Node, names: Sequence[str], units: Units, cts: Cts, work: Work, *, incremental: bool
+    tree: Node, names: Sequence[str], units: QueryConstants, cts: Cts, work: Work, *, incremental: bool
 ) -> tuple[Plan, Window | None]:
     """A plan with the window over its rows. Raises Unsupported."""
     tree, columns, window = without_window(tree, [Variable(name) for name in names])

@@ -13,19 +13,19 @@ from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.sparql.algebra import Constant, Part, Variable
 from lamplighter.engine.work import ROW, Meter
 
+# Nested loops in one function. Python compiles twenty.
 LOOPS_MAX = 15
-"""Nested loops in one function. Python compiles twenty."""
+# Levels of indentation. Python compiles 98, and some lines are written without a test of the depth.
 DEPTH_MAX = 70
-"""Levels of indentation. Python compiles 98, and some lines are written without a test of the depth."""
 
+# Characters of the functions of one plan. Python compiles 1,000 of them in 1 to 2 ms.
 CODE_MAX = 420_000
-"""Characters of the functions of one plan. Python compiles 1,000 of them in 1 to 2 ms."""
+# Characters of the longest function whose code is remembered.
 _REMEMBERED_MAX = 12_000
-"""Characters of the longest function whose code is remembered."""
 
 Key = Variable | Constant
+# The key of the unit in a `Scope`. No variable of a query has a name with spaces.
 UNIT = Variable("unit of the shape")
-"""The key of the unit in a `Scope`. No variable of a query has a name with spaces."""
 
 
 @dataclass(frozen=True)
@@ -239,5 +239,5 @@ def tuple_text(names: Sequence[str]) -> str:
 
 
 def key_text(names: Sequence[str]) -> str:
-    """The names as a key of `Units`: a single name, or a tuple."""
+    """The names as a key of `QueryConstants`: a single name, or a tuple."""
     return names[0] if len(names) == 1 else tuple_text(names)

@@ -11,17 +11,17 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.matching.aggregates import CONCATENATION, OrderMattersError
 from lamplighter.engine.matching.analysis import WIDE, WIDE_PLANS_MAX
+from lamplighter.engine.matching.clock_index import ClockIndex
 from lamplighter.engine.matching.collectors import CommitState
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.following import LONG_MATCHINGS, Change, Follower
 from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
+from lamplighter.engine.matching.query_texts import ParsedQuery, QueryTextCache
 from lamplighter.engine.matching.registry import ShapeRegistry
-from lamplighter.engine.matching.shapes import Shape, Unit
-from lamplighter.engine.matching.spellings import QueryTextCache, Spelling
+from lamplighter.engine.matching.shapes import PlanContext, Shape, SharedQuery
+from lamplighter.engine.matching.subscription_numbers import SubscriptionNumbers
 from lamplighter.engine.matching.takeovers import Takeovers
-from lamplighter.engine.matching.timetable import Timetable
-from lamplighter.engine.matching.unit_numbers import UnitNumbers
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.sparql.algebra import Group, Slice, walk
 from lamplighter.engine.sparql.skeletons import Lifter
@@ -60,8 +60,8 @@ class Subscriptions:
 
     now: the clock function's time. work: the limit of an evaluation by a plan. ends: as in `Follower`. processor_time:
     in seconds; None for no prices.
-    timetable: the instant, and what is due. takeovers: of plans by the store. advance: lets the instant become another
-    one. follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that
+    clock_index: the instant, and what is due. takeovers: of plans by the store. advance: changes the instant.
+    follow: applies a delta to CTS and store, and returns what it changes (`Follower.follow`). ended: units that
     the last commit ended, with the reason; the caller unsubscribes and removes them. faults: tracebacks of failures
     that were recovered from; the caller logs and removes them.
     """
@@ -82,22 +82,20 @@ class Subscriptions:
         self._work = work
         self._slices = slices
         self._store = store
-        self._spellings = QueryTextCache(lifter, slices)
-        self._lutt: Lutt[Unit] = Lutt()
+        self._texts = QueryTextCache(lifter, slices)
+        self._lutt: Lutt[SharedQuery] = Lutt()
         self._state = CommitState()
-        self.timetable = Timetable(now, slices)
-        prices = Prices(processor_time)
+        self.clock_index = ClockIndex(now, slices)
         self.takeovers = Takeovers(cts, slices)
-        self._shapes = ShapeRegistry(store, cts, self._lutt, work, self._state, self.timetable, prices, self.takeovers)
-        self._follower = Follower(
-            store, cts, self._lutt, self._shapes, self._state, now, work, slices, self.timetable, prices, ends=ends
-        )
+        context = PlanContext(cts, work, self.clock_index)
+        self._shapes = ShapeRegistry(store, context, self._lutt, self._state, Prices(processor_time), self.takeovers)
+        self._follower = Follower(self._shapes, now, slices, ends=ends)
         # Attributes and not methods: each commit uses them.
         self.follow: Callable[[QuadDelta], list[Change]] = self._follower.follow
         self.advance: Callable[[int], list[Change]] = self._follower.advance
-        self.ended: dict[Unit, BaseException] = self._follower.ended
+        self.ended: dict[SharedQuery, BaseException] = self._follower.ended
         self.faults: deque[str] = self._state.faults
-        self._units = UnitNumbers()
+        self._units = SubscriptionNumbers()
 
     def __len__(self) -> int:
         return len(self._units)
@@ -111,45 +109,44 @@ class Subscriptions:
         """The query that the store would evaluate for a subscription, None if a plan serves it. Raises RequestError."""
         if len(text) > LONG:
             self._slices.begin(len(text))
-        spelling, terms = self._spellings.parse(text)
-        dataset = spelling.narrow(dataset, terms)
-        shape = self._shapes.by_key.get(spelling.key(terms, dataset))
+        parsed, terms = self._texts.parse(text)
+        dataset = parsed.narrow(dataset, terms)
+        shape = self._shapes.by_key.get(parsed.key(terms, dataset))
         if shape is None:
-            by_store = self._left_to_store(spelling)
-            shape = Shape(
-                spelling, terms, Cts(lambda predicate: ()), dataset, self._work, Timetable(self._now), by_store
-            )
+            by_store = self._left_to_store(parsed)
+            context = PlanContext(Cts(lambda predicate: ()), self._work, ClockIndex(self._now))
+            shape = Shape(parsed, terms, context, dataset, by_store)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Adds a subscription. Raises RequestError, StoreError; then nothing has changed."""
         if max(len(self._store), len(text)) > LONG:
             self._slices.begin(max(len(self._store), len(text)))
-        spelling, terms = self._spellings.parse(text)
-        dataset = spelling.narrow(dataset, terms)
+        parsed, terms = self._texts.parse(text)
+        dataset = parsed.narrow(dataset, terms)
         by_store = None
-        if spelling.key(terms, dataset) not in self._shapes.by_key:
-            by_store = self._left_to_store(spelling)
+        if parsed.key(terms, dataset) not in self._shapes.by_key:
+            by_store = self._left_to_store(parsed)
         self._work.begin()
         try:
             try:
-                unit, rows = self._evaluate(spelling, terms, dataset, by_store)
+                unit, rows = self._evaluate(parsed, terms, dataset, by_store)
             except TooMuchWork as error:
-                if not _faster_in_store(spelling):
+                if not _faster_in_store(parsed):
                     raise
-                unit, rows = self._evaluate(spelling, terms, dataset, f"the first result needs {error}")
+                unit, rows = self._evaluate(parsed, terms, dataset, f"the first result needs {error}")
         except TooMuchWork as error:
             raise LimitExceededError(f"the first result of the subscription needs {error}") from error
         number = self._units.add(unit)
-        unit.enter(number, spelling.columns)
+        unit.enter(number, parsed.columns)
         unit.shape.subscribers += 1
-        return Entered(number, spelling.columns, rows, unit.spu_class)
+        return Entered(number, parsed.columns, rows, unit.spu_class)
 
     def _evaluate(
-        self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
-    ) -> tuple[Unit, Sequence[Binding]]:
+        self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
+    ) -> tuple[SharedQuery, Sequence[Binding]]:
         """The unit of a query and its rows. by_store: as in `ShapeRegistry.unit`. An error leaves nothing behind."""
-        unit = self._shapes.unit(spelling, terms, dataset, by_store)
+        unit = self._shapes.unit(parsed, terms, dataset, by_store)
         try:
             return unit, self._first_rows(unit)
         except BaseException:
@@ -157,15 +154,15 @@ class Subscriptions:
                 self._shapes.drop(unit)
             raise
 
-    def _left_to_store(self, spelling: Spelling) -> str | None:
+    def _left_to_store(self, parsed: ParsedQuery) -> str | None:
         """Why a new shape gets no plan, although it may have one. Announces long work if it takes long to compile."""
-        if spelling.patterns > WIDE and len(self._shapes.wide) >= WIDE_PLANS_MAX:
+        if parsed.patterns > WIDE and len(self._shapes.wide) >= WIDE_PLANS_MAX:
             return f"{WIDE_PLANS_MAX} other shapes have plans of more than {WIDE} triple patterns"
-        if spelling.pairs > WIDE * WIDE:
+        if parsed.pairs > WIDE * WIDE:
             self._slices.begin(LONG)
         return None
 
-    def _first_rows(self, unit: Unit) -> Sequence[Binding]:
+    def _first_rows(self, unit: SharedQuery) -> Sequence[Binding]:
         try:
             rows = unit.rows()
         except OrderMattersError as reason:
@@ -182,7 +179,7 @@ class Subscriptions:
         if not unit.leave(number):
             self._shapes.drop(unit)
 
-    def unit(self, number: int) -> Unit:
+    def unit(self, number: int) -> SharedQuery:
         """The unit of a subscription. Raises KeyError."""
         return self._units[number]
 
@@ -221,14 +218,14 @@ class Subscriptions:
         self._state.note(error)
 
 
-def _faster_in_store(spelling: Spelling) -> bool:
+def _faster_in_store(parsed: ParsedQuery) -> bool:
     """Whether the store evaluates a first result that is too much work for a plan. Of an ordered result and of texts
     that are joined, the plan makes all rows in Python to keep a few of them, and of many patterns it joins in one order
     whatever their numbers of quads are."""
-    if spelling.select is None:
+    if parsed.select is None:
         return False
-    node = spelling.select.node
-    if isinstance(node, Slice) or spelling.patterns > WIDE:
+    node = parsed.select.node
+    if isinstance(node, Slice) or parsed.patterns > WIDE:
         return True
     groups = (part for part in walk(node) if isinstance(part, Group))
     return any(aggregate.name == CONCATENATION for group in groups for _, aggregate in group.aggregates)

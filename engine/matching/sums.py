@@ -17,11 +17,11 @@ from math import inf, isinf, isnan, nan
 from lamplighter.engine.matching.values import Inexact, real_term, single
 from lamplighter.engine.terms import Term
 
+# Binary places of the smallest positive double.
 _PLACES = 1074
-"""Binary places of the smallest positive double."""
 _EXACT = Context(prec=100)
+# Sum of the absolute integers and decimals up to which the store's sum of them cannot overflow, in any order.
 EXACT_MAX = 10**15
-"""Sum of the absolute integers and decimals up to which the store's sum of them cannot overflow, in any order."""
 
 
 class ExactSum:

@@ -19,16 +19,16 @@ from collections.abc import Collection
 from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.matching.analysis import WIDE
 from lamplighter.engine.matching.cts import Cts
-from lamplighter.engine.matching.shapes import Shape, Unit
+from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.terms import Term
 
+# Commits that touch a shape after a takeover before it returns to a plan for the second time.
 WAIT = 8
-"""Commits that touch a shape after a takeover before it returns to a plan for the second time."""
+# The same at most.
 WAIT_MAX = 1024
-"""The same at most."""
+# Commits that touch a shape after a takeover before a plan is tried although the quads are not fewer.
 LATER = 256
-"""Commits that touch a shape after a takeover before a plan is tried although the quads are not fewer."""
 
 
 class _WithoutPlan:
@@ -78,22 +78,22 @@ class Takeovers:
         self._returns: Counter[Shape] = Counter()
         self.waiting: dict[Shape, _WithoutPlan] = {}
         self.count = 0
-        self.moves: list[tuple[int, Unit]] = []
-        self.commits: dict[Unit, int | None] = {}
+        self.moves: list[tuple[int, SharedQuery]] = []
+        self.commits: dict[SharedQuery, int | None] = {}
 
     def begin(self, shape: Shape, predicates: Collection[Term | None]) -> None:
         """Notes that the store has taken over a shape. Its predicates are still indexed, as they are from now on."""
         self.count += 1
         returns = self._returns[shape]
         wait = min(WAIT << returns - 1, WAIT_MAX) if returns else 0
-        if shape.spelling.patterns <= WIDE:
+        if shape.parsed.patterns <= WIDE:
             self.waiting[shape] = _WithoutPlan(predicates, self._cts.count(predicates), wait)
         for unit in shape.units.all.values():
             if unit.number is not None:
                 self.commits[unit] = None
                 self._move(unit)
 
-    def _move(self, unit: Unit) -> None:
+    def _move(self, unit: SharedQuery) -> None:
         self.moves += [(number, unit) for number in unit.numbers]
 
     def pending(self, delta: QuadDelta) -> list[Shape]:
@@ -122,7 +122,7 @@ class Takeovers:
             if self.commits.get(unit, 0) is None:
                 self.commits[unit] = sequence
 
-    def drop(self, unit: Unit) -> None:
+    def drop(self, unit: SharedQuery) -> None:
         """Forgets a unit without subscribers."""
         self.commits.pop(unit, None)
 

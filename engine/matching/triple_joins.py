@@ -16,11 +16,11 @@ from lamplighter.engine.matching.source_text import Consume, Scope, Source
 from lamplighter.engine.sparql.algebra import TRIPLE_TERM, Constant, Part, Pattern, Variable
 
 _OPENED, _CLOSED = "<<( ", " )>>"
+# Rank (`JoinCodegen._rank`) of a triple term of which too little is known: every other pattern comes before it.
 _LATER = 10.0
-"""Rank (`JoinWriter._rank`) of a triple term of which too little is known: every other pattern comes before it."""
 
 
-class TripleWriter(Source):
+class TripleCodegen(Source):
     """Writes what takes triple terms apart (`TRIPLE_TERM`), and puts them together."""
 
     def triple(self, pattern: Pattern, scope: Scope, consume: Consume) -> None:
@@ -52,7 +52,7 @@ class TripleWriter(Source):
             raise Unsupported("a triple term that no pattern of the same group finds")
 
     def triple_rank(self, pattern: Pattern, scope: Scope) -> float:
-        """The rank of a match, as `JoinWriter._rank` gives it for triple patterns."""
+        """The rank of a match, as `JoinCodegen._rank` gives it for triple patterns."""
         found = _is_known(pattern.s, scope) or all(_is_known(part, scope) for part in _parts(pattern))
         return 0.0 if found else _LATER
 

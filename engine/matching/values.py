@@ -22,15 +22,15 @@ from lamplighter.engine.terms import XSD, Term, lexical
 Inexact = Literal["float", "double"]
 
 _UNBOUND, _BLANK, _IRI, _NUMBER, _BOOLEAN, _DATE_TIME, _DATE, _TIME, _DURATION, _TEXT, _TRIPLE = range(11)
+# The key before those of all literals.
 FIRST_LITERAL = (_NUMBER,)
-"""The key before those of all literals."""
 _INEXACT: dict[str, Inexact] = {f'"^^<{XSD}double>': "double", f'"^^<{XSD}float>': "float"}
 _REAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?INF|NaN")
 _DECIMAL = re.compile(rf'"(-?\d+(?:\.\d{{1,18}})?)"\^\^<{XSD}decimal>')
+# The store keeps a decimal in 128 bits, with 18 places. A larger one is no number to it.
 _DECIMAL_MAX = Decimal(2**127 - 1).scaleb(-18, Context(prec=50))
-"""The store keeps a decimal in 128 bits, with 18 places. A larger one is no number to it."""
+# Characters of the longest term whose key is cached.
 _CACHED_MAX = 256
-"""Characters of the longest term whose key is cached."""
 
 _ZONE = r"(?P<zone>Z|[+-]\d\d:\d\d)?"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:\.\d{1,18})?)"
@@ -46,8 +46,8 @@ _DURATION_FORM = re.compile(
 )
 _DURATIONS = ("duration", "dayTimeDuration", "yearMonthDuration")
 _DAY_SECONDS = 86_400
+# The mean of 400 years. It agrees with the order of durations wherever that is defined (XML Schema 1.1, 3.3.6.2).
 _MONTH_SECONDS = Fraction(146_097 * _DAY_SECONDS, 4_800)
-"""The mean of 400 years. It agrees with the order of durations wherever that is defined (XML Schema 1.1, 3.3.6.2)."""
 
 
 def exact(term: Term) -> int | Decimal | None:

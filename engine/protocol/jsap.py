@@ -30,21 +30,21 @@ from lamplighter.engine.terms import XSD, Term, iri
 
 Method = Literal["GET", "POST", "URL_ENCODED_POST"]
 
+# Namespaces that need no declaration (protocol 4.1).
 _ALWAYS = {
     "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
     "owl": "http://www.w3.org/2002/07/owl#",
     "xsd": XSD,
 }
-"""Namespaces that need no declaration (protocol 4.1)."""
 
 _PREFIX = re.compile(r"([^\W\d_]([\w.\-·]*[\w\-·])?)?")  # SPARQL 1.1, production 168
+# Default ports and paths (protocol 1.1).
 _PORTS = {"http": 8000, "https": 8443, "ws": 9000, "wss": 9443}
 _SECURE = {"https": "/secure", "wss": "/secure"}
-"""Default ports and paths (protocol 1.1)."""
 
+# How similar a name is to the one that is suggested for it (`difflib.SequenceMatcher.ratio`).
 _NEAR, _NEARLY_EQUAL = 0.6, 0.8
-"""How similar a name is to the one that is suggested for it (`difflib.SequenceMatcher.ratio`)."""
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -444,7 +444,8 @@ def _misspelt(value: Mapping[str, Any], known: Sequence[str], place: str) -> Ite
 
 
 def _misfits(tree: Tree) -> Iterator[str]:
-    """Place and problem of each value of a wrong type. Entries are converted one by one, so that each is named."""
+    """Place and problem of each value of a wrong type. Entries are converted one by one."""
+    # One by one, so that each is named.
     rest = dict(tree)
     parts: list[tuple[str, Any, Any]] = []
     for member, kind in (("queries", Query), ("updates", Update)):

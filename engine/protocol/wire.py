@@ -86,11 +86,11 @@ class QueryRequest(_Asking, frozen=True):
     """``query``: an ad-hoc query over the socket."""
 
 
+# Kinds of causes that clients must not use.
 GATEWAY_KINDS = (
     *("timer", "missed", "clock", "application", "restore", "removed", "inference", "shacl"),
     *("http", "ws", "mcp"),
 )
-"""Kinds of causes that clients must not use."""
 
 
 class DeclaredCause(msgspec.Struct, frozen=True):
@@ -196,29 +196,29 @@ _KINDS: dict[str, type[WireRequest]] = {
     "messages": MessagesRequest,
 }
 
+# The requests of SEPA; the others are extensions.
 _SEPA: tuple[type[WireRequest], ...] = (SubscribeRequest, UnsubscribeRequest)
-"""The requests of SEPA; the others are extensions."""
+# Codes and statuses for SEPA's requests that differ from those over HTTP (protocol 2.6).
 _SEPA_CODES: dict[type[GatewayError], tuple[str, int]] = {
     RequestSyntaxError: ("parsing failed", 400),
     QueueFullError: (QueueFullError.code, 500),
 }
-"""Codes and statuses for SEPA's requests that differ from those over HTTP (protocol 2.6)."""
 
+# Values of a bag that count as short, whatever their length.
 FEW_VALUES = 50
-"""Values of a bag that count as short, whatever their length."""
+# Characters of terms above which a bag counts as long.
 LONG_CHARACTERS = 500_000
-"""Characters of terms above which a bag counts as long."""
+# Terms in the cache of JSON texts.
 TERM_TEXTS_MAX = 16_384
-"""Terms in the cache of JSON texts."""
+# Characters of the longest cached term.
 TERM_CHARACTERS_MAX = 200
-"""Characters of the longest cached term."""
 
+# Members of one message ``updates``.
 UPDATES_MAX = 10_000
-"""Members of one message ``updates``."""
+# Commas in a message ``updates`` above which its members are validated before they are decoded.
 COMMAS_MAX = 1_000_000
-"""Commas in a message ``updates`` above which its members are validated before they are decoded."""
+# Bytes of a request without its text. Decoding them blocks the event loop and takes up to 60 times the memory.
 BESIDES_BYTES_MAX = 128 * 1024
-"""Bytes of a request without its text. Decoding them blocks the event loop and takes up to 60 times the memory."""
 
 _read_message = msgspec.json.Decoder(_WireMessage).decode
 _read_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -450,8 +450,8 @@ def _text(value: Any) -> str:
     return _json(value).decode()
 
 
+# A literal without escapes, which is written alike in N-Triples and in JSON, and its datatype.
 _PLAIN_LITERAL = re.compile(r'("[^"\\\x00-\x1f]*")(?:\^\^<([^"\\<>\x00-\x20]*)>)?').fullmatch
-"""A literal without escapes, which is written alike in N-Triples and in JSON, and its datatype."""
 
 
 def _uncached_term_text(term: Term) -> str:

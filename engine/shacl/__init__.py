@@ -6,7 +6,7 @@
                                                                      │
     quad delta ─▶ triggers ─▶ focus nodes that it concerns ─▶ checked in the state after it ─▶ delta, or refusal
 
-vocabulary: the terms; model: the shapes; sources: where they come from; reading: triples -> shapes; paths, data: walks
+model: the terms and the shapes; sources: where they come from; reading: triples -> shapes; paths, data: walks
 over the data graph in the CTS; datatypes, patterns: texts of literals; components: one function for each constraint
 component; compiling: shapes -> functions and triggers; finding: the nodes that quads concern, and their violations;
 results: a violation as a sentence, as quads and in a report; validation: all of it, for each delta.

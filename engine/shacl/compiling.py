@@ -12,14 +12,21 @@ from typing import NamedTuple
 from lamplighter.engine.errors import InvalidShapesError
 from lamplighter.engine.shacl.components import CLASS_PATH, Check, Conforms, Values, check_of, instance_of
 from lamplighter.engine.shacl.data import DataGraph, Walk
-from lamplighter.engine.shacl.model import ConstraintShape, FocusTarget, Qualified, ShapeConstraint, Violation
+from lamplighter.engine.shacl.model import (
+    QUALIFIED_MAX,
+    QUALIFIED_MIN,
+    ConstraintShape,
+    FocusTarget,
+    Qualified,
+    ShapeConstraint,
+    Violation,
+)
 from lamplighter.engine.shacl.paths import concatenate, inverse, occurrences
-from lamplighter.engine.shacl.vocabulary import QUALIFIED_MAX, QUALIFIED_MIN
 from lamplighter.engine.sparql.paths import Path, PathStep
 from lamplighter.engine.terms import Term
 
+# Triggers of all shapes. Shapes that refer to others by many paths have many.
 TRIGGERS_MAX = 5_000
-"""Triggers of all shapes. Shapes that refer to others by many paths have many."""
 
 Found = list[Violation]
 Examine = Callable[[Term, Found], None]
@@ -175,16 +182,10 @@ class CompiledShapes:
         least, most = qualified.least, qualified.most
         if least is not None:
             low: int = least
-            yield (
-                lambda focus, values: (None,) if count(values) < low else (),
-                QUALIFIED_MIN,
-            )
+            yield (lambda focus, values: (None,) if count(values) < low else (), QUALIFIED_MIN)
         if most is not None:
             high: int = most
-            yield (
-                lambda focus, values: (None,) if count(values) > high else (),
-                QUALIFIED_MAX,
-            )
+            yield (lambda focus, values: (None,) if count(values) > high else (), QUALIFIED_MAX)
 
     def _closed_check(self, shape: ConstraintShape, constraint: ShapeConstraint) -> Callable[[Term, Term, Found], None]:
         """A function of the focus node and of the value node that sh:closed is about."""

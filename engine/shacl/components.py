@@ -14,9 +14,8 @@ from typing import Any
 from lamplighter.engine.matching.values import comparable, order_key
 from lamplighter.engine.shacl.data import DataGraph, Walk
 from lamplighter.engine.shacl.datatypes import checked_by, datatype_of, language_of
-from lamplighter.engine.shacl.model import ConstraintShape
+from lamplighter.engine.shacl.model import SUB_CLASS, TYPE, ConstraintShape
 from lamplighter.engine.shacl.patterns import matching
-from lamplighter.engine.shacl.vocabulary import SUB_CLASS, TYPE
 from lamplighter.engine.sparql.paths import PathRepeated, PathSequence, PathStep
 from lamplighter.engine.terms import XSD, Term, is_blank, is_iri, is_literal, lexical
 
@@ -24,8 +23,8 @@ Values = Collection[Term]
 Check = Callable[[Term, Values], Iterable[Term | None]]
 Conforms = Callable[[Term], bool]
 
+# From an instance to its classes (SHACL, 1.1: SHACL instance).
 CLASS_PATH = PathSequence((PathStep(TYPE), PathRepeated(PathStep(SUB_CLASS), True, True)))
-"""From an instance to its classes (SHACL, 1.1: SHACL instance)."""
 _NONE: tuple[None, ...] = (None,)
 _CACHED = 4096
 
@@ -226,6 +225,7 @@ def _logical(name: str, shapes: Sequence[Conforms]) -> Check:
     return _each(lambda value: accepts(conforms(value) for conforms in shapes))
 
 
+# sh:node and sh:not have one shape in their value.
 _LOGICAL: dict[str, Callable[[Iterable[bool]], bool]] = {
     "node": all,
     "and": all,
@@ -233,4 +233,3 @@ _LOGICAL: dict[str, Callable[[Iterable[bool]], bool]] = {
     "xone": lambda found: sum(found) == 1,
     "not": lambda found: not any(found),
 }
-"""sh:node and sh:not have one shape in their value."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from lamplighter.engine.matching.cts import Cts, Table, Tables
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.quad_tables import Table, Tables
 from lamplighter.engine.shacl.paths import inverse, step_of
 from lamplighter.engine.sparql.paths import Path, PathAlternative, PathRepeated, PathSequence
 from lamplighter.engine.terms import Term

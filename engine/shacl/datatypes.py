@@ -10,7 +10,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable
 
-from lamplighter.engine.shacl.vocabulary import LANG_STRING
+from lamplighter.engine.shacl.model import LANG_STRING
 from lamplighter.engine.terms import XSD, Term, lexical
 
 _INTEGER = f"<{XSD}integer>"
@@ -52,8 +52,8 @@ _FORMS = {
     "yearMonthDuration": r"-?P(?=\d)(?:\d+Y)?(?:\d+M)?",
     "hexBinary": r"(?:[0-9a-fA-F]{2})*",
 }
+# Python refuses to read longer integers.
 _DIGITS_MAX = 4000
-"""Python refuses to read longer integers."""
 
 
 def datatype_of(term: Term) -> Term | None:

@@ -6,9 +6,8 @@ from collections.abc import Container, Iterable, Sequence
 
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.shacl.compiling import CompiledShapes, Found, RootShape
-from lamplighter.engine.shacl.model import ConstraintShape, Violation
+from lamplighter.engine.shacl.model import ConstraintShape, Violation, sh
 from lamplighter.engine.shacl.sources import ShapeSources
-from lamplighter.engine.shacl.vocabulary import sh
 from lamplighter.engine.terms import Quad, Term
 
 Violations = dict[tuple[Term, Violation], bool]

@@ -18,15 +18,16 @@ from lamplighter.engine.terms import Term, is_blank, lexical, literal
 from lamplighter.engine.work import CHARACTERS_PER_UNIT, EVALUATION, Meter
 
 _EMPTY = ox.Store()
+# Characters of the longest text that Python's expressions are applied to.
 _SHORT = 256
-"""Characters of the longest text that Python's expressions are applied to."""
+# Ways through a text of that length.
 _WAYS_MAX = 4_000_000
-"""Ways through a text of that length."""
+# Ways that Python tries in a unit of work; 0.03 us for each unit were measured, on the worst texts.
 _WAYS_PER_UNIT = 32
-"""Ways that Python tries in a unit of work; 0.03 us for each unit were measured, on the worst texts."""
 _EVALUATION = 3 * EVALUATION
 _MEMO = 4096
 
+# A part of the expressions that mean the same in both. A caret is allowed at the beginning only.
 _TOKEN = re.compile(
     r"""(?P<class>\[\^?(?:[A-Za-z0-9 _:/.,;=@\#%+*?(){}|$<>!-]|\\[\\.^$|?*+(){}\[\]/-])+\])
       | (?P<open>\((?:\?:)?)
@@ -38,7 +39,6 @@ _TOKEN = re.compile(
       | (?P<end>\$)""",
     re.X | re.ASCII,
 )
-"""A part of the expressions that mean the same in both. A caret is allowed at the beginning only."""
 
 
 class Ways(NamedTuple):

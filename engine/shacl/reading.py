@@ -13,10 +13,7 @@ from typing import Any
 
 from lamplighter.engine.errors import InvalidShapesError
 from lamplighter.engine.matching.expressions import FALSE, TRUE
-from lamplighter.engine.shacl.model import ConstraintShape, FocusTarget, Qualified, ShapeConstraint, Triple
-from lamplighter.engine.shacl.paths import normal, size_of
-from lamplighter.engine.shacl.patterns import is_pattern
-from lamplighter.engine.shacl.vocabulary import (
+from lamplighter.engine.shacl.model import (
     CLASS,
     FIRST,
     NIL,
@@ -24,24 +21,31 @@ from lamplighter.engine.shacl.vocabulary import (
     REST,
     SUB_CLASS,
     TYPE,
+    ConstraintShape,
+    FocusTarget,
+    Qualified,
+    ShapeConstraint,
+    Triple,
     local,
     sh,
 )
+from lamplighter.engine.shacl.paths import normal, size_of
+from lamplighter.engine.shacl.patterns import is_pattern
 from lamplighter.engine.sparql.paths import Path, PathAlternative, PathInverse, PathRepeated, PathSequence, PathStep
 from lamplighter.engine.terms import XSD, Term, is_blank, is_iri, is_literal, lexical
 
+# Triples of a shapes graph.
 TRIPLES_MAX = 100_000
-"""Triples of a shapes graph."""
+# Members of a list.
 LIST_MAX = 10_000
-"""Members of a list."""
+# Shapes within shapes, and paths within paths.
 NESTING_MAX = 30
-"""Shapes within shapes, and paths within paths."""
+# Steps of a path.
 STEPS_MAX = 50
-"""Steps of a path."""
+# Blank nodes below each other: shapes within lists within shapes.
 _DEPTH_MAX = 4 * NESTING_MAX
-"""Blank nodes below each other: shapes within lists within shapes."""
+# Characters of a regular expression.
 PATTERN_MAX = 1_000
-"""Characters of a regular expression."""
 
 _TARGETS = {
     sh("targetClass"): "class",
@@ -52,10 +56,10 @@ _TARGETS = {
 _SILENT = frozenset(
     map(sh, ("path", "severity", "message", "deactivated", "name", "description", "order", "group", "defaultValue"))
 )
+# Parameters that are read with another one.
 _WITH_OTHERS = frozenset(
     map(sh, ("flags", "ignoredProperties", "qualifiedMinCount", "qualifiedMaxCount", "qualifiedValueShapesDisjoint"))
 )
-"""Parameters that are read with another one."""
 _PROPERTY_ONLY = frozenset(
     ("minCount", "maxCount", "uniqueLang", "lessThan", "lessThanOrEquals", "qualifiedValueShape")
 )
@@ -408,6 +412,7 @@ def _languages(reader: _ShapesReader, node: Term, value: Term) -> tuple[str, ...
     )
 
 
+# What each parameter makes of its value.
 _PARAMETERS: dict[str, Callable[[_ShapesReader, Term, Term], Any]] = {
     **{name: _iri_of(name) for name in ("class", "datatype", "equals", "disjoint", "lessThan", "lessThanOrEquals")},
     **{name: _count_of(name) for name in ("minCount", "maxCount", "minLength", "maxLength")},
@@ -426,4 +431,3 @@ _PARAMETERS: dict[str, Callable[[_ShapesReader, Term, Term], Any]] = {
     "closed": lambda reader, node, value: reader.closed_properties(node, value),
     "qualifiedValueShape": lambda reader, node, value: reader.qualified_shape(node, value),
 }
-"""What each parameter makes of its value."""

@@ -11,18 +11,30 @@ from hashlib import blake2b
 from typing import Any
 
 from lamplighter.engine.access import VIOLATIONS
-from lamplighter.engine.shacl.model import ConstraintShape, Qualified, Violation
+from lamplighter.engine.shacl.model import (
+    FIRST,
+    NIL,
+    QUALIFIED_MIN,
+    REST,
+    SH,
+    TARGET_NODE,
+    TYPE,
+    ConstraintShape,
+    Qualified,
+    Violation,
+    local,
+    sh,
+)
 from lamplighter.engine.shacl.paths import text_of
-from lamplighter.engine.shacl.vocabulary import FIRST, NIL, QUALIFIED_MIN, REST, SH, TARGET_NODE, TYPE, local, sh
 from lamplighter.engine.sparql.paths import Path, PathAlternative, PathInverse, PathRepeated, PathSequence, PathStep
 from lamplighter.engine.terms import Quad, Term, is_blank, is_iri, lexical, literal, term_to_json
 
+# Results in the report of a refusal.
 REPORTED_MAX = 100
-"""Results in the report of a refusal."""
+# Violations that the message of a refusal names.
 _NAMED_MAX = 3
-"""Violations that the message of a refusal names."""
+# Characters of a term in a sentence.
 _SHOWN_MAX = 120
-"""Characters of a term in a sentence."""
 
 _SENTENCES = {
     "class": "no instance of {}",

@@ -22,11 +22,10 @@ from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.shacl.compiling import CompiledShapes
 from lamplighter.engine.shacl.data import DataGraph
 from lamplighter.engine.shacl.finding import Touched, ViolationFinder, too_many
-from lamplighter.engine.shacl.model import Triple, Violation
+from lamplighter.engine.shacl.model import TARGET_NODE, Triple, Violation
 from lamplighter.engine.shacl.reading import TRIPLES_MAX, read_shapes
 from lamplighter.engine.shacl.results import quads_of, report_of, short, summary
 from lamplighter.engine.shacl.sources import ShapeSources
-from lamplighter.engine.shacl.vocabulary import TARGET_NODE
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Quad, Term

@@ -1,7 +1,7 @@
 """Request text -> its constants and its skeleton, the text without them, in a few microseconds.
 
 Texts that differ only in their constants have the same skeleton, so what is compiled for the first of them serves the
-others (`engine.matching.spellings`, `engine.updating.by_plan`). One regular expression finds the constants. In unusual
+others (`matching.query_texts`, `updating.by_plan`). One regular expression finds the constants. In unusual
 spellings it may be wrong. Code that compiles a skeleton therefore compares it with the tokens (`skeleton_of`), and
 takes the text as a whole if they differ.
 """

@@ -39,26 +39,26 @@ from lamplighter.engine.store.renewal import (
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX, check_terms
 from lamplighter.engine.terms import Bag, Binding, Quad, Term, is_blank, is_iri
 
+# RDF syntaxes of `load` and `dump`.
 MEDIA_TYPES = {
     "application/n-triples": ox.RdfFormat.N_TRIPLES,
     "application/n-quads": ox.RdfFormat.N_QUADS,
     "text/turtle": ox.RdfFormat.TURTLE,
     "application/trig": ox.RdfFormat.TRIG,
 }
-"""RDF syntaxes of `load` and `dump`."""
 
 _new: Any = tuple.__new__
 """Creates a named tuple in half the time of its own constructor."""
 _TERMS = (ox.NamedNode, ox.BlankNode, ox.Literal, ox.Triple)
+# The largest number of quads in one batch of `QuadStore.batches`.
 BATCH_QUADS = 1000
-"""The largest number of quads in one batch of `QuadStore.batches`."""
+# The approximate size of a batch if the quads are long.
 _BATCH_BYTES = 1024 * 1024
-"""The approximate size of a batch if the quads are long."""
 _FIRST_BATCH_QUADS = 64
 _SHOWN_CHARACTERS_MAX = 200
 
+# Rows of a result between two calls of a `SelectRun`'s check.
 BATCH_ROWS = 1000
-"""Rows of a result between two calls of a `SelectRun`'s check."""
 
 
 class SelectRun(Protocol):
@@ -67,8 +67,8 @@ class SelectRun(Protocol):
     def __call__(self, check: Callable[[], None] = ...) -> Bag: ...
 
 
+# Free bytes on the disk before a store that could not be written is opened again.
 ROOM_BYTES_MIN = 4 * 1024 * 1024
-"""Free bytes on the disk before a store that could not be written is opened again."""
 
 
 class Loaded(tuple[Quad, ...]):
@@ -445,7 +445,8 @@ class QuadStore:
             raise
 
     def _reopen(self) -> None:
-        """Opens the store again, since RocksDB refuses all writes after one that failed. Raises StoreError."""
+        """Opens the store again. Raises StoreError."""
+        # RocksDB refuses all writes after one that failed.
         assert self._path is not None
         if disk_usage(self._path).free < ROOM_BYTES_MIN:
             raise _trouble(OSError(ENOSPC, "No space left on device"))
@@ -496,9 +497,9 @@ class QuadStore:
     def catch_up(self) -> bool:
         """Copies some of the quads that long work in another thread owes the renewal; returns whether it copied any.
 
-        Must be called where that work pauses, in the thread that does short work, while True is returned. Without it,
-        a few large updates would make a store of several versions of the dataset.
+        Must be called where that work pauses, in the thread that does short work, while True is returned.
         """
+        # Without it, a few large updates would make a store of several versions of the dataset.
         policy = self._policy
         if self._owed > 0 and self._renewal is None:
             self.flush()  # a renewal begins without pending changes
@@ -694,9 +695,9 @@ def _next_solutions(solutions: ox.QuerySolutions) -> list[Binding]:
 def check_quads(quads: Sequence[Quad], before: int = 0) -> None:
     """Raises ValueError for quads from a foreign source that are malformed; the message names the first of them.
 
-    before: the number of quads checked before, for the message. Writing to the store does not check, and would read one
-    malformed quad as several.
+    before: the number of quads checked before, for the message.
     """
+    # Writing to the store does not check, and would read one malformed quad as several.
     if _are_quads(quads):
         return
     for number, quad in enumerate(quads, before + 1):
@@ -731,7 +732,8 @@ def quad_from_native(quad: ox.Quad) -> Quad:
 
 
 def term_text(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> Term:
-    """A term of the native store as text. Takes linear time, since the library writes nested triples at once."""
+    """A term of the native store as text. Takes linear time."""
+    # The library writes nested triples at once.
     return f"<<( {term} )>>" if isinstance(term, ox.Triple) else str(term)
 
 

@@ -17,8 +17,8 @@ import pyoxigraph as ox
 
 from lamplighter.engine.terms import Quad, Term
 
+# Subjects, predicates and objects that are counted each. Counts of other terms have a bounded error.
 TRACKED_MAX = 4096
-"""Subjects, predicates and objects that are counted each. Counts of other terms have a bounded error."""
 
 
 @dataclass(frozen=True)

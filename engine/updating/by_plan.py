@@ -15,7 +15,7 @@ from typing import Any
 from lamplighter.engine.access import EVERY, Graphs
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta, compose
 from lamplighter.engine.matching.analysis import Unsupported, check, with_equalities
-from lamplighter.engine.matching.codegen import Writer
+from lamplighter.engine.matching.codegen import CodeGenerator
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.matching.source_text import Scope, tuple_text
 from lamplighter.engine.slices import LONG, Slices, sliced
@@ -278,46 +278,48 @@ class UpdatePlan:
         self._held.append(predicate)
 
     def _compiled(self, operation: _Operation, where: Node) -> Instantiate:
-        writer = Writer(self._cts, self._hold, None, self._meter, counted=("room",))
+        generator = CodeGenerator(self._cts, self._hold, None, self._meter, counted=("room",))
         numbers = sorted({part.number for part in walk((operation, where)) for part in _constants(part)})
 
         def body() -> None:
             scope = Scope({}, {})
             for number in numbers:
-                name = writer.name("c")
-                writer.emit(f"{name} = constants[{number}]")
+                name = generator.name("c")
+                generator.emit(f"{name} = constants[{number}]")
                 scope = scope.binding(Constant(number), name)
-            writer.produce(where, scope, solution)
+            generator.produce(where, scope, solution)
 
         quads_each = len(operation.delete) + len(operation.insert)
 
         def solution(scope: Scope) -> None:
             if operation.where != Bgp(()):  # quad data makes no more quads than its text has
-                writer.emit(f"room -= {quads_each}")
-                with writer.block("if room < 0:"):
-                    writer.emit("raise TooManyQuads")
+                generator.emit(f"room -= {quads_each}")
+                with generator.block("if room < 0:"):
+                    generator.emit("raise TooManyQuads")
             for patterns, target in ((operation.delete, "deletes"), (operation.insert, "inserts")):
                 fresh: dict[Variable | Constant, str] = {}
                 for pattern in patterns:
                     for part in pattern:
                         if isinstance(part, Variable) and part.name.startswith("_:") and part not in fresh:
-                            fresh[part] = writer.name("blank")
-                            writer.emit(f"{fresh[part]} = new_blank_node()")
+                            fresh[part] = generator.name("blank")
+                            generator.emit(f"{fresh[part]} = new_blank_node()")
                 for pattern in patterns:
-                    self._instance(writer, pattern, Scope({**scope.bound, **fresh}, scope.maybe), target, nodes)
+                    self._instance(generator, pattern, Scope({**scope.bound, **fresh}, scope.maybe), target, nodes)
 
         nodes = _nodes(where)
-        self._share(writer)
-        return writer.compile("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
+        self._share(generator)
+        return generator.compile("instantiate", "constants, deletes, inserts, new_blank_node, room", body)
 
     @staticmethod
-    def _share(writer: Writer) -> None:
-        writer.space["Quad"] = Quad
-        writer.space["TooManyQuads"] = _TooManyQuads
-        writer.space["new"] = tuple.__new__
+    def _share(generator: CodeGenerator) -> None:
+        generator.space["Quad"] = Quad
+        generator.space["TooManyQuads"] = _TooManyQuads
+        generator.space["new"] = tuple.__new__
 
     @staticmethod
-    def _instance(writer: Writer, pattern: Pattern, scope: Scope, target: str, nodes: frozenset[Variable]) -> None:
+    def _instance(
+        generator: CodeGenerator, pattern: Pattern, scope: Scope, target: str, nodes: frozenset[Variable]
+    ) -> None:
         """Writes the quad of a template's pattern, and the test for unbound and misplaced terms."""
         tests: list[str] = []
         for place, part in zip("spog", pattern, strict=True):
@@ -332,13 +334,13 @@ class UpdatePlan:
                 tests.append(f"{name}[0] == '<' and {name}[1] != '<'")
             elif place in "sg" and part not in nodes:
                 tests.append(f"{name}[0] in '<_' and {name}[1] != '<'")
-        names = ["None" if part is None else writer.part(part, scope) for part in pattern]
+        names = ["None" if part is None else generator.part(part, scope) for part in pattern]
         line = f"{target}.append(new(Quad, {tuple_text(names)}))"
         if tests:
-            with writer.block(f"if {' and '.join(dict.fromkeys(tests))}:"):
-                writer.emit(line)
+            with generator.block(f"if {' and '.join(dict.fromkeys(tests))}:"):
+                generator.emit(line)
         else:
-            writer.emit(line)
+            generator.emit(line)
 
 
 def _constants(node: Any) -> Iterable[Constant]:

@@ -14,7 +14,7 @@ import pytest
 from lamplighter.cloud_sync.destinations import Destination, LocalFolder, destination
 from lamplighter.cloud_sync.destinations.base import PART
 from lamplighter.cloud_sync.files import open_plain, opened_folder, write_whole
-from lamplighter.cloud_sync.fleet.collection.collector import Collector, Tally
+from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector
 from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.cloud_sync.shipper import Shipper, alone
 from lamplighter.engine.change_log import SUFFIX
@@ -40,7 +40,7 @@ class Place:
             one.put(self.gateway)
         OTHER[0].put(self.source / "zz")
 
-    def collect(self, source: LocalFolder | None = None) -> tuple[Tally, list[str]]:
+    def collect(self, source: LocalFolder | None = None) -> tuple[CollectionSummary, list[str]]:
         with Collector(source or LocalFolder(self.source), self.lake) as collector:
             return collector.collect(), collector.problems
 
@@ -84,8 +84,8 @@ def test_an_object_that_is_no_file_is_told_and_not_read(
     place: Place, make: Callable[[Path, Path], None], suffix: str
 ) -> None:
     make(place.gateway / f"{LOG[0].stem}{suffix}", place.secret)
-    tally, problems = place.collect()
-    assert (tally["landed"], tally["quarantined"], tally["failed"]) == (2, 0, 1)
+    summary, problems = place.collect()
+    assert (summary["landed"], summary["quarantined"], summary["failed"]) == (2, 0, 1)
     told = {_link: "a symbolic link", _fifo: "not a regular file", _socket: f"{LOG[0].stem}{suffix}"}[make]
     assert told in problems[0]
     place.check()
@@ -99,16 +99,16 @@ def test_a_link_as_the_folder_of_a_gateway_is_told_and_not_followed(place: Place
     place.gateway.rmdir()
     place.gateway.symlink_to(place.elsewhere / "h")
     before = {path.name for path in (place.elsewhere / "h").iterdir()}
-    tally, problems = place.collect()
-    assert (tally["landed"], tally["failed"]) == (1, 1)
+    summary, problems = place.collect()
+    assert (summary["landed"], summary["failed"]) == (1, 1)
     assert f"{place.gateway}: a symbolic link, which is not followed here; remove it" in problems[0]
     assert {path.name for path in (place.elsewhere / "h").iterdir()} == before
 
 
 def test_a_link_as_the_folder_of_snapshots_is_not_followed(place: Place) -> None:
     (place.gateway / "snapshots").symlink_to(place.elsewhere)
-    tally, problems = place.collect()
-    assert (tally["landed"], tally["failed"]) == (3, 1)
+    summary, problems = place.collect()
+    assert (summary["landed"], summary["failed"]) == (3, 1)
     assert "snapshots: a symbolic link" in problems[0]
     place.check()
 
@@ -128,8 +128,8 @@ class Swapped(LocalFolder):
 
 def test_an_object_that_is_swapped_for_a_link_after_the_listing_is_not_read(place: Place) -> None:
     path = place.gateway / f"{LOG[0].stem}{SUFFIX}"
-    tally, _ = place.collect(Swapped(place.source, lambda: _link(path, place.secret)))
-    assert tally["failed"] == 1
+    summary, _ = place.collect(Swapped(place.source, lambda: _link(path, place.secret)))
+    assert summary["failed"] == 1
     place.check()
 
 
@@ -141,8 +141,8 @@ def test_a_folder_that_is_swapped_for_a_link_after_the_listing_is_not_followed(p
             place.gateway.rename(place.gateway.with_name(".aside"))
             place.gateway.symlink_to(place.elsewhere)
 
-    tally, problems = place.collect(Swapped(place.source, swap))
-    assert tally["failed"] >= 1
+    summary, problems = place.collect(Swapped(place.source, swap))
+    assert summary["failed"] >= 1
     assert "a symbolic link" in problems[0]
     (place.elsewhere / f"{LOG[0].stem}{SUFFIX}").unlink()
     place.check()

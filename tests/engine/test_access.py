@@ -13,7 +13,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.access import EVERY, FULL, Access, Dataset, Graphs
 from lamplighter.engine.errors import AccessDeniedError, LimitExceededError, RequestSyntaxError, StoreError
 from lamplighter.engine.updating.by_store import UsingGraphs
-from tests.support.footprints import footprint
+from tests.support.signatures import signature
 from tests.support.tables import each_row
 
 A, B, C = "<http://e/a>", "<http://e/b>", "<http://e/c>"
@@ -159,7 +159,7 @@ def test_who_asks_for_permitted_graphs_alone_shares_the_plan_of_all_others(engin
 def test_what_is_visible_makes_no_more_changes_look_relevant() -> None:
     for where in ("?s <p:> ?o", f"GRAPH {A} {{ ?s <p:> ?o }}", "GRAPH ?g { ?s <p:> ?o }"):
         text = f"SELECT ?o {{ {where} }}"
-        assert footprint(text, Dataset(visible=graphs(None, A))) == footprint(text)
+        assert signature(text, Dataset(visible=graphs(None, A))) == signature(text)
 
 
 def test_a_graph_that_comes_into_being_is_seen_by_those_who_may(engine: Engine) -> None:

@@ -37,7 +37,7 @@ HOPS = (
 OPAQUE = ("(:p/:q)+", "!:p", "(:p/:q?)*", "(:p|!:q)*")
 
 
-class PathWriter:
+class PathCodegen:
     """Writes the steps of one case, choice by choice."""
 
     def __init__(self, random: Random) -> None:
@@ -202,4 +202,4 @@ class PathWriter:
 
 def path_case(seed: int) -> Case:
     """The case that a number stands for."""
-    return PathWriter(Random(seed)).case()
+    return PathCodegen(Random(seed)).case()

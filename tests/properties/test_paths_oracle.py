@@ -60,7 +60,7 @@ def _every_way_counts(patch: pytest.MonkeyPatch) -> None:
 
 def _paths_follow_the_quad_twice(patch: pytest.MonkeyPatch) -> None:
     """Two paths of one query are both taken with the changed quad in them, so rows count twice."""
-    patch.setattr(joins.JoinWriter, "_excludes", lambda self, number, pattern: False)
+    patch.setattr(joins.JoinCodegen, "_excludes", lambda self, number, pattern: False)
 
 
 def _searches_are_kept(patch: pytest.MonkeyPatch) -> None:

@@ -81,13 +81,15 @@ def _without_what_passes(case: Case) -> Case:
 def _parts_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     """A part of a triple term that is known counts as found, whatever the term has in its place."""
 
-    def agree(self: triple_joins.TripleWriter, pairs: list[tuple[object, str]], scope: Scope, consume: Consume) -> None:
+    def agree(
+        self: triple_joins.TripleCodegen, pairs: list[tuple[object, str]], scope: Scope, consume: Consume
+    ) -> None:
         for part, name in pairs:
             if isinstance(part, Variable) and part not in scope.bound:
                 scope = scope.binding(part, name)
         consume(scope)
 
-    patch.setattr(triple_joins.TripleWriter, "_agree", agree)
+    patch.setattr(triple_joins.TripleCodegen, "_agree", agree)
 
 
 def _a_quad_of_a_term_does_not_matter(patch: pytest.MonkeyPatch) -> None:
@@ -98,7 +100,7 @@ def _a_quad_of_a_term_does_not_matter(patch: pytest.MonkeyPatch) -> None:
 
 def _excluded_wrongly(patch: pytest.MonkeyPatch) -> None:
     """Two patterns that one quad matches count it twice."""
-    patch.setattr(joins.JoinWriter, "_exclusion", lambda self, number, pattern, scope: None)
+    patch.setattr(joins.JoinCodegen, "_exclusion", lambda self, number, pattern, scope: None)
 
 
 @pytest.mark.parametrize("mutation", [_parts_are_not_compared, _a_quad_of_a_term_does_not_matter, _excluded_wrongly])

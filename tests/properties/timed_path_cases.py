@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.properties import path_cases
-from tests.properties.path_cases import CLASSES, NODES, PathWriter
+from tests.properties.path_cases import CLASSES, NODES, PathCodegen
 from tests.properties.timed_texts import PREFIX, Step, Texts
 
 _JOINED = ("?x", "?x", "?y", "?y", "?z")
@@ -17,7 +17,7 @@ class TimedPaths:
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        self._paths = PathWriter(self._random)
+        self._paths = PathCodegen(self._random)
         self._times = Texts(seed)
         self._times.random = self._random
 

@@ -53,21 +53,21 @@ from lamplighter.engine.change_log import SUFFIX
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import count_text
 
+# Interval of full listings, where listing only the end of a folder is cheaper.
 FULL_S = 3600.0
-"""Interval of full listings, where listing only the end of a folder is cheaper."""
 SETTLE_OBJECTS = 100
+# Number of failed objects that ends a gateway's turn, because its folder may be unreachable.
 FAILURES_MAX = 10
-"""Number of failed objects that ends a gateway's turn, because its folder may be unreachable."""
+# Names by which a page overlaps the last one, so that the objects of one stem are not separated.
 _OVERLAP = 64
-"""Names by which a page overlaps the last one, so that the objects of one stem are not separated."""
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ ()+-]{0,149}")
+# The last epoch with its number of digits. The names of the next epoch sort before it.
 _LAST_OF_ITS_LENGTH = re.compile("9+-")
-"""The last epoch with its number of digits. The names of the next epoch sort before it."""
 _ANSWERS = {LANDED: LANDED_ANSWER, KNOWN: LANDED_ANSWER, QUARANTINED: REFUSED}
 _PROGRESS_S = 2.0
 
 
-class Tally(Counter[str]):
+class CollectionSummary(Counter[str]):
     """Counters of a round: ``landed``, ``known``, ``quarantined``, ``snapshots``, ``incomplete`` (an object without its
     seal, or a seal without its object), ``ignored`` (unknown names), ``released`` (from quarantine), ``failed`` (could
     not be read or answered), ``left`` (gateways with more objects than one turn takes), ``forgotten`` (gateways whose
@@ -94,10 +94,10 @@ class Tally(Counter[str]):
         return f"{count_text(self['gateways'], 'gateway')}, {self['bytes'] / 1e6:.1f} MB read: {', '.join(told)}"
 
 
-Progress = Callable[[Tally], None]
+Progress = Callable[[CollectionSummary], None]
 
 
-class Turn(NamedTuple):
+class TurnLimits(NamedTuple):
     """Limits of one gateway's turn: objects read, their bytes, seconds. The first object that exceeds one is the last.
 
     entries_max: names of a folder in memory.
@@ -110,13 +110,13 @@ class Turn(NamedTuple):
 
 
 @dataclass
-class _Spent:
-    """What a gateway has used of its turn. tally: of the round; until: by the clock."""
+class _TurnBudget:
+    """What a gateway has used of its turn. summary: of the round; until: by the clock."""
 
     gateway: str
-    turn: Turn
+    limits: TurnLimits
     clock: Callable[[], float]
-    tally: Tally
+    summary: CollectionSummary
     progress: Progress | None
     until: float = field(init=False)
     objects: int = 0
@@ -125,13 +125,13 @@ class _Spent:
     left: bool = False
 
     def __post_init__(self) -> None:
-        self.until = self.clock() + self.turn.seconds_max
+        self.until = self.clock() + self.limits.seconds_max
 
     @property
     def over(self) -> bool:
         return (
-            self.objects >= self.turn.objects_max
-            or self.bytes >= self.turn.bytes_max
+            self.objects >= self.limits.objects_max
+            or self.bytes >= self.limits.bytes_max
             or self.failures >= FAILURES_MAX
             or (self.objects > 0 and self.clock() >= self.until)
         )
@@ -149,14 +149,14 @@ class Collector:
         lake: Path,
         *,
         bounds: Bounds | None = None,
-        turn: Turn | None = None,
+        limits: TurnLimits | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source = source
         self._lake = lake
         self._bounds = bounds or Bounds()
-        self._turn = turn or Turn()
+        self._limits = limits or TurnLimits()
         self._wall = wall
         self._monotonic = monotonic
         self.problems: list[str] = []
@@ -182,13 +182,13 @@ class Collector:
     def __exit__(self, *exception: object) -> None:
         self._opened.close()
 
-    def collect(self, progress: Progress | None = None, *, full: bool = False) -> Tally:
+    def collect(self, progress: Progress | None = None, *, full: bool = False) -> CollectionSummary:
         """Runs a round: one turn for each gateway. full: list every folder from its beginning.
 
         Raises UpstreamError if the source cannot be reached, ChangeLogError for errors of the lake's disk. Errors of
         single folders are in `problems`.
         """
-        tally = Tally()
+        summary = CollectionSummary()
         self.problems = []
         with self._disk():
             gateways = self._source.folders()
@@ -200,47 +200,47 @@ class Collector:
                 if gateway in RESERVED:
                     continue
                 if not GATEWAY.fullmatch(gateway):
-                    tally["ignored"] += 1
+                    summary["ignored"] += 1
                     continue
                 if gateway in forgotten:
-                    tally["forgotten"] += 1
+                    summary["forgotten"] += 1
                     continue
-                tally["gateways"] += 1
-                spent = _Spent(gateway, self._turn, self._monotonic, tally, progress)
+                summary["gateways"] += 1
+                budget = _TurnBudget(gateway, self._limits, self._monotonic, summary, progress)
                 try:
-                    self._collect_gateway(spent, unanswered.get(gateway, []), full)
+                    self._collect_gateway(budget, unanswered.get(gateway, []), full)
                 except UpstreamError as error:
-                    self._fail(error, spent)
-                tally["left"] += spent.left
+                    self._fail(error, budget)
+                summary["left"] += budget.left
             self._settle()
-        return tally
+        return summary
 
-    def _collect_gateway(self, spent: _Spent, unanswered: list[tuple[str, Object]], full: bool) -> None:
-        gateway, tally = spent.gateway, spent.tally
+    def _collect_gateway(self, budget: _TurnBudget, unanswered: list[tuple[str, Object]], full: bool) -> None:
+        gateway, summary = budget.gateway, budget.summary
         for path, found in unanswered:
-            if not spent.over:
-                self._try_answer(path, found, spent)
-        landed = tally["landed"]
-        self._collect_folder(gateway, full, spent)
-        self._collect_folder(f"{gateway}/{SNAPSHOTS}", full, spent)
-        if tally["landed"] != landed:
+            if not budget.over:
+                self._try_answer(path, found, budget)
+        landed = summary["landed"]
+        self._collect_folder(gateway, full, budget)
+        self._collect_folder(f"{gateway}/{SNAPSHOTS}", full, budget)
+        if summary["landed"] != landed:
             for kept in self.manifest.quarantined_objects(gateway, CHAIN):
-                if spent.over:
+                if budget.over:
                     break
-                spent.objects += 1
-                tally["released"] += self._retry([kept])
+                budget.objects += 1
+                summary["released"] += self._retry([kept])
 
-    def _fail(self, error: UpstreamError, spent: _Spent) -> None:
-        spent.failures += 1
-        spent.tally["failed"] += 1
+    def _fail(self, error: UpstreamError, budget: _TurnBudget) -> None:
+        budget.failures += 1
+        budget.summary["failed"] += 1
         self.problems.append(str(error))
 
-    def _try_answer(self, path: str, found: Object, spent: _Spent) -> None:
+    def _try_answer(self, path: str, found: Object, budget: _TurnBudget) -> None:
         """Writes an answer. A failure is retried in the next round."""
         try:
             self._answer(path, found)
         except UpstreamError as error:
-            self._fail(error, spent)
+            self._fail(error, budget)
 
     def retry(self) -> int:
         """Checks everything in quarantine again. Returns the number of released objects. Raises as `collect`."""
@@ -249,8 +249,8 @@ class Collector:
             self._settle()
         return count
 
-    def _collect_folder(self, folder: str, full: bool, spent: _Spent) -> None:
-        tally = spent.tally
+    def _collect_folder(self, folder: str, full: bool, budget: _TurnBudget) -> None:
+        summary = budget.summary
         now = self._wall()
         settled, full_at = self.manifest.settled_listing(folder)
         page = self.manifest.page(folder)
@@ -264,36 +264,36 @@ class Collector:
         ):
             settled, full_at = "", now
         begin = max(settled, page)
-        listed = self._source.entries(folder, begin, self._turn.entries_max)
+        listed = self._source.entries(folder, begin, self._limits.entries_max)
         entries = {entry.name: entry for entry in listed}
-        more = len(listed) >= self._turn.entries_max
+        more = len(listed) >= self._limits.entries_max
         known = self.manifest.objects(folder, begin, listed[-1].name if more else None)
         unsettled = page > settled
         stems = {stem for name in entries if (stem := _stem(name)) is not None}
         in_order = len({stem.find("-") for stem in stems}) <= 1  # otherwise epoch 10 sorts before epoch 9
         for stem in sorted(stems):
             seal, data = entries.get(stem + SEAL), entries.get(stem + SUFFIX)
-            if spent.over:
-                spent.left = spent.failures < FAILURES_MAX
+            if budget.over:
+                budget.left = budget.failures < FAILURES_MAX
                 break
             if not _STEM.fullmatch(stem):
-                tally["ignored"] += 1
+                summary["ignored"] += 1
             elif seal is None or data is None:
-                tally["incomplete"] += 1
+                summary["incomplete"] += 1
                 unsettled = True
             else:
                 try:
-                    self._collect_object(f"{folder}/{stem}", seal, data, known.get(stem), entries, spent)
+                    self._collect_object(f"{folder}/{stem}", seal, data, known.get(stem), entries, budget)
                 except UpstreamError as error:
-                    self._fail(error, spent)
+                    self._fail(error, budget)
                     unsettled = True
                 if not unsettled:
                     settled = data.name
-            if spent.progress is not None:
-                spent.progress(tally)
+            if budget.progress is not None:
+                budget.progress(summary)
         else:
             page = listed[-_OVERLAP].name if more else ""
-            spent.left = spent.left or more
+            budget.left = budget.left or more
         with self.manifest.transaction():
             self.manifest.set_page(folder, page)
             self.manifest.set_settled(folder, settled if in_order else "", full_at)
@@ -308,26 +308,26 @@ class Collector:
         data: StoredObject,
         known: Object | None,
         entries: dict[str, StoredObject],
-        spent: _Spent,
+        budget: _TurnBudget,
     ) -> None:
-        tally = spent.tally
+        summary = budget.summary
         version = f"{seal.version}/{data.version}/{data.size}"
         if known is not None and known.version == version:
             if known.answered == ANSWERED and path.rpartition("/")[2] + _ANSWERS[known.outcome] not in entries:
-                spent.objects += 1
+                budget.objects += 1
                 self._answer(path, known)  # the answer was removed
             return
         content = self._source.get(path + SEAL) if seal.size <= SMALL_BYTES_MAX else b""
         if content is None:
             return  # it was removed after the listing
-        spent.objects += 1
+        budget.objects += 1
         incoming, size = self._landing.receive(self._source.chunks(path + SUFFIX))
-        tally["bytes"] += size
-        spent.bytes += size
-        found = self._landing.judge(spent.gateway, path, version, incoming, content)
-        tally["snapshots" if found.outcome == LANDED and path.count("/") > 1 else found.outcome] += 1
+        summary["bytes"] += size
+        budget.bytes += size
+        found = self._landing.land(budget.gateway, path, version, incoming, content)
+        summary["snapshots" if found.outcome == LANDED and path.count("/") > 1 else found.outcome] += 1
         if found.answered == UNANSWERED:
-            self._try_answer(path, found, spent)
+            self._try_answer(path, found, budget)
 
     def _retry(self, kept: list[Quarantined]) -> int:
         released = self._landing.retry(kept)
@@ -419,11 +419,11 @@ def _collect(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("--every: takes a number of seconds greater than 0")
     told = 0.0
 
-    def progress(tally: Tally) -> None:
+    def progress(summary: CollectionSummary) -> None:
         nonlocal told
         if time.monotonic() - told >= _PROGRESS_S:
             told = time.monotonic()
-            print(f"collecting: {tally}", file=sys.stderr, flush=True)
+            print(f"collecting: {summary}", file=sys.stderr, flush=True)
 
     failed = False
     with _collector(arguments.source, arguments.lake, arguments.options) as collector:
@@ -431,9 +431,9 @@ def _collect(arguments: argparse.Namespace) -> int:
             told = begun = time.monotonic()
             left = False
             try:
-                tally = collector.collect(progress, full=arguments.full)
-                print(f"collected: {tally}", flush=True)
-                left = tally["left"] > 0
+                summary = collector.collect(progress, full=arguments.full)
+                print(f"collected: {summary}", flush=True)
+                left = summary["left"] > 0
                 for problem in collector.problems:
                     failed = True
                     print(f"lamplighter-fleet collect: {problem}", file=sys.stderr, flush=True)

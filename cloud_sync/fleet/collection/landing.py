@@ -48,8 +48,8 @@ from lamplighter.engine.change_log import SUFFIX, SegmentName
 from lamplighter.engine.errors import UpstreamError
 
 SEGMENTS, QUARANTINE, INCOMING = "segments", "quarantine", "incoming"
+# Quarantine space of one gateway. Of further objects only the beginning is kept.
 QUARANTINE_BYTES_MAX = 4 * 1024**3
-"""Quarantine space of one gateway. Of further objects only the beginning is kept."""
 BEGINNING_BYTES = 64 * 1024
 _LEVEL = 9
 
@@ -103,13 +103,13 @@ class Landing:
             os.fsync(file.fileno())
         return name, size
 
-    def judge(self, gateway: str, path: str, version: str, incoming: str, seal: bytes) -> Object:
+    def land(self, gateway: str, path: str, version: str, incoming: str, seal: bytes) -> Object:
         """Checks a file that `receive` has made, and lands or quarantines it. Returns the outcome.
 
         path: of the object at the source, without its suffix; version: as listed there; seal: the content of its seal.
         """
         try:
-            return self._classify_safely(gateway, path, version, incoming, seal)
+            return self._land_safely(gateway, path, version, incoming, seal)
         except Bad as bad:
             return self._quarantine(gateway, path, version, incoming, seal, bad)
 
@@ -120,24 +120,24 @@ class Landing:
             gateway = one.path.partition("/")[0]
             version = self._manifest.version(one.path)
             with contextlib.suppress(Bad):
-                taken = self._classify_safely(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
+                taken = self._land_safely(gateway, one.path, version, f"{QUARANTINE}/{one.file}", one.seal, one)
                 found.append((one.path, taken))
                 self._kept.pop(gateway, None)
                 self.settle()  # a file of the same name may be quarantined again
         return found
 
-    def _classify_safely(
+    def _land_safely(
         self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
     ) -> Object:
-        """As `_taken_in`, but turns every unexpected exception into Bad: one object must never end the round."""
+        """As `_land`, but turns every unexpected exception into Bad: one object must never end the round."""
         try:
-            return self._taken_in(gateway, path, version, incoming, seal, released)
+            return self._land(gateway, path, version, incoming, seal, released)
         except (Bad, OSError, UpstreamError, sqlite3.OperationalError):
             raise
         except Exception as error:
             raise Bad(f"it cannot be checked: {type(error).__name__}: {error}") from error
 
-    def _taken_in(
+    def _land(
         self, gateway: str, path: str, version: str, incoming: str, seal: bytes, released: Quarantined | None = None
     ) -> Object:
         """Lands a file. Raises Bad without a change. released: the quarantine entry of incoming, if it has one."""

@@ -50,8 +50,8 @@ CREATE TABLE quarantined (
 CREATE TABLE moves (source TEXT PRIMARY KEY, target TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE listed (folder TEXT PRIMARY KEY, settled TEXT NOT NULL, full_at REAL NOT NULL) WITHOUT ROWID;
 """
+# Only the collector uses this table, and it may be absent. It needs no new version.
 _PAGES = "CREATE TABLE IF NOT EXISTS pages (folder TEXT PRIMARY KEY, after TEXT NOT NULL) WITHOUT ROWID"
-"""Only the collector uses this table, and it may be absent. It needs no new version."""
 
 LANDED, KNOWN, QUARANTINED = "landed", "known", "quarantined"
 UNANSWERED, ANSWERED, ANSWERED_NEVER = 0, 1, 2

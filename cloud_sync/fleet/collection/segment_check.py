@@ -37,18 +37,18 @@ from lamplighter.engine.terms import Quad
 Range = tuple[int, int]
 """First and last sequence, inclusive."""
 
+# A gateway's name, which is also the name of its folder.
 GATEWAY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-"""A gateway's name, which is also the name of its folder."""
 
+# Bronze stores epochs in 32 bits. A new epoch begins only after a loss of history.
 EPOCH_MAX = 999_999_999
-"""Bronze stores epochs in 32 bits. A new epoch begins only after a loss of history."""
+# Names of segments have twelve digits for the sequence.
 SEQUENCE_MAX = 999_999_999_999
-"""Names of segments have twelve digits for the sequence."""
 INTEGER_MAX = 2**63 - 1
+# 285 years. Jobs add wall-clock times to it.
 BOOTTIME_US_MAX = 2**53
-"""285 years. Jobs add wall-clock times to it."""
+# Gap records in one segment. The collector keeps them in memory; a gateway writes a few in its lifetime.
 GAPS_MAX = 10_000
-"""Gap records in one segment. The collector keeps them in memory; a gateway writes a few in its lifetime."""
 REASON_CHARACTERS_MAX = 500
 
 NEWER, CHAIN, CONFLICT = "newer", "chain", "conflict"
@@ -284,8 +284,8 @@ def _number_text(number: int) -> str:
 
 # --- lines that are large -----------------------------------------------------------------------------------
 
+# Longer lines are read in pieces, because quads as objects take 20 times their bytes.
 _WHOLE_BYTES_MAX = 1024**2
-"""Longer lines are read in pieces, because quads as objects take 20 times their bytes."""
 _PIECE = re.compile(
     # Matches any JSON strings; msgspec checks their content. Possessive quantifiers avoid backtracking.
     rb'(?:\[(?:(?:"(?:[^"\\]++|\\.)*+"|null),?){4}\],?){1,4096}+',

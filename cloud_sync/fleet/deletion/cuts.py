@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lamplighter.cloud_sync.fleet.deletion.selection import Cut, Place
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import pc
 from lamplighter.engine.change_log import SegmentName, segment_name
 
 
@@ -92,7 +93,6 @@ def _last_old(lake: Lake, before: datetime) -> dict[str, Place]:
 
 def _trusted_places(lake: Lake, before: datetime) -> Iterator[tuple[str, Place, bool]]:
     """Of the records with a trusted time, in each segment: the last older one, and the first other one (False)."""
-    import pyarrow.compute as pc
     from pyarrow.parquet import ParquetFile
 
     bronze = table(lake, "bronze")

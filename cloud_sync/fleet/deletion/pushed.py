@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from lamplighter.cloud_sync.ahead import AheadNotification
 from lamplighter.cloud_sync.answers import AHEAD
 from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.early_notifications import EarlyNotification
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_objects import OBJECT_BYTES_MAX
+from lamplighter.cloud_sync.fleet.subscriptions.early_objects import OBJECT_BYTES_MAX
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, write_pushed
 from lamplighter.engine.errors import UpstreamError
 
@@ -90,6 +90,6 @@ def _is_removed(line: bytes, gateway: str, selection: Selection) -> bool:
     if isinstance(selection, OfGateway):
         return True
     try:
-        return selection.ahead(gateway, msgspec.json.decode(line, type=AheadNotification))
+        return selection.ahead(gateway, msgspec.json.decode(line, type=EarlyNotification))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False

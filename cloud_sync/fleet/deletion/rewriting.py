@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -16,11 +16,9 @@ import msgspec
 from lamplighter.cloud_sync.fleet.deletion.selection import OfGateway, OutdatedRecords, Selection
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.cloud_sync.fleet.tables.facts import name_of
 from lamplighter.engine.errors import UpstreamError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FACT = ("gw", "s", "p", "o", "g")
 
@@ -32,10 +30,8 @@ def rows_to_remove(lake: Lake, name: str, selection: Selection) -> int:
 
 
 def rewrite(lake: Lake, name: str, selection: Selection) -> int:
-    """Removes rows and segments from every batch of a table. Returns the number of changed rows.
-
-    Rows of `matches` are blanked, because the cursors of delivery count rows.
-    """
+    """Removes rows and segments from every batch of a table. Returns the number of changed rows."""
+    # Rows of `matches` are blanked, because the cursors of delivery count rows.
     batches = table(lake, name)
     removed = 0
     for batch in batches.all():
@@ -83,8 +79,6 @@ def _other_gateways(ahead: dict[str, int], selection: Selection) -> dict[str, in
 
 
 def _count(batches: Batches, file: str, name: str, selection: Selection) -> int:
-    import pyarrow.compute as pc
-
     columns = selection.columns(name)
     if not columns:
         return 0
@@ -112,7 +106,6 @@ def write_parts(batches: Batches, folder: str, parts: Iterator[pa.Table]) -> lis
 
 
 def _row_groups(batches: Batches, file: str, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     path = batches.lake.path(batches.name, file)
@@ -151,8 +144,6 @@ def collapse(lake: Lake, selection: OutdatedRecords, *, dry_run: bool = False) -
 
     One manifest replaces all others, so a kill leaves the old facts or the new ones.
     """
-    import pyarrow as pa
-
     facts = table(lake, "facts")
     live = facts.live()
     parts = [part for batch in live for file in batch.files for part in _row_groups(facts, file)]
@@ -178,10 +169,8 @@ def collapse(lake: Lake, selection: OutdatedRecords, *, dry_run: bool = False) -
 
 
 def collapse_streams(lake: Lake, selection: OutdatedRecords) -> None:
-    """Lets the versions of streams that are valid at a cut begin there, as their facts do.
-
-    Otherwise `silver` would find them changed, and write all observations again.
-    """
+    """Lets the versions of streams that are valid at a cut begin there, as their facts do."""
+    # Otherwise `silver` would find them changed, and write all observations again.
     streams = table(lake, "streams")
     for batch in streams.all():
         parts = [part for file in batch.files for part in _row_groups(streams, file)]
@@ -194,8 +183,6 @@ def collapse_streams(lake: Lake, selection: OutdatedRecords) -> None:
 
 def _still_valid(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
     """FACTS: of those up to a cut, the quads that hold there, each as it was added."""
-    import pyarrow as pa
-
     old = selection.up_to(rows, "epoch", "seq").to_pylist()
     values = list(zip(*(rows.column(name).to_pylist() for name in (*_FACT, "epoch", "seq", "added")), strict=True))
     first: dict[tuple[Any, ...], int] = {}
@@ -211,8 +198,6 @@ def _still_valid(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
 
 def _move_cuts(rows: pa.Table, selection: OutdatedRecords) -> pa.Table:
     """The rows, with the place of the cut instead of an earlier one."""
-    import pyarrow as pa
-
     if not selection.cuts:
         return rows
     cuts = selection.cuts

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from lamplighter.cloud_sync.ahead import AheadNotification
+from lamplighter.cloud_sync.early_notifications import EarlyNotification
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.change_log import segment_name
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Place = tuple[int, int]
 """Epoch and sequence."""
 
+# The columns of a row's last record, where they are not epoch and seq.
 _LAST = {"gateway_health": ("epoch", "last_seq"), "streams": ("until_epoch", "until_seq")}
-"""The columns of a row's last record, where they are not epoch and seq."""
 
 
 class Selection(Protocol):
@@ -47,7 +45,7 @@ class Selection(Protocol):
         """Whether a notification is removed: its JSON object, or a match as in the table. KeyError if it is neither."""
         ...
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         """Whether a notification that a gateway has sent ahead of its segments is removed."""
         ...
 
@@ -58,9 +56,6 @@ class Selection(Protocol):
 
 def blank_rows(rows: pa.Table, gone: Any) -> pa.Table:
     """The same number of rows; those that are gone belong to no subscription and have no values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for number, field in enumerate(rows.schema):
         blank = pa.scalar("" if field.name == "subscription" else None, field.type)
         if pa.types.is_nested(field.type):
@@ -73,8 +68,6 @@ def blank_rows(rows: pa.Table, gone: Any) -> pa.Table:
 
 
 def _without(table: str, rows: pa.Table, gone: Any) -> pa.Table:
-    import pyarrow.compute as pc
-
     return blank_rows(rows, gone) if table == "matches" else rows.filter(pc.invert(gone))
 
 
@@ -94,8 +87,6 @@ class OfGateway:
         return ["gw"]
 
     def removal_mask(self, table: str, rows: pa.Table) -> Any:
-        import pyarrow.compute as pc
-
         return pc.fill_null(pc.equal(rows.column("gw"), self.gateway), False)
 
     def segment(self, segment: str) -> bool:
@@ -110,7 +101,7 @@ class OfGateway:
     def notification(self, told: dict[str, Any]) -> bool:
         return _place_of(told)[0] == self.gateway
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         return gateway == self.gateway
 
     def order(self, order: PushedOrder) -> PushedOrder | None:
@@ -140,9 +131,6 @@ class OutdatedRecords:
 
     def up_to(self, rows: pa.Table, epoch: str, seq: str) -> Any:
         """Which rows are at or before the cuts, by their columns gw and these."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         names = sorted(self.cuts)
         number = pc.index_in(rows.column("gw"), pa.array(names, pa.string()))
         cut_epoch = pc.take(pa.array([self.cuts[name].records[0] for name in names], pa.int64()), number)
@@ -172,7 +160,7 @@ class OutdatedRecords:
         cut = self.cuts.get(gateway)
         return cut is not None and place <= cut.records
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         cut = self.cuts.get(gateway)
         return cut is not None and told.commit is not None and told.commit <= cut.records
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from lamplighter.cloud_sync.ahead import AheadNotification
+from lamplighter.cloud_sync.early_notifications import EarlyNotification
 from lamplighter.cloud_sync.fleet.deletion.selection import blank_rows
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.forgotten import FOLDER, ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.cloud_sync.fleet.subscriptions.push import PushedOrder
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.ontology import vocabulary as v
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Event = tuple[str, int, int, str | None]
 """Gateway, epoch, sequence, and the graph as a term."""
@@ -27,12 +25,12 @@ Event = tuple[str, int, int, str | None]
 _PENDING = "subject.json"
 _QUADS, _GRAPHS = ("d", "a", "k"), ("created", "dropped")
 _TEXTS = ("timer", "cancel", "gap", "subscribe", "unsubscribe", "request", "cause_id")
+# Columns that make a row one of the subject. Where another column has it, only its value is removed.
 _OWN = {
     "streams": ("stream", "sensor", "feature", "observation"),
     "observations": ("observation", "graph", "stream", "sensor", "feature", "value"),
     "actuations": ("actuator", "value"),
 }
-"""Columns that make a row one of the subject. Where another column has it, only its value is removed."""
 _OTHER = {"streams": ("property", "platform", "unit", "topic", "label"), "observations": ("property", "unit")}
 _MADE = {f"<{one}>" for one in (v.MADE_BY_SENSOR, v.MADE_BY_ACTUATOR, v.HAS_FEATURE_OF_INTEREST)}
 _LIVE = f"<{v.LIVE_OBSERVATION}>"
@@ -85,9 +83,6 @@ class OfSubject:
 
     def removal_mask(self, table: str, rows: pa.Table) -> Any:
         """Which rows have something of the subject."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if table == "bronze":
             parts = [list(map(self._names_it(name), rows.column(name).to_pylist())) for name in self.columns(table)]
             return pa.array([any(flags) for flags in zip(*parts, strict=True)], pa.bool_())
@@ -101,9 +96,6 @@ class OfSubject:
         return gone
 
     def rest(self, table: str, rows: pa.Table) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if table == "matches":
             return blank_rows(rows, self.removal_mask(table, rows))
         if table == "bronze":
@@ -152,7 +144,7 @@ class OfSubject:
         bindings = told.get("results", {}).get("results", {}).get("bindings", ())
         return event in self.events or any(one["value"] in self.plain for row in bindings for one in row.values())
 
-    def ahead(self, gateway: str, told: AheadNotification) -> bool:
+    def ahead(self, gateway: str, told: EarlyNotification) -> bool:
         if told.commit is not None and (gateway, *told.commit) in self._records:
             return True
         return any(one in self.plain for one in _texts([told.added, told.removed]))

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from lamplighter.cloud_sync.fleet.delivery.notifications import Match
 from lamplighter.cloud_sync.fleet.lake import Batches, TableBatch
 from lamplighter.cloud_sync.fleet.lake.batches import MergedBatch
 from lamplighter.cloud_sync.fleet.lake.match_batches import MatchSpan
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _COLUMNS = list(Match.__struct_fields__)
 
@@ -133,8 +131,6 @@ def _divide(merged: list[MergedBatch], groups: list[tuple[RowGroup, Any]]) -> It
 
 def _batch_rows(parts: list[tuple[RowGroup, Any]], written: float | None) -> BatchRows:
     """parts: row groups, each with the subscriptions of the rows."""
-    import pyarrow.compute as pc
-
     counts: Counter[str] = Counter()
     for _, column in parts:
         for one in pc.value_counts(column).to_pylist():
@@ -144,8 +140,6 @@ def _batch_rows(parts: list[tuple[RowGroup, Any]], written: float | None) -> Bat
 
 def _with_milliseconds(rows: Any) -> Any:
     """The table with ``ts`` as milliseconds since 1970."""
-    import pyarrow as pa
-
     number = rows.schema.get_field_index("ts")
     times = rows.column(number)
     rounded = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
@@ -155,8 +149,6 @@ def _with_milliseconds(rows: Any) -> Any:
 @contextlib.contextmanager
 def _damage(path: str, span: MatchSpan) -> Iterator[None]:
     """Turns the errors of a damaged or missing file into DamagedMatchesError; others may pass by themselves."""
-    import pyarrow as pa
-
     try:
         yield
     except DamagedMatchesError:

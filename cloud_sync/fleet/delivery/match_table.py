@@ -6,34 +6,27 @@ import contextlib
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from lamplighter.cloud_sync.fleet.delivery.match_files import (
-    BatchRows,
-    DamagedMatchesError,
-    MatchFiles,
-    RowGroup,
-)
+from lamplighter.cloud_sync.fleet.delivery.match_files import BatchRows, DamagedMatchesError, MatchFiles, RowGroup
 from lamplighter.cloud_sync.fleet.delivery.notifications import ALL_ROWS, Match, MatchNotification, MatchPosition
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.match_batches import MatchSpan, match_id, match_spans
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+# Of decoded row groups in memory. The one that is being read may be larger.
 DECODED_BYTES_MAX = 64 * 1024 * 1024
-"""Of decoded row groups in memory. The one that is being read may be larger."""
+# Batches whose layout and numbers of matches stay in memory; those of one file may be more.
 BATCHES_KEPT = 10_000
-"""Batches whose layout and numbers of matches stay in memory; those of one file may be more."""
+# Damaged batches that are told of.
 DAMAGED_MAX = 20
-"""Damaged batches that are told of."""
+# Interval of listings of the folder.
 LISTED_S = 60.0
-"""Interval of listings of the folder."""
+# Batches that one `MatchTable.chunk` passes at most.
 WALKED_MAX = 200
-"""Batches that one `MatchTable.chunk` passes at most."""
+# What a match takes besides its terms.
 _ROW_BYTES = 400
-"""What a match takes besides its terms."""
 _ROWS_AT_ONCE = 128
 
 
@@ -185,8 +178,6 @@ class MatchTable:
         found = self._rows(position.batch)
         if subscription not in found.counts:
             return
-        import pyarrow.compute as pc
-
         for group in found.groups:
             begin = max(group.begin, group.begin + position.row - group.first)
             if begin < group.end:

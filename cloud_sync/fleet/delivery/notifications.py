@@ -33,10 +33,10 @@ class UnreadMatches(NamedTuple):
         return MatchPosition(self.until, ALL_ROWS)
 
 
+# Before all batches.
 START = MatchPosition()
-"""Before all batches."""
+# As the row of a position: at the end of its batch.
 ALL_ROWS = 2**62
-"""As the row of a position: at the end of its batch."""
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):

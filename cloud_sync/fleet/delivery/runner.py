@@ -23,12 +23,12 @@ from lamplighter.engine.tables import count_text
 logger = EventLogger(__name__)
 
 STATES = "subscriptions", "delivery.json"
+# Interval in which cursors are written: after a crash the notifications of so long are delivered again.
 FLUSH_S = 1.0
-"""Interval in which cursors are written: after a crash the notifications of so long are delivered again."""
+# Interval in which the states are written, and cursors of sinks without notifications.
 STATES_S = 10.0
-"""Interval in which the states are written, and cursors of sinks without notifications."""
+# How long deliveries under way may take when the process is told to end.
 GRACE_S = 15.0
-"""How long deliveries under way may take when the process is told to end."""
 RunWorker = Callable[[SinkWorker, str], Coroutine[Any, Any, None]]
 """`SinkWorker.run` or `SinkWorker.once`."""
 

@@ -8,17 +8,18 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from random import Random
 from typing import Any, TypeVar
 
 import msgspec
 
 from lamplighter.cloud_sync.fleet.delivery.cursors import Cursors, SinkCursor, SinkName
-from lamplighter.cloud_sync.fleet.delivery.dead_letters import write_dead_letters
 from lamplighter.cloud_sync.fleet.delivery.match_files import DamagedMatchesError
 from lamplighter.cloud_sync.fleet.delivery.match_table import MatchChunk, MatchTable
 from lamplighter.cloud_sync.fleet.delivery.notifications import MatchNotification, MatchPosition, UnreadMatches
 from lamplighter.cloud_sync.fleet.delivery.sinks import DeliverySink, MakeSink, UndeliveredError
+from lamplighter.cloud_sync.fleet.delivery.sinks.files import chunk_name
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.subscriptions.records import Sink
 from lamplighter.engine.errors import GatewayError, PayloadError
@@ -31,12 +32,12 @@ logger = EventLogger(__name__)
 RETRY_FIRST_S, RETRY_MAX_S = 2.0, 300.0
 GIVE_UP_S = 24 * 3600.0
 REASON_CHARACTERS_MAX = 300
+# Interval in which a sink tries to read what it could not read.
 UNREAD_S = 60.0
-"""Interval in which a sink tries to read what it could not read."""
+# Damaged batches that a sink passes. It waits at the next one.
 UNREAD_MAX = 20
-"""Damaged batches that a sink passes. It waits at the next one."""
+# Sinks that may occupy a thread at the same time.
 BLOCKING_MAX = 16
-"""Sinks that may occupy a thread at the same time."""
 
 T = TypeVar("T")
 
@@ -332,3 +333,29 @@ def _reason_line(reason: str) -> str:
     """The reason as one bounded line."""
     cut = reason if len(reason) <= REASON_CHARACTERS_MAX else reason[:REASON_CHARACTERS_MAX] + "..."
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
+
+
+def write_dead_letters(
+    lake: Lake, name: SinkName, notifications: Sequence[MatchNotification], reason: str, now: float
+) -> None:
+    """Writes ``subscriptions/dead/<subscription>/<sink>/<batch>-<row>.ndjson`` durably. A repetition overwrites it.
+
+    A line has ``id``, ``at``, ``reason`` and ``notification``, or ``match``, if it has no form as JSON results. now:
+    seconds since 1970. Raises OSError.
+    """
+    at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    lines = []
+    for notification in notifications:
+        line = {"id": notification.id, "at": at, "reason": reason}
+        try:
+            lines.append(msgspec.json.encode(line | {"notification": msgspec.Raw(notification.body)}) + b"\n")
+        except PayloadError:
+            lines.append(ascii_json(line | {"match": msgspec.structs.asdict(notification.match)}))
+    lake.write(b"".join(lines), "subscriptions", "dead", *name, chunk_name(notifications))
+
+
+def ascii_json(value: object) -> bytes:
+    """A line of JSON, also for text with halves of surrogate pairs."""
+    import json
+
+    return json.dumps(value).encode() + b"\n"

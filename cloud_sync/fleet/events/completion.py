@@ -16,25 +16,26 @@ from lamplighter.cloud_sync.fleet.events.described import DescribedStreams, Desc
 from lamplighter.cloud_sync.fleet.events.events import DELETED, TRIPLES
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.tables import single_facts, streams
-from lamplighter.cloud_sync.fleet.tables.facts import add_snapshots, snapshot_facts, snapshots_of
+from lamplighter.cloud_sync.fleet.lazy import F
+from lamplighter.cloud_sync.fleet.tables import streams
+from lamplighter.cloud_sync.fleet.tables.facts import RECORD, add_snapshots, fact_table, snapshot_facts, snapshots_of
 from lamplighter.engine.change_log import segment_name
 from lamplighter.engine.terms import Term
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# Subjects of an event that are looked up without a shuffle. Most events are readings, with one to three subjects.
 SUBJECTS_JOINED = 3
-"""Subjects of an event that are looked up without a shuffle. Most events are readings, with one to three subjects."""
+# Subjects of a batch of events, over all gateways, whose descriptions are chosen by name. With more, all are taken.
 SUBJECTS_MAX = 200_000
-"""Subjects of a batch of events, over all gateways, whose descriptions are chosen by name. With more, all are taken."""
+# Versions of descriptions that are broadcast, with 2 to 3 KB each. More are joined by a shuffle.
 BROADCAST_VERSIONS_MAX = 20_000
-"""Versions of descriptions that are broadcast, with 2 to 3 KB each. More are joined by a shuffle."""
+# Records and quads of which the driver makes facts. With more, Spark does.
 FEW_RECORDS = 50_000
 FEW_QUADS = 1_000_000
-"""Records and quads of which the driver makes facts. With more, Spark does."""
+# Batches of bronze without descriptions before a manifest names them. After a crash they are looked at again.
 UNNAMED_MAX = 100
-"""Batches of bronze without descriptions before a manifest names them. After a crash they are looked at again."""
 
 _BARE = "ARRAY<STRUCT<s: STRING, p: STRING, o: STRING>>"
 _VERSION = f"gw STRING, subject STRING, from_epoch INT, from_seq BIGINT, to_epoch INT, to_seq BIGINT, said {_BARE}"
@@ -71,7 +72,8 @@ class KnownDescriptions:
                 self._gateways[gateway].learn_snapshot((name.epoch, name.first))
 
     def _rows(self, batch: TableBatch) -> Iterator[_Fact]:
-        """The facts of a batch. Read without Spark, whose jobs cost more."""
+        """The facts of a batch."""
+        # Read without Spark, whose jobs cost more.
         from pyarrow.parquet import ParquetFile
 
         for name in batch.files:
@@ -92,8 +94,6 @@ class KnownDescriptions:
         The versions of at most `BROADCAST_VERSIONS_MAX` descriptions are broadcast; events are not shuffled then, but
         for those with more than `SUBJECTS_JOINED` subjects.
         """
-        from pyspark.sql import functions as F
-
         subjects = F.array_distinct("triples.s")
         many = F.size(subjects) > SUBJECTS_JOINED
         keys = events.select("gw", F.explode(subjects).alias("subject"), many.alias("many")).distinct()
@@ -178,10 +178,10 @@ class Descriptions(KnownDescriptions):
     def _stage(self, ingested: Sequence[TableBatch], batch: TableBatch) -> TableBatch:
         """Writes the facts of batches of bronze."""
         bronze = table(self._lake, "bronze")
-        records = bronze.few_rows(ingested, single_facts.RECORD, rows_max=FEW_RECORDS, members_max=FEW_QUADS)
+        records = bronze.few_rows(ingested, RECORD, rows_max=FEW_RECORDS, members_max=FEW_QUADS)
         if records is None:
             return self._facts.stage(streams.facts(bronze.frame(self._spark, ingested)), batch, files=1)
-        return self._facts.stage_rows(single_facts.fact_table(records), batch)
+        return self._facts.stage_rows(fact_table(records), batch)
 
     def _behind_a_hole(self, batches: Iterable[TableBatch]) -> set[str]:
         """Gateways of which a new segment does not follow the known ones. Snapshots may have what is missing."""
@@ -233,8 +233,6 @@ def _not_in(ingested: Iterable[TableBatch], known: set[str]) -> list[TableBatch]
 
 def _by_slots(events: DataFrame, versions: DataFrame) -> DataFrame:
     """Completes events with few subjects: a join for the first subject of each, one for the second, and so on."""
-    from pyspark.sql import functions as F
-
     found = events.withColumn("subjects", F.array_distinct("triples.s"))
     slots = range(SUBJECTS_JOINED)
     for slot in slots:
@@ -248,8 +246,6 @@ def _by_slots(events: DataFrame, versions: DataFrame) -> DataFrame:
 
 def _by_groups(events: DataFrame, versions: DataFrame) -> DataFrame:
     """Completes events with any number of subjects, by a shuffle."""
-    from pyspark.sql import functions as F
-
     exploded = events.select(
         *_EVENT_KEY, F.struct(*events.columns).alias("event"), F.explode(F.array_distinct("triples.s")).alias("about")
     )
@@ -264,8 +260,6 @@ def _by_groups(events: DataFrame, versions: DataFrame) -> DataFrame:
 
 def _valid(suffix: str) -> Column:
     """Whether a version is that of an event: after its record, or, if it has deleted triples, before it."""
-    from pyspark.sql import functions as F
-
     seq = F.when(F.col("change") == DELETED, F.col("seq") - 1).otherwise(F.col("seq"))
 
     def at_or_before(epoch: str, begin: str) -> Column:
@@ -277,8 +271,6 @@ def _valid(suffix: str) -> Column:
 
 def _with_triples(found: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Adds the triples in `said` that an event does not have."""
-    from pyspark.sql import functions as F
-
     parts = [F.col(f"triples.{name}") for name in "spo"]
     more = F.array_except("said", F.arrays_zip(*parts).cast(_BARE))
     old = F.arrays_zip(*(more[name] for name in "spo"), F.array_repeat(F.lit(False), F.size(more))).cast(TRIPLES)

@@ -20,8 +20,8 @@ from lamplighter.ontology import vocabulary as v
 Place = tuple[int, int]
 """Epoch and sequence."""
 Triple = tuple[Term, Term, Term]
+# After all records.
 END: Place = ((1 << 31) - 1, 0)
-"""After all records."""
 
 _TYPE = iri(v.RDF_TYPE)
 _LIVE = iri(v.LIVE_OBSERVATION)

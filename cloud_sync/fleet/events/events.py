@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 TRIPLES = "ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, new: BOOLEAN>>"
+# A frame that is not stored. change: `added` or `deleted`; graph: null for the default graph; triples: new if the
+# record changed it, not new if it was there before.
 EVENT = f"""
     gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, change STRING, graph STRING, triples {TRIPLES},
     cause_kind STRING, cause_id STRING, cause_seq BIGINT, request STRING
 """
-"""A frame that is not stored. change: `added` or `deleted`; graph: null for the default graph; triples: new if the
-record changed it, not new if it was there before."""
 
 COLUMNS = (
     "gw", "epoch", "seq", "ts", "trusted", "change", "graph", "triples", "cause_kind", "cause_id", "cause_seq",
@@ -35,8 +37,6 @@ def events(records: DataFrame, *, deleted: bool) -> DataFrame:
     deleted: also one row for each graph in which it deleted a quad, with the deleted quads. Quads of a dropped graph
     are deleted quads. A commit that only asserts what was there, and records of other types, give no event.
     """
-    from pyspark.sql import functions as F
-
     commits = records.where(F.col("type") == "commit")
     if deleted:
         none = F.array().cast(commits.schema["k"].dataType)
@@ -56,8 +56,6 @@ def _by_graph(changes: DataFrame) -> DataFrame:
     Most records have quads of one graph, and take a short way. Its code has to stay below the size up to which HotSpot
     compiles a method: behind it, Spark evaluates a plan operator by operator and copies each row several times.
     """
-    from pyspark.sql import functions as F
-
     graphs = F.concat(_parts("new", "g"), _parts("old", "g"))
     triples = F.concat(_triples("new", True), _triples("old", False))
     whole = changes.withColumns({"graphs": graphs, "triples": triples})
@@ -76,24 +74,20 @@ def _by_graph(changes: DataFrame) -> DataFrame:
 
 def _parts(name: str, part: str) -> Column:
     """One member of each quad; none without quads."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.col(f"{name}.{part}"), F.array().cast("ARRAY<STRING>"))
 
 
 def _triples(name: str, new: bool) -> Column:
     """Quads -> TRIPLES."""
-    from pyspark.sql import functions as F
-
     parts = [_parts(name, part) for part in "spo"]
     flags = F.array_repeat(F.lit(new), F.size(parts[0]))
     return F.arrays_zip(*(column.alias(part) for part, column in zip("spo", parts, strict=True)), flags.alias("new"))
 
 
 def _groups(graphs: Column, triples: Column) -> Column:
-    """The parts of a record with several graphs. It sorts once, so that a commit with thousands of graphs, such as a
-    restored backup, takes no time by the square of them."""
-    from pyspark.sql import functions as F
+    """The parts of a record with several graphs."""
+    # One sort, so that a commit with thousands of graphs, such as a restored backup, takes no time by the square of
+    # them.
 
     def begins(ordered: Column) -> Column:
         """The place of the first quad of each graph."""
@@ -123,6 +117,4 @@ def _groups(graphs: Column, triples: Column) -> Column:
 
 def _with(value: Column, found: Callable[[Column], Column]) -> Column:
     """An array that is made from a value. As the variable of a lambda, the value is computed once."""
-    from pyspark.sql import functions as F
-
     return F.flatten(F.transform(F.array(value), found))

@@ -11,8 +11,8 @@ from lamplighter.cloud_sync.fleet.events.described import DescribedStreams, Desc
 from lamplighter.cloud_sync.fleet.events.events import ADDED, DELETED
 from lamplighter.engine.terms import Term
 
+# Columns of bronze that events are made of.
 RECORD = ("type", "gw", "epoch", "seq", "ts", "trusted", "request", "d", "a", "k")
-"""Columns of bronze that events are made of."""
 
 
 class SingleEvent(NamedTuple):

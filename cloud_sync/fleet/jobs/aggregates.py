@@ -8,9 +8,9 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+# Spark's accuracy for percentiles: the rank error is at most the number of readings divided by this. Smaller groups are
+# exact.
 PERCENTILE_ACCURACY = 10_000
-"""Spark's accuracy for percentiles: the rank error is at most the number of readings divided by this. Smaller groups
-are exact."""
 
 FEATURE_KEYS = ("gw", "property", "feature", "unit")
 PROPERTY_KEYS = ("property", "unit")

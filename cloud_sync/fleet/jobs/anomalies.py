@@ -7,15 +7,15 @@ from pyspark.sql import functions as F
 
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 
+# The threshold of the modified z-score in Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993.
 Z_MIN = 3.5
-"""The threshold of the modified z-score in Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993."""
 
+# The least number of readings of a property at an hour of the day for a comparison.
 READINGS_MIN = 30
-"""The least number of readings of a property at an hour of the day for a comparison."""
 
+# Factors that turn either deviation into a standard deviation, for a normal distribution.
 MAD_SCALE = 1.4826
 MEAN_DEVIATION_SCALE = 1.253314
-"""Factors that turn either deviation into a standard deviation, for a normal distribution."""
 
 GROUP = ("property", "unit", "hour_of_day")
 

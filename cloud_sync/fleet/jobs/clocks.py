@@ -5,18 +5,18 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+# Columns that `clock_offsets` needs of observations, actuations or the union of both.
 CLOCK_COLUMNS = ("gw", "epoch", "seq", "boot", "boottime_us", "arrival", "trusted")
-"""Columns that `clock_offsets` needs of observations, actuations or the union of both."""
 
+# A device's time that differs more from its arrival comes from a wrong clock.
 LATE_MAX = "INTERVAL 31 DAYS"
 AHEAD_MAX = "INTERVAL 5 MINUTES"
-"""A device's time that differs more from its arrival comes from a wrong clock."""
 
+# While the clock is synchronised, wall clock minus boot clock moves by less than this, unless the clock is stepped.
 SPREAD_MAX_US = 2_000_000
-"""While the clock is synchronised, wall clock minus boot clock moves by less than this, unless the clock is stepped."""
 
+# Gateways with a larger share of records without a synchronised clock have the quality ``untrusted``.
 UNTRUSTED_SHARE_MAX = 0.01
-"""Gateways with a larger share of records without a synchronised clock have the quality ``untrusted``."""
 
 
 def clock_offsets(rows: DataFrame) -> DataFrame:
@@ -45,11 +45,12 @@ def with_times(rows: DataFrame, offsets: DataFrame) -> DataFrame:
 
     rows: observations or actuations; offsets: of `clock_offsets`. The time of a row is
 
-    - ``result``: its ``result_time``, if the gateway's clock was synchronised and the two agree within limits;
-    - ``arrival``: the time of the commit, if the gateway's clock was synchronised but the two do not agree;
-    - ``repaired``: without a synchronised clock, the time of the boot clock plus the offset that the same boot had when
-      it was synchronised. The ``result_time`` is not used, because it may come from the same wrong clock.
+    - ``result``: its ``result_time``, if the gateway's clock was synchronised and the two agree within limits; -
+    ``arrival``: the time of the commit, if the gateway's clock was synchronised but the two do not agree; -
+    ``repaired``: without a synchronised clock, the time of the boot clock plus the offset that the same boot had when
+    it was synchronised.
     """
+    # The ``result_time`` is not used, because it may come from the same wrong clock.
     trusted = F.coalesce("trusted", F.lit(False)) & F.col("arrival").isNotNull()
     plausible = F.col("result_time").between(F.col("arrival") - F.expr(LATE_MAX), F.col("arrival") + F.expr(AHEAD_MAX))
     repaired = F.timestamp_micros(F.col("boottime_us") + F.col("offset_us"))

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 from lamplighter.cloud_sync.fleet.jobs.gaps import STREAM_KEYS
 
+# A stream is dead after a silence of FACTOR times the 90th percentile of its intervals, and of at least this.
 FACTOR = 10.0
 SILENT_MIN_S = 3600.0
-"""A stream is dead after a silence of FACTOR times the 90th percentile of its intervals, and of at least this."""
 
+# A gateway with a longer silence is silent itself. The state of its sensors is unknown then.
 GATEWAY_SILENT_MIN_S = 86_400.0
-"""A gateway with a longer silence is silent itself. The state of its sensors is unknown then."""
 
 
 def last_heard(health: DataFrame, usual: DataFrame) -> DataFrame:

@@ -11,11 +11,11 @@ from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 from lamplighter.cloud_sync.fleet.jobs.dead_sensors import GATEWAY_SILENT_MIN_S
 
+# A gateway with a lower mean uptime of its sensors has the health ``watch``.
 UPTIME_MIN = 0.95
-"""A gateway with a lower mean uptime of its sensors has the health ``watch``."""
 
+# So has a gateway with a larger share of anomalies. Every fleet has a few.
 ODD_SHARE_MAX = 0.001
-"""So has a gateway with a larger share of anomalies. Every fleet has a few."""
 
 
 def fleet_health(

@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 from lamplighter.cloud_sync.fleet.jobs.aggregates import percentile
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 
+# A gap is longer than FACTOR times the 90th percentile of the stream's intervals, and than this.
 FACTOR = 3.0
 GAP_MIN_S = 60.0
-"""A gap is longer than FACTOR times the 90th percentile of the stream's intervals, and than this."""
 
 STREAM_KEYS = ("gw", "stream")
 DESCRIPTION = ("sensor", "property", "feature")

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 
 from lamplighter.cloud_sync.fleet.jobs.clocks import seconds
 
+# Values of an actuation, in capitals, that mean ON.
 ON = ("ON", "TRUE", "1")
-"""Values of an actuation, in capitals, that mean ON."""
 
+# The power of a small LED street lamp.
 WATTS = 40.0
-"""The power of a small LED street lamp."""
 
 _MOMENT = ("epoch", "seq", "boot", "boottime_us", "time")
 
@@ -28,8 +28,8 @@ def last_moments(*tables: DataFrame) -> DataFrame:
     return rows.groupBy("gw").agg(F.max("moment").alias("moment")).select("gw", "moment.*")
 
 
+# A longer state comes from a wrong clock. The limit bounds the rows, one for each day of a state.
 STATE_MAX_US = 400 * 86_400 * 1_000_000
-"""A longer state comes from a wrong clock. The limit bounds the rows, one for each day of a state."""
 
 
 def lamp_states(actuations: DataFrame, last: DataFrame) -> DataFrame:

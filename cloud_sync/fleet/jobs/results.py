@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lazy import F, pa, pc
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray, Table
@@ -20,20 +22,15 @@ _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _distance(table: Table) -> ChunkedArray:
-    import pyarrow.compute as pc
-
     return pc.abs(table["z"])
 
 
 def _severity(table: Table) -> ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.index_in(table["health"], value_set=pa.array(["silent", "bad", "watch", "good"]))
 
 
+# Keys of a sort order that are no columns: of anomalies and of fleet_health.
 _COMPUTED_KEYS: dict[str, Callable[[Table], ChunkedArray]] = {"distance": _distance, "severity": _severity}
-"""Keys of a sort order that are no columns: of anomalies and of fleet_health."""
 
 
 @dataclass(frozen=True)
@@ -64,128 +61,60 @@ class Result:
     columns: tuple[str, ...]
 
 
-RESULTS = {
-    result.name: result
-    for result in (
-        Result(
-            "hourly",
-            "aggregates",
-            "readings by hour, property and feature",
-            ("gw", "property", "feature", "unit", "hour"),
-            ("hour DESC", "gw", "property", "feature"),
-            ("hour", "gw", "property", "feature", "count", "mean", "min", "p05", "p50", "p95", "max"),
-        ),
-        Result(
-            "daily",
-            "aggregates",
-            "readings by day, property and feature",
-            ("gw", "property", "feature", "unit", "day"),
-            ("day DESC", "gw", "property", "feature"),
-            ("day", "gw", "property", "feature", "count", "mean", "min", "p05", "p50", "p95", "max"),
-        ),
-        Result(
-            "trends",
-            "aggregates",
-            "readings by hour and property over the whole fleet",
-            ("property", "unit", "hour"),
-            ("hour DESC", "property"),
-            ("hour", "property", "unit", "count", "mean", "min", "p05", "p50", "p95", "max"),
-        ),
-        Result(
-            "gaps",
-            "uptime",
-            "gaps of sensors",
-            ("gw", "stream", "start"),
-            ("gap_s DESC", "gw", "stream"),
-            ("gw", "stream", "start", "end", "gap_s", "expected_s", "reason", "restarted", "history_lost"),
-        ),
-        Result(
-            "uptime",
-            "uptime",
-            "uptime of sensors",
-            ("gw", "stream"),
-            ("uptime", "gw", "stream"),
-            ("gw", "stream", "property", "readings", "untimed", "expected_s", "gaps", "down_s", "longest_s", "uptime"),
-        ),
-        Result(
-            "anomalies",
-            "anomalies",
-            "readings far from those of the fleet at that hour of the day",
-            ("gw", "epoch", "seq", "stream"),
-            ("distance DESC", "gw", "epoch", "seq"),
-            ("gw", "seq", "stream", "property", "time", "number", "median", "scale", "z"),
-        ),
-        Result(
-            "anomalous_streams",
-            "anomalies",
-            "sensors with such readings",
-            ("gw", "stream", "property", "unit"),
-            ("anomalies DESC", "gw", "stream"),
-            ("gw", "stream", "property", "anomalies", "first", "last", "worst_z"),
-        ),
-        Result(
-            "lamp_days",
-            "lamps",
-            "on-time and energy of lamps by day",
-            ("gw", "actuator", "day"),
-            ("on_s DESC", "gw", "actuator", "day"),
-            ("gw", "actuator", "day", "on_s", "switched_on", "unknown", "watts", "kwh"),
-        ),
-        Result(
-            "reactions",
-            "reactions",
-            "commands that a reading led to",
-            ("gw", "epoch", "seq", "actuator"),
-            ("acknowledged_ms DESC", "gw", "epoch", "seq"),
-            ("gw", "seq", "actuator", "value", "cause_id", "property", "reading", "reaction_ms", "acknowledged_ms"),
-        ),
-        Result(
-            "reaction_times",
-            "reactions",
-            "from a reading to the command, and to the device's acknowledgement",
-            ("property", "cause_kind", "cause_id", "value"),
-            ("reactions DESC", "cause_id"),
-            (
-                *("property", "cause_id", "value", "reactions", "changes", "acknowledged"),
-                *("reaction_p50_ms", "reaction_p99_ms", "acknowledged_p50_ms", "acknowledged_p99_ms"),
-            ),
-        ),
-        Result(
-            "dead_sensors",
-            "dead-sensors",
-            "silent sensors",
-            ("gw", "stream"),
-            ("state", "silent_s DESC", "gw", "stream"),
-            ("gw", "stream", "property", "label", "last", "silent_s", "expected_s", "state"),
-        ),
-        Result(
-            "clock_quality",
-            "clocks",
-            "clocks of the gateways",
-            ("gw",),
-            ("untimed DESC", "untrusted_share DESC", "spread_ms DESC", "gw"),
-            (
-                "gw",
-                "quality",
-                "records",
-                "untrusted_share",
-                "boots",
-                "spread_ms",
-                "repaired",
-                "untimed",
-                "result_wrong",
-            ),
-        ),
-        Result(
-            "fleet_health",
-            "health",
-            "health of the gateways",
-            ("gw",),
-            ("severity", "uptime", "gw"),
-            ("gw", "health", "why", "heard", "streams", "readings", "uptime", "gaps", "dead", "anomalies", "clock"),
-        ),
-    )
-}
+# name | job | title; below it, keys | top, and columns.
+_RESULTS = """
+hourly | aggregates | readings by hour, property and feature
+    gw property feature unit hour | hour DESC, gw, property, feature
+    hour gw property feature count mean min p05 p50 p95 max
+daily | aggregates | readings by day, property and feature
+    gw property feature unit day | day DESC, gw, property, feature
+    day gw property feature count mean min p05 p50 p95 max
+trends | aggregates | readings by hour and property over the whole fleet
+    property unit hour | hour DESC, property
+    hour property unit count mean min p05 p50 p95 max
+gaps | uptime | gaps of sensors
+    gw stream start | gap_s DESC, gw, stream
+    gw stream start end gap_s expected_s reason restarted history_lost
+uptime | uptime | uptime of sensors
+    gw stream | uptime, gw, stream
+    gw stream property readings untimed expected_s gaps down_s longest_s uptime
+anomalies | anomalies | readings far from those of the fleet at that hour of the day
+    gw epoch seq stream | distance DESC, gw, epoch, seq
+    gw seq stream property time number median scale z
+anomalous_streams | anomalies | sensors with such readings
+    gw stream property unit | anomalies DESC, gw, stream
+    gw stream property anomalies first last worst_z
+lamp_days | lamps | on-time and energy of lamps by day
+    gw actuator day | on_s DESC, gw, actuator, day
+    gw actuator day on_s switched_on unknown watts kwh
+reactions | reactions | commands that a reading led to
+    gw epoch seq actuator | acknowledged_ms DESC, gw, epoch, seq
+    gw seq actuator value cause_id property reading reaction_ms acknowledged_ms
+reaction_times | reactions | from a reading to the command, and to the device's acknowledgement
+    property cause_kind cause_id value | reactions DESC, cause_id
+    property cause_id value reactions changes acknowledged reaction_p50_ms reaction_p99_ms acknowledged_p50_ms
+    acknowledged_p99_ms
+dead_sensors | dead-sensors | silent sensors
+    gw stream | state, silent_s DESC, gw, stream
+    gw stream property label last silent_s expected_s state
+clock_quality | clocks | clocks of the gateways
+    gw | untimed DESC, untrusted_share DESC, spread_ms DESC, gw
+    gw quality records untrusted_share boots spread_ms repaired untimed result_wrong
+fleet_health | health | health of the gateways
+    gw | severity, uptime, gw
+    gw health why heard streams readings uptime gaps dead anomalies clock
+"""
+
+
+def _results() -> Iterator[Result]:
+    for text in re.split(r"\n(?=\w)", _RESULTS.strip()):
+        head, order, columns = text.split("\n", 2)
+        name, job, title = head.split(" | ")
+        keys, top = order.split(" | ")
+        yield Result(name, job, title, tuple(keys.split()), tuple(top.split(", ")), tuple(columns.split()))
+
+
+RESULTS = {result.name: result for result in _results()}
 
 
 def write(frame: DataFrame, result: Result, out: Lake) -> tuple[DataFrame, int]:
@@ -217,7 +146,8 @@ def _at_once(out: Lake, job: str, name: str) -> Iterator[str]:
 
 
 def _write_csv(out: Lake, source: str, target: str) -> int:
-    """Writes the CSV without Spark, which would run a job for each small file. Returns the number of rows."""
+    """Writes the CSV. Returns the number of rows."""
+    # Spark would run a job for each small file.
     from pyarrow.csv import CSVWriter
     from pyarrow.parquet import ParquetFile
 
@@ -233,10 +163,10 @@ def _write_csv(out: Lake, source: str, target: str) -> int:
 def top_rows(out: Lake, result: Result, rows: int, where: Expression | None = None) -> Top:
     """The first rows of a written result in the order for display. Nulls come last.
 
-    where: a condition on the rows. Read without Spark, which would run a job for each result. Only the first rows and
-    one part of the file are in memory at a time. Times are in UTC.
+    where: a condition on the rows. Only the first rows and one part of the file are in memory at a time. Times are in
+    UTC.
     """
-    import pyarrow as pa
+    # Without Spark, which would run a job for each result.
     from pyarrow.parquet import ParquetFile
 
     matched = 0
@@ -254,8 +184,6 @@ def top_rows(out: Lake, result: Result, rows: int, where: Expression | None = No
 
 def _in_order(table: Table, order: tuple[str, ...]) -> Table:
     """The rows sorted by columns and by _COMPUTED_KEYS; those that are equal keep their order."""
-    import pyarrow.compute as pc
-
     keys = table.select([])
     directions = []
     for term in order:
@@ -268,8 +196,6 @@ def _in_order(table: Table, order: tuple[str, ...]) -> Table:
 
 def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     """The rows with times in UTC. PySpark returns naive times in the machine's zone."""
-    from pyspark.sql import functions as F
-
     moments = [name for name, kind in frame.dtypes if kind == "timestamp"]
     rows = [row.asDict() for row in frame.withColumns({name: F.unix_micros(name) for name in moments}).collect()]
     for row in rows:

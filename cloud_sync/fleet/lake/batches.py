@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lamplighter.cloud_sync.fleet.lake.folder import Lake, LockLostError
+from lamplighter.cloud_sync.fleet.lazy import F, pc
 from lamplighter.engine.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -86,9 +87,8 @@ def quads_max(batches: Iterable[TableBatch]) -> int | None:
 
 
 def no_rows(spark: SparkSession, schema: str) -> DataFrame:
-    """An empty frame. schema: as DDL. `createDataFrame` would start Python on the executors, which may have none."""
-    from pyspark.sql import functions as F
-
+    """An empty frame. schema: as DDL."""
+    # `createDataFrame` would start Python on the executors, which may have none.
     return spark.range(0).select(F.from_json(F.lit("{}"), schema).alias("row")).select("row.*")
 
 
@@ -191,7 +191,8 @@ class Batches:
         return batch
 
     def _rows(self, name: str) -> int:
-        """The number of rows in a file's footer. A Spark job for it would cost more than writing most batches."""
+        """The number of rows in a file's footer."""
+        # A Spark job for it would cost more than writing most batches.
         from pyarrow.parquet import read_metadata
 
         with self.lake.fs.open(self.lake.path(self.name, name), "rb") as file:
@@ -214,7 +215,6 @@ class Batches:
 
         They are kept as Arrow data, and become objects, which take several times the memory, one thousand at a time.
         """
-        import pyarrow.compute as pc
         from pyarrow.parquet import ParquetFile
 
         if sum(batch.rows for batch in batches) > rows_max:

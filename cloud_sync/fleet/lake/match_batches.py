@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from lamplighter.cloud_sync.fleet.lazy import pa
+
 if TYPE_CHECKING:
     import pyarrow
 
@@ -60,8 +62,6 @@ def _is_number(text: str) -> bool:
 
 def match_schema() -> pyarrow.Schema:
     """The columns of MATCHES."""
-    import pyarrow as pa
-
     text, whole, flag = pa.string(), pa.int32(), pa.bool_()
     return pa.schema(
         {

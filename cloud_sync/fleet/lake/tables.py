@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake
+from lamplighter.cloud_sync.fleet.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,18 +45,18 @@ GATEWAY_HEALTH = """
     offset_min_us BIGINT, offset_max_us BIGINT
 """
 
+# Quads that describe streams, as they were added and removed: the source of `streams`.
 FACTS = """
     gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, added BOOLEAN, s STRING, p STRING, o STRING, g STRING
 """
-"""Quads that describe streams, as they were added and removed: the source of `streams`."""
 
+# Solutions of fleet subscriptions, one row for each subscription and event. incomplete: the event exceeds a bound of
+# matching, so rows may be missing.
 MATCHES = """
     subscription STRING, version INT, gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, late BOOLEAN,
     change STRING, graph STRING, form STRING, variables ARRAY<STRING>, rows ARRAY<ARRAY<STRING>>,
     incomplete BOOLEAN, request STRING
 """
-"""Solutions of fleet subscriptions, one row for each subscription and event. incomplete: the event exceeds a bound of
-matching, so rows may be missing."""
 
 SCHEMAS = {
     "bronze": BRONZE,
@@ -67,8 +68,8 @@ SCHEMAS = {
     "matches": MATCHES,
 }
 
+# Tables that are not in silver.
 _FOLDERS = {"bronze": "bronze", "matches": "subscriptions/matches"}
-"""Tables that are not in silver."""
 
 
 def table(lake: Lake, name: str) -> Batches:
@@ -83,17 +84,13 @@ def read(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
 
 
 def by_gateway(frame: DataFrame) -> DataFrame:
-    """The same rows, partitioned by gateway. Later groups and joins by gateway and more need no shuffle.
-
-    The number of partitions is explicit, because adaptive execution could choose another one for each frame.
-    """
+    """The same rows, partitioned by gateway. Later groups and joins by gateway and more need no shuffle."""
+    # The number of partitions is explicit, because adaptive execution could choose another one for each frame.
     return frame.repartition(int(str(frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))), "gw")
 
 
 def health_of_parts(parts: DataFrame) -> DataFrame:
     """GATEWAY_HEALTH with several rows for a gateway, epoch, boot and hour -> with one."""
-    from pyspark.sql import functions as F
-
     sums = ("records", "commits", "timers", "gaps", "quads_added", "quads_deleted", "untrusted", "lost")
     low, high = ("first_seq", "first_ts", "offset_min_us"), ("last_seq", "last_ts", "offset_max_us")
     merged = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.queries.answers import FORMATS, Answer, write_boolean, write_rows
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command, printable, small_text
 from lamplighter.cloud_sync.fleet.tables.state import moment
-from lamplighter.engine.errors import ConfigurationError
-from lamplighter.engine.tables import count_text
-from lamplighter.engine.terms import XSD, Term, literal
+from lamplighter.engine.errors import ConfigurationError, PayloadError
+from lamplighter.engine.tables import count_text, text_table
+from lamplighter.engine.terms import XSD, Term, is_blank, is_term, lexical, literal, term_to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
     from lamplighter.cloud_sync.fleet.queries.fleet_data import FleetData
     from lamplighter.cloud_sync.fleet.sparql.modifiers import BatchQuery
 
+# Rows of an answer, unless `--limit-rows` says more.
 ROWS_MAX = 100_000
-"""Rows of an answer, unless `--limit-rows` says more."""
 _BYTES_MAX = 131_072
+# Added variable -> its column.
 _GATEWAY = {"gateway": "gw"}
 _EVENT = {"gateway": "gw", "epoch": "epoch", "sequence": "seq", "time": "ts"}
-"""Added variable -> its column."""
 
 
 def add_commands(commands: Any) -> None:
@@ -165,8 +167,6 @@ def _rows(
 
 
 def _terms(rows: DataFrame, added: dict[str, str]) -> Iterator[Answer]:
-    from pyspark.sql import functions as F
-
     if "time" in added:
         rows = rows.withColumn("ts", F.date_format("ts", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"))
     for row in rows.toLocalIterator():
@@ -212,3 +212,47 @@ def _open_output(target: Path | None) -> Iterator[TextIO]:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+FORMATS = ("table", "json", "csv")
+
+Answer = Sequence[Term | None]
+"""One solution: a term for each variable, None where unbound."""
+
+
+def write_boolean(answer: bool, format: str, out: TextIO) -> None:
+    """The answer of an ASK. format: json, or table."""
+    out.write((json.dumps({"head": {}, "boolean": answer}) if format == "json" else str(answer).lower()) + "\n")
+
+
+def write_rows(variables: Sequence[str], rows: Iterable[Answer], format: str, out: TextIO) -> None:
+    """The rows of a SELECT. JSON and CSV are written row by row. Raises PayloadError for what is no term."""
+    checked = map(_check_terms, rows)
+    if format == "table":
+        shown = [[None if term is None else plain(term) for term in row] for row in checked]
+        out.write(text_table(count_text(len(shown), "row", ","), variables, shown, len(shown), len(shown)) + "\n")
+    elif format == "csv":
+        lines = csv.writer(out)  # its line ends are CRLF, as the recommendation has them
+        lines.writerow(variables)
+        for row in checked:
+            lines.writerow(["" if term is None else plain(term) for term in row])
+    else:
+        out.write(f'{{"head": {{"vars": {json.dumps(list(variables))}}}, "results": {{"bindings": [')
+        before = "\n"
+        for row in checked:
+            bound = {name: term_to_json(term) for name, term in zip(variables, row, strict=True) if term is not None}
+            out.write(f"{before}{json.dumps(bound)}")
+            before = ",\n"
+        out.write("\n]}}\n")
+
+
+def plain(term: Term) -> str:
+    """A term as in SPARQL 1.1 Query Results CSV, section 3.2: without quotes, datatype and language."""
+    return term if is_blank(term) or term.startswith("<<(") else lexical(term)
+
+
+def _check_terms(row: Answer) -> Answer:
+    for term in row:
+        if term is not None and not is_term(term):
+            raise PayloadError(f"{term[:100]!r} in the answer is no RDF term; correct the query")
+    return row

@@ -11,6 +11,7 @@ from lamplighter.cloud_sync.fleet.events.completion import PastDescriptions
 from lamplighter.cloud_sync.fleet.events.events import ADDED, DELETED, events
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.csma import EVENT_KEY
 from lamplighter.cloud_sync.fleet.sparql.stars import star_predicates
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
@@ -22,10 +23,10 @@ from lamplighter.engine.terms import Term
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+# The columns that all triples of an event share, with the time of its commit.
 HISTORY_KEY = (*EVENT_KEY, "ts")
-"""The columns that all triples of an event share, with the time of its commit."""
+# Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw .
 _BLANK = r'("(?:[^"\\]|\\.)*"|<[^<>]*>)|(_:[^\s<>")]+)'
-"""Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw \x01."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,6 @@ def history(
     say: Callable[[str], None],
 ) -> FleetData:
     """All events, completed as for subscriptions: each event is a graph of its own. changes: as of a subscription."""
-    from pyspark.sql import functions as F
-
     past = FleetPast(spark, lake, wanted)
     say(f"the history of {count_text(len(past.gateways), 'gateway', ',')}")
     descriptions = PastDescriptions(spark, lake, table(lake, "bronze").live())
@@ -120,10 +119,8 @@ def predicates_of(query: FleetQuery) -> frozenset[Term] | None:
 
 
 def by_subject(quads: DataFrame, query: FleetQuery, *key: str) -> DataFrame:
-    """For a query with stars, the quads partitioned by subject: neither a star nor `distinct` shuffles them again.
-
-    The number of partitions is explicit, so that adaptive execution keeps them apart.
-    """
+    """For a query with stars, the quads partitioned by subject: neither a star nor `distinct` shuffles them again."""
+    # The number of partitions is explicit, so that adaptive execution keeps them apart.
     if not star_predicates(query):
         return quads
     return quads.repartition(int(str(quads.sparkSession.conf.get("spark.sql.shuffle.partitions"))), *key, "s")
@@ -137,8 +134,6 @@ def _uses_names_alone(query: FleetQuery, per_gateway: bool) -> bool:
 
 def _of_gateway(name: str) -> Column:
     """A term in which blank nodes have labels that those of no other gateway have."""
-    from pyspark.sql import functions as F
-
     term = F.col(name)
     label = F.concat(F.lit("_:g"), F.substring(F.sha1("gw"), 1, 16), F.lit("-"))
     marked = F.regexp_replace(term, _BLANK, "$1\x01$2")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet.jobs.results import RESULTS, Top, rows_of, top_rows
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lazy import F, pc
 
 if TYPE_CHECKING:
     from pyarrow.compute import Expression
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
+# Rows of a table on the page. The files have all rows.
 ROWS_MAX = 20
-"""Rows of a table on the page. The files have all rows."""
 
+# Gateways in the grid and on the map.
 GATEWAYS_MAX = 1000
-"""Gateways in the grid and on the map."""
 
+# Points in a plot of single readings.
 POINTS_MAX = 400
-"""Points in a plot of single readings."""
 
 TREND = timedelta(days=14)
 TRENDS_MAX = 8
@@ -70,8 +71,6 @@ class Content:
 
 def content(results: Mapping[str, DataFrame], out: Lake, as_of: datetime) -> Content:
     """The content of the page. results: by name, all of `jobs.results.RESULTS`, as written into `out`."""
-    import pyarrow.compute as pc
-    from pyspark.sql import functions as F
 
     def top(name: str, rows: int = ROWS_MAX, where: Expression | None = None) -> Top:
         return top_rows(out, RESULTS[name], rows, where)
@@ -126,8 +125,6 @@ def _first(frame: DataFrame, *order: Any, rows: int) -> Top:
 
 def _gaps_of(gaps: DataFrame, keys: list[tuple[str, str]]) -> list[Row]:
     """The longest gaps of some streams."""
-    from pyspark.sql import functions as F
-
     if not keys:
         return []
     wanted = F.array(*(F.struct(F.lit(gw).alias("gw"), F.lit(stream).alias("stream")) for gw, stream in keys))
@@ -137,8 +134,6 @@ def _gaps_of(gaps: DataFrame, keys: list[tuple[str, str]]) -> list[Row]:
 
 def _properties(trends: DataFrame) -> Top:
     """property, unit, count, measured, mean, min, max, since and until over everything; measured ones first."""
-    from pyspark.sql import functions as F
-
     return _first(
         trends.groupBy("property", "unit").agg(
             F.sum("count").alias("count"),
@@ -160,8 +155,6 @@ def _properties(trends: DataFrame) -> Top:
 def _trends(
     trends: DataFrame, properties: list[tuple[str, str | None]], until: datetime | None
 ) -> dict[tuple[str, str | None], list[Row]]:
-    from pyspark.sql import functions as F
-
     found: dict[tuple[str, str | None], list[Row]] = {key: [] for key in properties}
     if until is None:
         return found

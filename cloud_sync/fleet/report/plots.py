@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lamplighter.cloud_sync.fleet.report.content import Row
 
 HEALTH = ("good", "watch", "bad", "silent")
+# Inches of 72 units: about the pixels of a phone, so that text is legible if a plot fills the screen's width.
 _WIDTH = 4.6
-"""Inches of 72 units: about the pixels of a phone, so that text is legible if a plot fills the screen's width."""
 
 _LABEL_MAX = 26
 _Z_TICKS = (0, 5, 10, 30, *(10**power for power in range(2, 16)))
@@ -194,7 +194,8 @@ def fleet_map(rows: Sequence[Row]) -> str:
 
 
 def label_of(text: str, size: int = _LABEL_MAX) -> str:
-    """A text as a label: one line, truncated at the start, because the end distinguishes names."""
+    """A text as a label: one line, truncated at the start."""
+    # At the start, because the end distinguishes names.
     line = printable(text)
     return line if len(line) <= size else f"…{line[1 - size :]}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql import moments, numbers
 from lamplighter.cloud_sync.fleet.sparql.values import (
     BOOLEAN_TERMS,
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 RESOURCE, LANGUAGE, STRINGS, NUMBERS, BOOLEANS, DATE_TIMES, DATES, UNKNOWN = range(8)
 
+# Characters of a number that is in the range of its type whatever its digits are, and of a decimal whose double
+# `numbers.as_double` rounds once.
 _SHORT = {"integer": 18, "decimal": 16}
-"""Characters of a number that is in the range of its type whatever its digits are, and of a decimal whose double
-`numbers.as_double` rounds once."""
 
 
 def parts(term: Column) -> Column:
@@ -38,8 +39,6 @@ def parts(term: Column) -> Column:
 
     struct<sort INT, rank INT, scaled DECIMAL, double DOUBLE, kind STRING, seconds DECIMAL, zoned BOOLEAN>. term: cheap.
     """
-    from pyspark.sql import functions as F
-
     tail = suffix(term)
     moment = F.when(F.contains(tail, F.lit("#date")), moments.moment(term))
 
@@ -61,8 +60,6 @@ def fast_number(term: Column) -> Column:
     Spark reads numbers more leniently than XML Schema does. The exponent that is appended makes what is no plain number
     unreadable, such as ``1d`` and ``INF``, and so do the checks for a space and for no text.
     """
-    from pyspark.sql import functions as F
-
     text = inside(term)
     found = F.when(_short(term, "integer"), F.concat(text, F.lit(".0e0")).try_cast("double"))
     found = found.when(_short(term, "decimal"), F.concat(text, F.lit("e0")).try_cast("double"))
@@ -72,29 +69,21 @@ def fast_number(term: Column) -> Column:
 
 def _has_datatype(term: Column, name: str) -> Column:
     """Whether a term has a datatype of XML Schema. Takes less than `suffix`."""
-    from pyspark.sql import functions as F
-
     return F.endswith(term, F.lit('"' + datatype_suffix(name)))
 
 
 def _short(term: Column, name: str) -> Column:
     """Whether a term has a datatype, and at most as many characters as `_SHORT` says."""
-    from pyspark.sql import functions as F
-
     return _has_datatype(term, name) & (F.octet_length(term) <= len('""' + datatype_suffix(name)) + _SHORT[name])
 
 
 def _later(left: Column, right: Column) -> Column:
     """Whether a number is greater; null if it is equal or not known. Each operand occurs once."""
-    from pyspark.sql import functions as F
-
     return F.try_divide(F.lit(1.0), left * 0.5 - right * 0.5) > 0
 
 
 def greater(left: Column, right: Column) -> Column:
     """Whether left > right for clearly different numbers or times; null for other terms. left, right: cheap."""
-    from pyspark.sql import functions as F
-
     as_numbers = _later(fast_number(left), fast_number(right))
     as_times = _later(moments.microseconds(left).cast("double"), moments.microseconds(right).cast("double"))
     return F.coalesce(as_numbers, as_times)
@@ -102,8 +91,6 @@ def greater(left: Column, right: Column) -> Column:
 
 def ordering(left: Column, right: Column) -> Column:
     """-1, 0 or 1 for ``<``, ``<=``, ``>`` and ``>=``; null for an error. left, right: cheap terms."""
-    from pyspark.sql import functions as F
-
     tail = suffix(left)
     text = F.startswith(left, F.lit('"')) & (suffix(right) == tail) & ((tail == "") | F.startswith(tail, F.lit("@")))
 
@@ -117,7 +104,6 @@ def ordering(left: Column, right: Column) -> Column:
 
 def equality(left: Column, right: Column) -> Column:
     """Whether left ``=`` right; null for an error. left, right: cheap terms."""
-    from pyspark.sql import functions as F
 
     def body(x: Column, y: Column) -> Column:
         same = F.when(left == right, ~F.startswith(left, F.lit('"NaN"^^')) | (x["sort"] != NUMBERS))
@@ -145,8 +131,6 @@ def comparable(left: Column, right: Column) -> Column:
 
 def clearly_equal(left: Column, right: Column) -> Column:
     """Whether left ``=`` right for IRIs, blank nodes, strings and equal integers; else null. left, right: cheap."""
-    from pyspark.sql import functions as F
-
     equal = is_simple(right) | is_resource(right) | _has_datatype(right, "integer")
     equal = equal | F.startswith(suffix(right), F.lit("@"))
     return (
@@ -164,6 +148,4 @@ def _whole(term: Column) -> Column:
 
 def is_resource(term: Column) -> Column:
     """Whether a term is an IRI or a blank node."""
-    from pyspark.sql import functions as F
-
     return ~F.startswith(term, F.lit('"')) & ~F.startswith(term, F.lit("<<"))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.expression_tree import Tree, expression_tree
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 from lamplighter.cloud_sync.fleet.sparql.nested import all_of, compatible, next_pattern
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# The columns that all triples of an event share.
 EVENT_KEY = ("gw", "epoch", "seq", "graph", "change")
-"""The columns that all triples of an event share."""
 
 
 def solutions(
@@ -62,8 +63,6 @@ def solutions(
     Raises UnsupportedRequestError for a GRAPH inside of a GRAPH if the key has no graph; with a column ``new``, for an
     OPTIONAL whose solutions may bind nothing more, for they may repeat a solution of the old triples.
     """
-    from pyspark.sql import functions as F
-
     found = _Joins(quads, query, key, frozenset(narrow)).relation(query.tree, frozenset())
     null = F.lit(None).cast("string")
     terms = [found.terms.get(Variable(name), null) for name in query.variables]
@@ -132,13 +131,9 @@ class _Joins:
         return expression_tree(expression, self._query.constants)
 
     def _constant(self, part: Part) -> Column:
-        from pyspark.sql import functions as F
-
         return F.lit(self._query.constants[part.number] if isinstance(part, Constant) else part)
 
     def _expressions(self, found: Relation, graphs: frozenset[Variable]) -> Expressions:
-        from pyspark.sql import functions as F
-
         null = F.lit(None).cast("string")
 
         def term(part: Variable | Constant) -> Column:
@@ -152,8 +147,6 @@ class _Joins:
 
     def _with_own_names(self, found: Relation) -> Relation:
         """The relation with column names that no other one has."""
-        from pyspark.sql import functions as F
-
         number = next(self._numbers)
         keys = {name: f"k{number}_{name}" for name in found.keys}
         terms = {variable: f"v{number}_{place}" for place, variable in enumerate(found.terms)}
@@ -172,8 +165,6 @@ class _Joins:
 
     def _events(self) -> Relation:
         """The empty solution of each event."""
-        from pyspark.sql import functions as F
-
         frame = self._quads.select(*self._key).distinct() if self._key else self._quads.sparkSession.range(1)
         keys = {name: F.col(name) for name in self._key}
         return self._with_own_names(Relation(frame, keys, {}, frozenset(), F.lit(False)))
@@ -193,15 +184,11 @@ class _Joins:
         return found
 
     def _star(self, patterns: Sequence[Pattern]) -> Relation:
-        from pyspark.sql import functions as F
-
         rows = star_rows(self._quads, patterns, self._key, self._query.constants)
         keys = {name: F.col(name) for name in self._key}
         return self._with_own_names(Relation(rows.frame, keys, rows.terms, frozenset(rows.terms), rows.new))
 
     def _pattern(self, pattern: Pattern) -> Relation:
-        from pyspark.sql import functions as F
-
         frame = self._quads
         terms: dict[Variable, Column] = {}
         for name, part in zip(("s", "p", "o", "graph"), pattern, strict=True):
@@ -228,8 +215,6 @@ class _Joins:
         graphs: frozenset[Variable] = frozenset(),
     ) -> Relation:
         """The join, or with conditions the left join."""
-        from pyspark.sql import functions as F
-
         shared = [name for name in right.terms if name in left.terms]
         tests = [left.keys[name].eqNullSafe(right.keys[name]) for name in self._key]
         for name in shared:
@@ -256,8 +241,6 @@ class _Joins:
         return self._with_own_names(replace(both, frame=frame, certain=left.certain, new=new))
 
     def _union(self, left: Relation, right: Relation) -> Relation:
-        from pyspark.sql import functions as F
-
         null = F.lit(None).cast("string")
         variables = list(dict.fromkeys((*left.terms, *right.terms)))
         frames = [
@@ -274,8 +257,6 @@ class _Joins:
         return self._with_own_names(Relation(frames[0].unionAll(frames[1]), keys, terms, sure, F.col("new")))
 
     def _values(self, node: Values) -> Relation:
-        from pyspark.sql import functions as F
-
         null = F.lit(None).cast("string")
         events = self._events()
         kind = f"array<struct<{', '.join(f'v{place}: string' for place in range(len(node.variables)))}>>"

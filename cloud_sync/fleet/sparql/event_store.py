@@ -22,11 +22,11 @@ Row = tuple[Term | None, ...]
 Solutions = dict[int, Counter[Row]]
 """Those of each event that has any, with all variables."""
 
+# Rows that a query may have between two of its patterns in an event, by an estimate. Below it, no plan of Spark exceeds
+# one of its own bounds.
 ROWS_MAX = 10_000
-"""Rows that a query may have between two of its patterns in an event, by an estimate. Below it, no plan of Spark
-exceeds one of its own bounds."""
+# The name of an event's graph, before its number.
 _GRAPH = "lamplighter:"
-"""The name of an event's graph, before its number."""
 _IN_GRAPH = ox.NamedNode(IN_GRAPH[1:-1])
 _IS_EVENT = [ox.NamedNode(part[1:-1]) for part in IS_EVENT.split()]
 
@@ -68,7 +68,8 @@ class EventStore:
         return {number: some for number, some in rows.items() if some}
 
     def _leave_large(self, query: SolutionsText, constants: Sequence[Term]) -> None:
-        """Leaves events in which a query joins too much. The store would also join those that it is not asked for."""
+        """Leaves events in which a query joins too much."""
+        # The store would also join those that it is not asked for.
         for number in self._events.keys() - self.left.keys():
             if _estimate(self._events[number], query.patterns, constants) * query.factor > ROWS_MAX:
                 self.left[number] = "a query joins many triples of an event"

@@ -35,8 +35,8 @@ class FunctionCall:
 
 Tree = Variable | Constant | Literal | FunctionCall
 
+# Datatypes of XML Schema with a cast function.
 CASTS = frozenset(("boolean", "dateTime", "decimal", "double", "float", "integer", "string"))
-"""Datatypes of XML Schema with a cast function."""
 
 FUNCTIONS = frozenset(
     (
@@ -51,8 +51,8 @@ FUNCTIONS = frozenset(
 )
 
 _SYNONYMS = {"URI": "IRI", "ISURI": "ISIRI"}
+# Operators by precedence, the weakest first.
 _BINARY = (("||",), ("&&",), ("=", "!=", "<", ">", "<=", ">="), ("+", "-"), ("*", "/"))
-"""Operators by precedence, the weakest first."""
 _RELATIONS = 2
 _CURES = {
     "REGEX": "use CONTAINS, STRSTARTS or STRENDS",

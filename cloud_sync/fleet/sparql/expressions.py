@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql import comparisons, moments, numbers, strings
 from lamplighter.cloud_sync.fleet.sparql.expression_tree import FunctionCall, Literal, Tree
 from lamplighter.cloud_sync.fleet.sparql.values import (
@@ -59,8 +60,6 @@ class Expressions:
         return as_term(self._typed_column(tree))
 
     def _typed_column(self, tree: Tree) -> TypedColumn:
-        from pyspark.sql import functions as F
-
         if isinstance(tree, (Variable, Constant)):
             return TypedColumn(TERM, self._term(tree), cheap=True)
         if isinstance(tree, Literal):
@@ -87,8 +86,6 @@ class Expressions:
 
     def _among(self, call: FunctionCall) -> Column:
         """Whether the first argument equals one of the others; an error only if it equals none."""
-        from pyspark.sql import functions as F
-
         first, *others = (self._typed_column(argument) for argument in call.arguments)
 
         def body(column: Column) -> Column:
@@ -120,34 +117,24 @@ def _call(name: str, arguments: tuple[TypedColumn, ...]) -> TypedColumn:
 
 
 def _is_literal(term: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.startswith(term, F.lit('"'))
 
 
 def _is_iri(term: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.startswith(term, F.lit("<")) & ~F.startswith(term, F.lit("<<"))
 
 
 def _is_blank(term: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.startswith(term, F.lit("_"))
 
 
 def _is_numeric(term: Column) -> Column:
-    from pyspark.sql import functions as F
-
     found = let((TypedColumn(NUMBER, numbers.number(term)),), numbers.is_number)
     return F.when(term.isNotNull(), found)
 
 
 def _seconds(term: Column) -> Column:
     """The number SECONDS."""
-    from pyspark.sql import functions as F
-
     text = moments.part("SECONDS", term).try_cast("decimal(38,18)")
     scaled = (text.cast("decimal(20,18)") * F.lit(Decimal(10**18))).cast("decimal(38,0)")
     return numbers.struct(numbers.DECIMAL_RANK, scaled, None)
@@ -192,8 +179,6 @@ def _string_function(name: str, arguments: tuple[TypedColumn, ...]) -> TypedColu
             return TypedColumn(BOOLEAN, strings.compatible(name, *values))
         return TypedColumn(BOOLEAN, bind_values(lambda *found: strings.compatible(name, *found)))
     if name == "STRLEN":
-        from pyspark.sql import functions as F
-
         return TypedColumn(INTEGER, bind_values(lambda one: F.length(string_text(one)).cast("bigint")))
     if name in ("UCASE", "LCASE") and texts:
         return TypedColumn(STRING, strings.change_case(name, values[0].column))
@@ -240,8 +225,6 @@ _MAKES_TERM: dict[str, Callable[..., Column]] = {
 
 def _integer(value: TypedColumn) -> Column:
     """The bigint of an xsd:integer; null for other values. value: cheap."""
-    from pyspark.sql import functions as F
-
     if value.type == INTEGER:
         return value.column
     if value.type != TERM:
@@ -252,8 +235,6 @@ def _integer(value: TypedColumn) -> Column:
 
 def as_term(value: TypedColumn) -> Column:
     """The N-Triples text of a value."""
-    from pyspark.sql import functions as F
-
     if value.type == TERM:
         return value.column
     if value.type == STRING:
@@ -276,8 +257,6 @@ def as_number(value: TypedColumn) -> Column:
 
 def truth(value: TypedColumn) -> Column:
     """The effective boolean value (section 17.2.2)."""
-    from pyspark.sql import functions as F
-
     if value.type == BOOLEAN:
         return value.column
     if value.type == STRING:
@@ -315,18 +294,10 @@ def relation(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
 
 
 def _comparison(sign: str, left: Column, right: Column) -> Column:
-    return {
-        "=": left == right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }[sign]
+    return {"=": left == right, "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign]
 
 
 def _terms_related(sign: str, left: Column, right: Column) -> Column:
-    from pyspark.sql import functions as F
-
     terms = TypedColumn(TERM, F.struct(left.alias("left"), right.alias("right")))
     if sign == "=":
         certain = let((terms,), lambda x: comparisons.equality(x["left"], x["right"]))
@@ -340,7 +311,6 @@ def _terms_related(sign: str, left: Column, right: Column) -> Column:
 
 def _text_equals(text: TypedColumn, term: TypedColumn) -> Column:
     """An xsd:string ``=`` a term."""
-    from pyspark.sql import functions as F
 
     def body(string: Column, other: Column) -> Column:
         def certain(x: Column) -> Column:
@@ -355,8 +325,6 @@ def _text_equals(text: TypedColumn, term: TypedColumn) -> Column:
 
 def _number_related(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
     """A relation with at least one number; the other value may be any term."""
-    from pyspark.sql import functions as F
-
     values = tuple(TypedColumn(NUMBER, as_number(value)) for value in (left, right))
     if sign != "=":
 
@@ -383,16 +351,12 @@ def _number_related(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
 
 def _equal_numbers(x: Column, y: Column) -> Column:
     """Whether two numbers are equal; false if either is NaN."""
-    from pyspark.sql import functions as F
-
     valid = numbers.is_number(x) & numbers.is_number(y)
     return F.when(valid, F.coalesce(numbers.ordering(x, y) == 0, F.lit(False)))
 
 
 def _cast(name: str, value: TypedColumn) -> TypedColumn:
     """A cast function (section 17.5). name: of the datatype."""
-    from pyspark.sql import functions as F
-
     term = TypedColumn(TERM, as_term(value), value.cheap)
     if name == "string":
         return (

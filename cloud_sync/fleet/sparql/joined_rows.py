@@ -16,6 +16,7 @@ from functools import reduce
 from operator import mul
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.expression_tree import expression_tree
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 from lamplighter.cloud_sync.fleet.sparql.nested import TESTS_MAX, all_of, next_pattern
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# Rows of one event between two patterns, by the estimate.
 ROWS_MAX = 100_000
-"""Rows of one event between two patterns, by the estimate."""
 
 
 @dataclass
@@ -120,8 +121,6 @@ class _JoinedRows:
 
     def estimate(self, parts: Conjunction) -> None:
         """Adds the column osma_exceeded."""
-        from pyspark.sql import functions as F
-
         size = F.size("triples").cast("double")
         rough: list[Column] = []
         grouped: list[str | None] = []
@@ -164,8 +163,6 @@ class _JoinedRows:
 
     def match(self, pattern: Pattern) -> None:
         """The join with a pattern."""
-        from pyspark.sql import functions as F
-
         name = self._name()
         null = "array(cast(null as struct<s: string, p: string, o: string, new: boolean>))"
         triples = F.when(F.col("osma_exceeded"), F.expr(null)).otherwise(F.col("triples"))
@@ -178,15 +175,11 @@ class _JoinedRows:
 
     def in_graph(self, name: Part) -> None:
         """The condition that the event's graph has this name."""
-        from pyspark.sql import functions as F
-
         graph = F.col("graph")
         self._keep([graph.isNotNull(), self._matches(name, graph)])
 
     def join_values(self, values: Values) -> None:
         """The join with VALUES."""
-        from pyspark.sql import functions as F
-
         name = self._name()
         kind = f"array<struct<{', '.join(f'v{place}: string' for place in range(len(values.variables)))}>>"
         rows = [F.struct(*(self._constant(part) for part in row if part is not None)) for row in values.rows]
@@ -199,8 +192,6 @@ class _JoinedRows:
 
     def step(self, step: Filter | Extend) -> None:
         """A filter or an assignment."""
-        from pyspark.sql import functions as F
-
         tree = expression_tree(step.expression if isinstance(step, Extend) else step.condition, self._query.constants)
         if isinstance(step, Filter):
             self._keep([self._expressions().condition(tree)])
@@ -210,8 +201,6 @@ class _JoinedRows:
         self._terms[step.variable] = F.col(name)
 
     def project(self, kept: Sequence[str]) -> DataFrame:
-        from pyspark.sql import functions as F
-
         exceeded = F.col("osma_exceeded")
         null = F.lit(None).cast("string")
         terms = [self._terms.get(Variable(name), null) for name in self._query.variables]
@@ -229,15 +218,11 @@ class _JoinedRows:
         return None
 
     def _keep(self, conditions: Sequence[Column | None]) -> None:
-        from pyspark.sql import functions as F
-
         found = [condition for condition in conditions if condition is not None]
         if found:
             self._frame = self._frame.where(F.col("osma_exceeded") | all_of(found))
 
     def _expressions(self) -> Expressions:
-        from pyspark.sql import functions as F
-
         null = F.lit(None).cast("string")
 
         def term(part: Variable | Constant) -> Column:
@@ -246,8 +231,6 @@ class _JoinedRows:
         return Expressions(term)
 
     def _constant(self, part: Part) -> Column:
-        from pyspark.sql import functions as F
-
         return F.get(F.col("constants"), F.lit(part.number)) if isinstance(part, Constant) else F.lit(part)
 
     def _name(self) -> str:
@@ -261,8 +244,6 @@ def _product(factors: Sequence[Column]) -> Column:
 
 def _largest_group(places: str) -> Column:
     """The largest number of triples of an event that share the parts at these places."""
-    from pyspark.sql import functions as F
-
     keys = F.sort_array(F.transform("triples", lambda triple: F.concat_ws(" ", *(triple[place] for place in places))))
     start = F.struct(F.lit("").alias("key"), F.lit(0).alias("run"), F.lit(0).alias("longest"))
 

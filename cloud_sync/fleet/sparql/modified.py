@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql import moments, numbers
 from lamplighter.cloud_sync.fleet.sparql.modifiers import AggregateColumn, BatchQuery
 from lamplighter.cloud_sync.fleet.sparql.values import NUMBER, TypedColumn, let, suffix, typed_literal
@@ -31,8 +32,6 @@ def answer(solutions: DataFrame, asked: BatchQuery, key: Sequence[str] = ()) -> 
     if modifiers.distinct:
         found = found.distinct()
     if modifiers.order:
-        from pyspark.sql import functions as F
-
         columns = []
         for name, descending in modifiers.order:
             place = sort_key(F.get("row", F.lit(asked.variables.index(name))))
@@ -51,8 +50,6 @@ def sort_key(term: Column) -> Column:
     Numbers are in the order of the nearest doubles, times in that of their values. SPARQL leaves the order of other
     literals open: numbers, times, and the rest by its text.
     """
-    from pyspark.sql import functions as F
-
     number, time = numbers.number(term), moments.moment(term)
     is_number, is_time = numbers.is_number(number), F.endswith(suffix(term), F.lit("#dateTime>"))
     kind = (
@@ -73,8 +70,6 @@ def sort_key(term: Column) -> Column:
 
 
 def _group(found: DataFrame, asked: BatchQuery, key: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     groups = asked.modifiers.groups or ()
     names = {name: f"v{place}" for place, name in enumerate(asked.query.variables)}
     terms = found.select(*key, *(F.get("row", F.lit(place)).alias(f"v{place}") for place in range(len(names))))
@@ -90,8 +85,6 @@ def _group(found: DataFrame, asked: BatchQuery, key: Sequence[str]) -> DataFrame
 
 def _partial(one: AggregateColumn, place: int, names: Mapping[str, str]) -> list[Column]:
     """The columns of Spark's aggregation that an aggregate is made of."""
-    from pyspark.sql import functions as F
-
     term = F.lit(1) if one.argument is None else F.col(names[one.argument])
     if one.function == "COUNT":
         return [(F.count_distinct(term) if one.distinct else F.count(term)).alias(f"count{place}")]
@@ -111,8 +104,6 @@ def _partial(one: AggregateColumn, place: int, names: Mapping[str, str]) -> list
 
 def _whole(one: AggregateColumn, place: int) -> Column:
     """The term of an aggregate, null for an error."""
-    from pyspark.sql import functions as F
-
     if one.function == "COUNT":
         return typed_literal(F.col(f"count{place}").cast("string"), "integer")
     right = ~F.coalesce(f"wrong{place}", F.lit(False))

@@ -16,8 +16,8 @@ from lamplighter.engine.sparql.lexer import Token, line_and_column
 from lamplighter.engine.sparql.requests import declarations_and_body, parse_query
 
 FUNCTIONS = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+# The largest LIMIT and OFFSET of Spark.
 _NUMBER_MAX = 2**31 - 1
-"""The largest LIMIT and OFFSET of Spark."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.values import (
     STRING,
     TERM,
@@ -37,16 +38,12 @@ _DAYS_TO_1970 = 719_468
 
 def microseconds(term: Column) -> Column:
     """The time of an xsd:dateTime in UTC with a year of four digits, cut to microseconds; null for other terms."""
-    from pyspark.sql import functions as F
-
     utc = F.endswith(term, F.lit('Z"' + datatype_suffix("dateTime"))) & term.rlike(_PLAIN_UTC)
     return F.when(utc, F.unix_micros(inside(term).try_cast("timestamp")))
 
 
 def moment(term: Column) -> Column:
     """struct<kind STRING, seconds DECIMAL, zoned BOOLEAN> of a dateTime or date; null for other terms. term: cheap."""
-    from pyspark.sql import functions as F
-
     whole, texts = ("YEAR", "MONTH", "DAY"), ("HOURS", "MINUTES", "SECONDS", "ZONE", "KIND")
     parts = F.struct(
         *(_part(term, name).try_cast("bigint").alias(name) for name in whole),
@@ -69,15 +66,11 @@ def moment(term: Column) -> Column:
 
 
 def _part(term: Column, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.regexp_extract(term, _MOMENT, _PARTS.index(name) + 1)
 
 
 def _is_day(x: Column) -> Column:
     """Whether the month has that day."""
-    from pyspark.sql import functions as F
-
     leap = (x["YEAR"] % 4 == 0) & ((x["YEAR"] % 100 != 0) | (x["YEAR"] % 400 == 0))
     last = F.when(x["MONTH"].isin(4, 6, 9, 11), 30).when(x["MONTH"] != 2, 31).when(leap, 29).otherwise(28)
     return x["DAY"] <= last
@@ -85,8 +78,6 @@ def _is_day(x: Column) -> Column:
 
 def _days(x: Column) -> Column:
     """The days since 1970 of the proleptic Gregorian calendar, counted in years that begin in March."""
-    from pyspark.sql import functions as F
-
     year = x["YEAR"] - (x["MONTH"] <= 2).cast("bigint")
     month = F.pmod(x["MONTH"] + 9, F.lit(12))
     leaps = F.floor(year / 4) - F.floor(year / 100) + F.floor(year / 400)
@@ -94,8 +85,6 @@ def _days(x: Column) -> Column:
 
 
 def _offset_minutes(zone: Column) -> Column:
-    from pyspark.sql import functions as F
-
     minutes = F.substring(zone, 2, 2).try_cast("int") * 60 + F.substring(zone, 5, 2).try_cast("int")
     return F.when(F.startswith(zone, F.lit("-")), -minutes).when(F.startswith(zone, F.lit("+")), minutes).otherwise(0)
 
@@ -105,7 +94,6 @@ def ordering(left: Column, right: Column) -> Column:
 
     One with a zone and one without are comparable if they are more than 14 hours apart.
     """
-    from pyspark.sql import functions as F
 
     def sign(x: Column) -> Column:
         known = x["alike"] | (F.abs(x["apart"]) > _ZONE_MAX_S)
@@ -123,8 +111,6 @@ def same(left: Column, right: Column) -> Column:
 
 def part(name: str, term: Column) -> Column:
     """YEAR, MONTH, DAY, HOURS or MINUTES as a bigint, SECONDS as text; null for other terms. term: cheap."""
-    from pyspark.sql import functions as F
-
     found = F.when(moment(term).isNotNull(), _part(term, name))
     if name in ("HOURS", "MINUTES", "SECONDS"):
         at = _PARTS.index(name) - 2
@@ -134,15 +120,12 @@ def part(name: str, term: Column) -> Column:
 
 def zone(term: Column) -> Column:
     """The zone of a dateTime, date or time as it is written, ``""`` without one; null for other terms. term: cheap."""
-    from pyspark.sql import functions as F
-
     found = F.when(moment(term).isNotNull(), _part(term, "ZONE"))
     return found.when(term.rlike(_TIME_OF_DAY), F.regexp_extract(term, _TIME_OF_DAY, 4))
 
 
 def zone_term(written: Column) -> Column:
     """The xsd:dayTimeDuration of a zone; null without one."""
-    from pyspark.sql import functions as F
 
     def body(text: Column) -> Column:
         hours, minutes = (F.substring(text, at, 2).try_cast("int") for at in (2, 5))
@@ -160,7 +143,6 @@ def date_time_of(text: Column) -> Column:
 
     Unlike Oxigraph, the hour 24 is an error.
     """
-    from pyspark.sql import functions as F
 
     def body(bare: Column) -> Column:
         shorter = F.regexp_replace(bare, r"(\.[0-9]*?)0+(Z|[+-][0-9:]+)?\"", '$1$2"')
@@ -172,7 +154,6 @@ def date_time_of(text: Column) -> Column:
 
 def date_time(term: Column) -> Column:
     """xsd:dateTime of a dateTime, a date or a string; null for other terms. term: cheap."""
-    from pyspark.sql import functions as F
 
     def body(x: Column) -> Column:
         begins = F.regexp_replace(term, f"{_ZONE}{_KIND}", f'T00:00:00$1"{datatype_suffix("dateTime")}')

@@ -17,6 +17,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.expression_tree import expression_tree
 from lamplighter.cloud_sync.fleet.sparql.expressions import Expressions
 from lamplighter.engine.sparql.algebra import (
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# Product of the numbers of matches along one path of the loops: bounds the solutions of a query in one event.
 SOLUTIONS_MAX = 10_000
-"""Product of the numbers of matches along one path of the loops: bounds the solutions of a query in one event."""
+# Triples that one pattern is compared with in one event.
 TESTS_MAX = 20_000_000
-"""Triples that one pattern is compared with in one event."""
 
 _ROWS = "array<array<string>>"
 
@@ -89,8 +90,6 @@ Then = Callable[[EventScope], "Column"]
 
 def nested_rows(events: DataFrame, query: FleetQuery) -> DataFrame:
     """As `osma.solutions`, for any query. A null row: the event exceeds a bound."""
-    from pyspark.sql import functions as F
-
     kept = [column for column in events.columns if column not in ("triples", "constants")]
     found = _rows(query, F.col("triples"), F.col("graph"), F.col("constants"))
     return events.select(*kept, F.explode(found).alias("row"))
@@ -98,8 +97,6 @@ def nested_rows(events: DataFrame, query: FleetQuery) -> DataFrame:
 
 def _rows(query: FleetQuery, triples: Column, graph: Column, constants: Column) -> Column:
     """The rows of the solutions that use a new triple: ARRAY<ARRAY<STRING>>, a row for each solution."""
-    from pyspark.sql import functions as F
-
     none = F.array().cast(_ROWS)
     scope = EventScope(
         terms={},
@@ -137,8 +134,6 @@ class Nested:
 
     def _select(self, wanted: Sequence[tuple[Part | None, ...]], scope: EventScope, then: Then) -> Column:
         """Selects the triples with the constants of each pattern once for the event."""
-        from pyspark.sql import functions as F
-
         if not wanted:
             return self._node(self._query.tree, scope, then)
         first, *others = wanted
@@ -156,13 +151,9 @@ class Nested:
 
     def constant(self, part: Part) -> Column:
         """The column of a constant."""
-        from pyspark.sql import functions as F
-
         return F.get(self._constants, F.lit(part.number)) if isinstance(part, Constant) else F.lit(part)
 
     def expressions(self, scope: EventScope) -> Expressions:
-        from pyspark.sql import functions as F
-
         null = F.lit(None).cast("string")
 
         def term(part: Variable | Constant) -> Column:
@@ -207,14 +198,10 @@ class Nested:
         return self._pattern(following, scope, lambda found: self._patterns(others, found, then))
 
     def _filter_scope(self, expression: Expression, scope: EventScope, then: Then) -> Column:
-        from pyspark.sql import functions as F
-
         return F.when(self.condition(expression, scope), then(scope)).otherwise(scope.none)
 
     def _pattern(self, pattern: Pattern, scope: EventScope, then: Then) -> Column:
         """A loop over the triples that match a pattern."""
-        from pyspark.sql import functions as F
-
         candidates = self._candidates[constant_parts(pattern)]
         in_graph = self._in_graph(pattern.graph, scope)
         if isinstance(pattern.graph, Variable):
@@ -273,8 +260,6 @@ class Nested:
 
         conditions: further conditions on a solution.
         """
-        from pyspark.sql import functions as F
-
         null = F.lit(None).cast("string")
 
         def last(found: EventScope) -> Column:
@@ -299,8 +284,6 @@ class Nested:
         self, solutions: Column, names: Sequence[Variable], sure: Iterable[Variable], scope: EventScope, then: Then
     ) -> Column:
         """The rest of the query for each solution that is compatible with the scope. sure: variables that all bind."""
-        from pyspark.sql import functions as F
-
         shared = [name for name in names if name in scope.terms]
 
         def loop(found: Column) -> Column:
@@ -320,17 +303,14 @@ class Nested:
         return let(solutions, loop)
 
     def _union(self, left: Node, right: Node, scope: EventScope, then: Then) -> Column:
-        """One array of the solutions of both sides, so that the rest of the query occurs once."""
-        from pyspark.sql import functions as F
-
+        """One array of the solutions of both sides."""
+        # One array, so that the rest of the query occurs once.
         both = Union(left, right)
         names = _ordered_variables(both)
         found = F.concat(self._solutions(left, names, scope), self._solutions(right, names, scope))
         return self._each(found, names, certain(both), scope, then)
 
     def _optional(self, node: Node, conditions: Sequence[Expression], scope: EventScope, then: Then) -> Column:
-        from pyspark.sql import functions as F
-
         names = _ordered_variables(node)
         null = F.lit(None).cast("string")
         none = _solution([null] * len(names), F.lit(False))
@@ -353,8 +333,6 @@ class Nested:
         return self._node(node, inner, last)
 
     def _assign(self, variable: Variable, expression: Expression, scope: EventScope, then: Then) -> Column:
-        from pyspark.sql import functions as F
-
         def assign_term(term: Column) -> Column:
             if variable not in scope.terms:
                 return then(scope.with_terms({variable: term}, ()))
@@ -365,8 +343,6 @@ class Nested:
         return let(self.expressions(scope).term(expression_tree(expression, self._query.constants)), assign_term)
 
     def _values(self, node: Values, scope: EventScope, then: Then) -> Column:
-        from pyspark.sql import functions as F
-
         null = F.lit(None).cast("string")
         found = [
             _solution([null if part is None else self.constant(part) for part in row], F.lit(False))
@@ -376,8 +352,6 @@ class Nested:
         return self._each(F.concat(none, *found), node.variables, certain(node), scope, then)
 
     def _graph_named(self, name: Part, node: Node, scope: EventScope, then: Then) -> Column:
-        from pyspark.sql import functions as F
-
         inner = scope
         if isinstance(name, Variable):
             inner = replace(scope.with_terms({name: self._graph}, [name]), graphs=scope.graphs | {name})
@@ -390,7 +364,6 @@ def _less_repeated(solutions: Column, names: Sequence[Variable], scope: EventSco
 
     With the old triples alone, which have no solution, the scope stays as it is: the same solution.
     """
-    from pyspark.sql import functions as F
 
     def repeats(one: Column) -> Column:
         """Whether each of its terms is that of the scope, or null."""
@@ -422,15 +395,11 @@ def _struct(count: int) -> str:
 
 def _solution(terms: Sequence[Column], new: Column, *, exceeded: bool = False) -> Column:
     """An array of one solution."""
-    from pyspark.sql import functions as F
-
     return F.array(F.struct(*terms, new, F.lit(exceeded)).cast(_struct(len(terms))))
 
 
 def let(value: Column, body: Callable[[Column], Column]) -> Column:
     """The body with the value, which is evaluated once, however often the body uses it."""
-    from pyspark.sql import functions as F
-
     return F.get(F.transform(F.array(value), body), F.lit(0))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.values import (
     NUMBER,
     STRING,
@@ -39,8 +40,6 @@ _WHOLE_DOUBLES = 2.0**52  # from here on, all doubles are whole
 
 def number(term: Column) -> Column:
     """The number of a term; all fields are null for other terms. term: cheap."""
-    from pyspark.sql import functions as F
-
     tail, text = suffix(term), inside(term)
     rank = F.when(tail == datatype_suffix("integer"), INTEGER_RANK)
     for name in ("decimal", "float", "double"):
@@ -56,8 +55,6 @@ def number(term: Column) -> Column:
 
 def struct(rank: Column | int, scaled: Column | None, double: Column | None) -> Column:
     """A number of its fields, None for null."""
-    from pyspark.sql import functions as F
-
     rank = F.lit(rank) if isinstance(rank, int) else rank
     scaled = F.lit(None).cast(_EXACT) if scaled is None else scaled
     double = F.lit(None).cast("double") if double is None else double
@@ -66,24 +63,18 @@ def struct(rank: Column | int, scaled: Column | None, double: Column | None) -> 
 
 def of_integer(value: Column) -> Column:
     """The number of a bigint."""
-    from pyspark.sql import functions as F
-
     scaled = F.concat(value.cast("string"), F.lit("0" * _DIGITS)).cast(_EXACT)
     return struct(INTEGER_RANK, scaled, None)
 
 
 def integer_of(text: Column) -> Column:
     """`scaled` of the text of an xsd:integer. text: cheap."""
-    from pyspark.sql import functions as F
-
     digits = F.when(text.rlike(_INTEGER_TEXT), text.try_cast("bigint")).cast("string")
     return F.concat(digits, F.lit("0" * _DIGITS)).cast(_EXACT)
 
 
 def decimal_of(text: Column) -> Column:
     """`scaled` of the text of an xsd:decimal. text: cheap."""
-    from pyspark.sql import functions as F
-
     whole = F.substring_index(text, ".", 1)
     fraction = F.when(F.contains(text, F.lit(".")), F.rtrim(F.substring_index(text, ".", -1), F.lit("0"))).otherwise("")
     digits = F.concat(whole, F.rpad(fraction, _DIGITS, "0"))
@@ -92,8 +83,6 @@ def decimal_of(text: Column) -> Column:
 
 def double_of(text: Column) -> Column:
     """The double of the text of an xsd:double. text: cheap."""
-    from pyspark.sql import functions as F
-
     return F.when(text.rlike(_DOUBLE_TEXT), F.ltrim(text, F.lit("+")).try_cast("double"))
 
 
@@ -105,8 +94,6 @@ def is_number(value: Column) -> Column:
 def as_double(value: Column) -> Column:
     """The double of a number. That of a decimal is rounded twice, as Oxigraph does: without trailing zeros, by a power
     of ten."""
-    from pyspark.sql import functions as F
-
     scaled = value["scaled"]
     text = scaled.cast("string")
     zeros = F.least(F.length(text) - F.length(F.rtrim(text, F.lit("0"))), F.lit(_DIGITS))
@@ -121,14 +108,11 @@ def as_float(value: Column) -> Column:
 
 def is_true(value: Column) -> Column:
     """The effective boolean value of a number."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(value["scaled"] != 0, (value["double"] != 0) & ~F.isnan(value["double"]))
 
 
 def ordering(left: Column, right: Column) -> Column:
     """-1, 0 or 1; null if either is NaN or no number. left, right: cheap."""
-    from pyspark.sql import functions as F
 
     def of_doubles(x: Column) -> Column:
         return F.when(~F.isnan(x["left"]) & ~F.isnan(x["right"]), three_way(x["left"], x["right"]))
@@ -146,15 +130,11 @@ def ordering(left: Column, right: Column) -> Column:
 
 def three_way(left: Column, right: Column) -> Column:
     """-1, 0 or 1."""
-    from pyspark.sql import functions as F
-
     return F.when(left < right, -1).when(left > right, 1).when(left == right, 0)
 
 
 def _rank(left: Column, right: Column) -> Column:
     """The rank to which both operands are promoted; null if either is no number."""
-    from pyspark.sql import functions as F
-
     known = left["rank"].isNotNull() & right["rank"].isNotNull()
     return F.when(known, F.greatest(left["rank"], right["rank"]))
 
@@ -163,8 +143,6 @@ def arithmetic(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
     """The number ``left sign right``. left, right: NUMBER."""
 
     def body(x: Column, y: Column) -> Column:
-        from pyspark.sql import functions as F
-
         rank = _rank(x, y)
         exact = {"+": _sum, "-": _difference, "*": _product, "/": _quotient}[sign]
         doubles = _divide if sign == "/" else _integer_arithmetic
@@ -184,7 +162,6 @@ def arithmetic(sign: str, left: TypedColumn, right: TypedColumn) -> Column:
 
 def _check_integer(value: Column) -> Column:
     """The number, or an error if it is an integer of more than 64 bits."""
-    from pyspark.sql import functions as F
 
     def body(x: Column) -> Column:
         low, high = (F.lit(Decimal(bound * _ONE)) for bound in (-_INTEGER_MAX - 1, _INTEGER_MAX))
@@ -195,21 +172,15 @@ def _check_integer(value: Column) -> Column:
 
 
 def _sum(x: Column, y: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.try_add(x, y).cast(_EXACT)
 
 
 def _difference(x: Column, y: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.try_subtract(x, y).cast(_EXACT)
 
 
 def _strip_zeros(x: Column) -> tuple[Column, Column]:
     """The digits of an exact number other than 0 without final zeros, and how many zeros those are."""
-    from pyspark.sql import functions as F
-
     text = x.cast("string")
     digits = F.rtrim(text, F.lit("0"))
     return digits, F.length(text) - F.length(digits)
@@ -217,8 +188,6 @@ def _strip_zeros(x: Column) -> tuple[Column, Column]:
 
 def _product(x: Column, y: Column) -> Column:
     """Oxigraph's result: an error if it has more than 18 fraction digits."""
-    from pyspark.sql import functions as F
-
     (left, left_zeros), (right, right_zeros) = _strip_zeros(x), _strip_zeros(y)
     zeros = left_zeros + right_zeros - _DIGITS
     digits = F.try_multiply(left.cast(_EXACT), right.cast(_EXACT)).cast("string")
@@ -228,8 +197,6 @@ def _product(x: Column, y: Column) -> Column:
 
 def _quotient(x: Column, y: Column) -> Column:
     """Oxigraph's result, cut after 18 fraction digits: an error if the dividend has too many digits for that."""
-    from pyspark.sql import functions as F
-
     right, zeros = _strip_zeros(y)
     dividend = F.concat(x.cast("string"), F.repeat(F.lit("0"), F.greatest(_DIGITS - zeros, F.lit(0))))
     divisor = F.concat(right, F.repeat(F.lit("0"), F.greatest(zeros - _DIGITS, F.lit(0))))
@@ -241,8 +208,6 @@ def _quotient(x: Column, y: Column) -> Column:
 
 def _whole_quotient(n: Column, d: Column) -> Column:
     """n / d without its fraction. A quotient of decimals has six fraction digits, so it is made of two parts."""
-    from pyspark.sql import functions as F
-
     part = Decimal(10**8)
     wide = F.try_multiply(d, F.lit(part)).cast(_EXACT)
     low_part = F.try_subtract(n % wide, n % d).cast(_EXACT)
@@ -260,8 +225,6 @@ def _integer_arithmetic(sign: str, x: Column, y: Column, _: str) -> Column:
 
 def _divide(_: str, x: Column, y: Column, kind: str) -> Column:
     """IEEE 754: a division by zero is infinite, or NaN."""
-    from pyspark.sql import functions as F
-
     same_sign = F.startswith(x.cast("string"), F.lit("-")) == F.startswith(y.cast("string"), F.lit("-"))
     nan, infinity = F.lit(float("nan")).cast(kind), F.lit(float("inf")).cast(kind)
     by_zero = F.when((x == 0) | F.isnan(x), nan).when(same_sign, infinity).otherwise(-infinity)
@@ -273,8 +236,6 @@ def numeric_function(name: str, value: TypedColumn) -> Column:
     """A number after ``negative``, ``positive``, ABS, CEIL, FLOOR or ROUND. value: NUMBER."""
 
     def body(x: Column) -> Column:
-        from pyspark.sql import functions as F
-
         scaled, double = x["scaled"], x["double"]
         one, half = F.lit(Decimal(_ONE)), F.lit(Decimal(_ONE // 2))
 
@@ -300,8 +261,6 @@ def numeric_function(name: str, value: TypedColumn) -> Column:
 
 def _whole_double(value: Column, rounded: Column) -> Column:
     """rounded as a double, with the sign of the value if it is zero. rounded: only valid for small values."""
-    from pyspark.sql import functions as F
-
     zero = F.when(F.startswith(value.cast("string"), F.lit("-")), F.lit(-0.0)).otherwise(F.lit(0.0))
     whole = rounded.cast("double")
     return F.when(F.abs(value) < _WHOLE_DOUBLES, F.when(whole == 0, zero).otherwise(whole)).otherwise(value)
@@ -309,8 +268,6 @@ def _whole_double(value: Column, rounded: Column) -> Column:
 
 def number_term(value: Column) -> Column:
     """The term of a number, in Oxigraph's form. value: cheap."""
-    from pyspark.sql import functions as F
-
     found = F.when(value["rank"] == INTEGER_RANK, typed_literal(exact_text(value["scaled"]), "integer"))
     found = found.when(value["rank"] == DECIMAL_RANK, typed_literal(exact_text(value["scaled"]), "decimal"))
     found = found.when(value["rank"] == FLOAT_RANK, typed_literal(_rust_text(value["double"], "float"), "float"))
@@ -319,8 +276,6 @@ def number_term(value: Column) -> Column:
 
 def exact_text(scaled: Column) -> Column:
     """The decimal text without final zeros."""
-    from pyspark.sql import functions as F
-
     sign = F.when(scaled < 0, "-").otherwise("")
     digits = F.abs(scaled).cast("string")
     wide = F.lpad(digits, F.greatest(F.length(digits), F.lit(_DIGITS + 1)), F.lit("0"))
@@ -333,7 +288,6 @@ def _rust_text(value: Column, kind: str) -> Column:
 
     Java 17 sometimes writes one digit more, which is taken off here, or another last digit, which stays.
     """
-    from pyspark.sql import functions as F
 
     def plain_text(x: Column) -> Column:
         digits, point, sign = x["digits"], x["point"], x["sign"]
@@ -379,8 +333,6 @@ def _rust_text(value: Column, kind: str) -> Column:
 
 def cast_to(name: str, term: Column) -> Column:
     """The cast of a string, boolean or number to a numeric datatype. term: cheap. name: integer, decimal, ..."""
-    from pyspark.sql import functions as F
-
     text = inside(term)
     is_text, flags = suffix(term) == "", tuple(f'"{flag}"{datatype_suffix("boolean")}' for flag in ("false", "true"))
     flag = F.when(term == flags[1], 1).when(term == flags[0], 0)
@@ -406,8 +358,6 @@ def cast_to(name: str, term: Column) -> Column:
 
 def _exact_of(double: Column) -> Column:
     """`scaled` of a double: its product with 10^18 in all digits, as Oxigraph does."""
-    from pyspark.sql import functions as F
-
     high_unit, low_unit = 2.0**64, 2.0**32
 
     def body(x: Column) -> Column:

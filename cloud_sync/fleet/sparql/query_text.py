@@ -36,10 +36,10 @@ from lamplighter.engine.sparql.scopes import occurrences
 from lamplighter.engine.terms import Term
 
 EVENT = "?e"
+# What the default graph says of each event.
 IS_EVENT = "<lamplighter:is> <lamplighter:event>"
-"""What the default graph says of each event."""
+# The predicate between an event and the name of its graph.
 IN_GRAPH = "<lamplighter:graph>"
-"""The predicate between an event and the name of its graph."""
 
 
 class SolutionsText(NamedTuple):

@@ -14,6 +14,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.nested import all_of
 from lamplighter.engine.sparql.algebra import Bgp, Constant, Part, Pattern, Variable, walk
 from lamplighter.engine.terms import Term
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 
+# Values of a predicate that a subject may have in one graph. A row of the property table has them in one array.
 VALUES_MAX = 100_000
-"""Values of a predicate that a subject may have in one graph. A row of the property table has them in one array."""
 _BUCKETS = 65_536
 
 PatternGroup = tuple[Pattern, ...]
@@ -63,8 +64,6 @@ def may_be_wide(quads: DataFrame, key: Sequence[str], predicates: Collection[Ter
     quads, key: as of `csma.solutions`. Quads are counted by a hash, which takes a tenth of the time of `values_most`. A
     count is at least that of each subject, so only that of `values_most` proves that there are too many.
     """
-    from pyspark.sql import functions as F
-
     bucket = F.pmod(F.xxhash64(*dict.fromkeys((*key, "s", "graph", "p"))), F.lit(_BUCKETS))
     counted = quads.where(F.col("p").isin(sorted(predicates))).groupBy(bucket.alias("bucket")).count()
     row = counted.agg(F.max("count").alias("most")).first()
@@ -76,8 +75,6 @@ def values_most(quads: DataFrame, key: Sequence[str], predicates: Collection[Ter
 
     quads, key: as of `csma.solutions`. One Spark job; no shuffle if the quads are partitioned by subject.
     """
-    from pyspark.sql import functions as F
-
     places = tuple(dict.fromkeys((*key, "s", "graph", "p")))
     counted = quads.where(F.col("p").isin(sorted(predicates))).groupBy(*places).count()
     rows = counted.groupBy("p").agg(F.max("count").alias("most")).collect()
@@ -109,8 +106,6 @@ def star_rows(quads: DataFrame, star: Sequence[Pattern], key: Sequence[str], con
 
     quads, key: as of `csma.solutions`.
     """
-    from pyspark.sql import functions as F
-
     subject, graph = star[0].s, star[0].graph
     frame = quads
     if graph is None and "graph" not in key:
@@ -150,8 +145,6 @@ def star_rows(quads: DataFrame, star: Sequence[Pattern], key: Sequence[str], con
 
 def _tests(pattern: Pattern, constants: Sequence[Term]) -> Iterator[Column]:
     """The conditions under which a quad with the star's subject and graph matches a pattern of it."""
-    from pyspark.sql import functions as F
-
     yield F.col("p") == term_of(pattern.p, constants)
     if not isinstance(pattern.o, Variable):
         yield F.col("o") == term_of(pattern.o, constants)

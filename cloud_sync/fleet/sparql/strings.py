@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.moments import date_time_of
 from lamplighter.cloud_sync.fleet.sparql.numbers import decimal_of, double_of, integer_of, number_term, struct
 from lamplighter.cloud_sync.fleet.sparql.values import (
@@ -42,8 +43,6 @@ _INTEGERS = (
 
 def compatible(name: str, left: TypedColumn, right: TypedColumn) -> Column:
     """CONTAINS, STRSTARTS or STRENDS. left, right: cheap or STRING."""
-    from pyspark.sql import functions as F
-
     relation = {"CONTAINS": F.contains, "STRSTARTS": F.startswith, "STRENDS": F.endswith}[name]
     found = relation(string_text(left), string_text(right))
     return found if right.type == STRING else F.when(_fits(left, right), found)
@@ -58,8 +57,6 @@ def _fits(left: TypedColumn, right: TypedColumn) -> Column:
 
 def before(left: TypedColumn, right: TypedColumn) -> Column:
     """The term of STRBEFORE. left, right: cheap."""
-    from pyspark.sql import functions as F
-
     text, part = string_text(left), string_text(right)
     at = F.instr(text, part)
     cut = literal(F.substring(text, F.lit(1), at - 1), string_suffix(left))
@@ -68,8 +65,6 @@ def before(left: TypedColumn, right: TypedColumn) -> Column:
 
 def after(left: TypedColumn, right: TypedColumn) -> Column:
     """The term of STRAFTER. left, right: cheap."""
-    from pyspark.sql import functions as F
-
     text, part = string_text(left), string_text(right)
     at = F.instr(text, part)
     cut = literal(F.substring(text, at + F.length(part), F.length(text)), string_suffix(left))
@@ -78,14 +73,11 @@ def after(left: TypedColumn, right: TypedColumn) -> Column:
 
 def change_case(name: str, text: Column) -> Column:
     """UCASE or LCASE of a text."""
-    from pyspark.sql import functions as F
-
     return F.upper(text) if name == "UCASE" else F.lower(text)
 
 
 def part(text: Column, start: Column, length: Column | None) -> Column:
     """SUBSTR in code points: the characters from start up to before start + length. start, length: bigints."""
-    from pyspark.sql import functions as F
 
     def body(x: Column) -> Column:
         first = F.greatest(x["start"], F.lit(1).cast("bigint"))
@@ -106,8 +98,6 @@ def part(text: Column, start: Column, length: Column | None) -> Column:
 
 def concatenate(values: tuple[TypedColumn, ...]) -> Column:
     """The term of CONCAT. values: cheap or STRING."""
-    from pyspark.sql import functions as F
-
     if not values:
         return F.lit('""')
     tails = F.array_distinct(F.array(*(string_suffix(value) for value in values)))
@@ -117,16 +107,12 @@ def concatenate(values: tuple[TypedColumn, ...]) -> Column:
 
 def lexical(value: TypedColumn) -> Column:
     """STR: the text of an IRI or a literal. value: cheap."""
-    from pyspark.sql import functions as F
-
     blank = F.startswith(value.column, F.lit("_")) | F.startswith(value.column, F.lit("<<"))
     return F.when(~blank, plain(value.column))
 
 
 def language(term: Column) -> Column:
     """LANG: the tag of a literal. term: cheap."""
-    from pyspark.sql import functions as F
-
     tail = suffix(term)
     tag = F.substring_index(F.substring(tail, 2, 255), "--", 1)
     return F.when(F.startswith(tail, F.lit("@")), tag).when(F.startswith(term, F.lit('"')), "")
@@ -134,7 +120,6 @@ def language(term: Column) -> Column:
 
 def language_matches(tag: Column, wanted: Column) -> Column:
     """LANGMATCHES of two texts (RFC 4647, section 3.3.1)."""
-    from pyspark.sql import functions as F
 
     def body(x: Column) -> Column:
         same = (x["tag"] == x["range"]) | F.startswith(x["tag"], F.concat(x["range"], F.lit("-")))
@@ -146,8 +131,6 @@ def language_matches(tag: Column, wanted: Column) -> Column:
 
 def datatype_term(term: Column) -> Column:
     """DATATYPE of a literal. term: cheap."""
-    from pyspark.sql import functions as F
-
     tail = suffix(term)
     directed = F.startswith(tail, F.lit("@")) & F.contains(tail, F.lit("--"))
     return F.when(directed, f"<{_RDF}dirLangString>").otherwise(F.concat(F.lit("<"), datatype(term), F.lit(">")))
@@ -155,8 +138,6 @@ def datatype_term(term: Column) -> Column:
 
 def iri(value: TypedColumn) -> Column:
     """IRI of an IRI or the text of an absolute one. value: cheap."""
-    from pyspark.sql import functions as F
-
     text = simple_string(value)
     made = F.when(text.rlike(_ABSOLUTE_IRI), F.concat(F.lit("<"), text, F.lit(">")))
     if value.type != TERM:
@@ -167,15 +148,12 @@ def iri(value: TypedColumn) -> Column:
 
 def with_language(text: Column, tag: Column) -> Column:
     """STRLANG of two texts."""
-    from pyspark.sql import functions as F
-
     valid = let((TypedColumn(STRING, tag),), lambda x: F.when(x.rlike(_LANGUAGE_TAG), F.lower(x)))
     return literal(text, F.concat(F.lit("@"), valid))
 
 
 def with_datatype(text: Column, name: Column) -> Column:
     """STRDT of a text and an IRI's term. Numbers, booleans and dateTimes get the store's form. text, name: cheap."""
-    from pyspark.sql import functions as F
 
     def is_(*names: str) -> Column:
         return name.isin(*(f"<{XSD}{one}>" for one in names))
@@ -201,8 +179,6 @@ def with_datatype(text: Column, name: Column) -> Column:
 
 def percent_encoded(text: Column) -> Column:
     """ENCODE_FOR_URI of a text: all but the unreserved characters of RFC 3986."""
-    from pyspark.sql import functions as F
-
     form = F.url_encode(text)
     for sign, escape in (("+", "%20"), ("*", "%2A"), ("%7E", "~")):
         form = F.replace(form, F.lit(sign), F.lit(escape))
@@ -211,8 +187,6 @@ def percent_encoded(text: Column) -> Column:
 
 def hash_text(name: str, text: Column) -> Column:
     """MD5, SHA1, SHA256, SHA384 or SHA512 of a text, in hexadecimal."""
-    from pyspark.sql import functions as F
-
     data = text.cast("binary")
     if name == "MD5":
         return F.md5(data)

@@ -38,30 +38,24 @@ from lamplighter.engine.sparql.clock_function import calls
 from lamplighter.engine.sparql.cursor import UnknownSyntaxError, constant_spans
 from lamplighter.engine.sparql.grammar import read_select
 from lamplighter.engine.sparql.lexer import Token, line_and_column
-from lamplighter.engine.sparql.requests import (
-    QueryOutline,
-    canonical,
-    data_quads,
-    declarations_and_body,
-    parse_query,
-)
+from lamplighter.engine.sparql.requests import QueryOutline, canonical, data_quads, declarations_and_body, parse_query
 from lamplighter.engine.sparql.scopes import scope_fault
 from lamplighter.engine.terms import Term
 
+# Characters of a query.
 CHARACTERS_MAX = 16_384
-"""Characters of a query."""
+# Triple patterns of a query.
 PATTERNS_MAX = 32
-"""Triple patterns of a query."""
+# Combinations of the alternatives of UNION outside of OPTIONAL: two UNIONs of three are nine.
 BRANCHES_MAX = 16
-"""Combinations of the alternatives of UNION outside of OPTIONAL: two UNIONs of three are nine."""
+# Braces of a query.
 GROUPS_MAX = 64
-"""Braces of a query."""
+# Nested brackets of any kind.
 NESTING_MAX = 24
-"""Nested brackets of any kind."""
+# IRIs and literals of a query, those of VALUES included.
 CONSTANTS_MAX = 256
-"""IRIs and literals of a query, those of VALUES included."""
+# Tokens of one expression.
 EXPRESSION_TOKENS_MAX = 200
-"""Tokens of one expression."""
 
 _AGGREGATES = ("COUNT", "SUM", "MIN", "MAX", "AVG", "SAMPLE", "GROUP_CONCAT")
 _UNREPEATABLE = ("NOW", "RAND", "UUID", "STRUUID", "BNODE")
@@ -69,6 +63,7 @@ _ONE_EVENT = "a notification has the solutions of one event; let the receiver do
 _SORTED = "the rows of a notification are sorted by their terms"
 _TIMED = "the notification has the time of the commit"
 _LATER = "query the endpoint when the notification arrives"
+# What to do instead in a subscription -> the same in a query over the lake.
 _IN_BATCH = {
     _ONE_EVENT: "group by variables and aggregate variables (BIND gives values to them), or use SQL over the tables",
     _SORTED: "order by variables; BIND gives values to them",
@@ -76,7 +71,7 @@ _IN_BATCH = {
     _LATER: "query the endpoint with the rows",
     f"it differs on each evaluation; {_TIMED}": "it differs on each evaluation",
 }
-"""What to do instead in a subscription -> the same in a query over the lake."""
+# Keyword -> what to do instead.
 _REFUSED = {
     "MINUS": "write OPTIONAL and FILTER(!BOUND(?x))",
     "EXISTS": "write OPTIONAL and FILTER(BOUND(?x)) or FILTER(!BOUND(?x))",
@@ -92,7 +87,6 @@ _REFUSED = {
     **dict.fromkeys(_AGGREGATES, _ONE_EVENT),
     **dict.fromkeys(_UNREPEATABLE, f"it differs on each evaluation; {_TIMED}"),
 }
-"""Keyword -> what to do instead."""
 _CALLED = frozenset((*_AGGREGATES, *_UNREPEATABLE))
 _CUSTOM = re.compile(r"(?<=custom function )<[^>]*>")
 _PATH_SIGNS = frozenset("*+?|!")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.tables.terms import plain
 from lamplighter.engine.terms import XSD
 
@@ -43,13 +44,9 @@ class TypedColumn:
 
 
 def let(values: tuple[TypedColumn, ...], body: Callable[..., Column]) -> Column:
-    """body of the values' columns, each of which is evaluated once however often the body has it.
-
-    Spark has no such expression, so nested expressions would grow exponentially. A lambda over an array of one
-    element is one, at the price that its body is interpreted; cheap columns do without.
-    """
-    from pyspark.sql import functions as F
-
+    """body of the values' columns, each of which is evaluated once however often the body has it."""
+    # Spark has no such expression, so nested expressions would grow exponentially. A lambda over an array of one
+    # element is one, at the price that its body is interpreted; cheap columns do without.
     dear = [at for at, value in enumerate(values) if not value.cheap]
     if not dear:
         return body(*(value.column for value in values))
@@ -64,23 +61,17 @@ def let(values: tuple[TypedColumn, ...], body: Callable[..., Column]) -> Column:
 
 def first_true(condition: Column, then: Column, otherwise: Column) -> Column:
     """then or otherwise by a boolean that occurs once in the expression; null if it is null. Evaluates both."""
-    from pyspark.sql import functions as F
-
     # In ANSI mode, Spark 4.3 takes `array[index]` for never null although the index may be.
     return F.get(F.array(otherwise, then), condition.cast("int"))
 
 
 def suffix(term: Column) -> Column:
     """What follows the text of a literal: ``""``, ``@`` and the language, or ``^^`` and the datatype; else the term."""
-    from pyspark.sql import functions as F
-
     return F.substring_index(term, '"', -1)
 
 
 def is_simple(term: Column) -> Column:
     """Whether a term is an xsd:string: no other term ends with a quote. Takes less than `suffix`."""
-    from pyspark.sql import functions as F
-
     return F.endswith(term, F.lit('"'))
 
 
@@ -91,15 +82,11 @@ def datatype_suffix(name: str) -> str:
 
 def inside(term: Column) -> Column:
     """The text of a literal without quotes in it, such as a number: escapes stay."""
-    from pyspark.sql import functions as F
-
     return F.substring(F.substring_index(term, '"', 2), 2, LENGTH_MAX)
 
 
 def simple_string(value: TypedColumn) -> Column:
     """The text of an xsd:string; null for other values. value: cheap or STRING."""
-    from pyspark.sql import functions as F
-
     if value.type == STRING:
         return value.column
     if value.type != TERM:
@@ -109,16 +96,12 @@ def simple_string(value: TypedColumn) -> Column:
 
 def simple_text(term: Column) -> Column:
     """The text of an xsd:string. term: cheap, and an xsd:string."""
-    from pyspark.sql import functions as F
-
     quoted = F.substring(term, F.lit(2), F.length(term) - 2)
     return F.when(F.contains(term, F.lit("\\")), plain(term)).otherwise(quoted)
 
 
 def string_suffix(value: TypedColumn) -> Column:
     """``""`` or ``@`` and the language of a string; null for other values. value: cheap or STRING."""
-    from pyspark.sql import functions as F
-
     if value.type == STRING:
         return F.when(value.column.isNotNull(), F.lit(""))
     if value.type != TERM:
@@ -129,8 +112,6 @@ def string_suffix(value: TypedColumn) -> Column:
 
 def string_text(value: TypedColumn) -> Column:
     """The text of a string with or without a language; null for other values. value: cheap or STRING."""
-    from pyspark.sql import functions as F
-
     if value.type == STRING:
         return value.column
     if value.type != TERM:
@@ -141,8 +122,6 @@ def string_text(value: TypedColumn) -> Column:
 
 def literal(text: Column, ending: Column | str = "") -> Column:
     """The term of a text, escaped as the store does. ending: `suffix` of the literal."""
-    from pyspark.sql import functions as F
-
     for sign, escape in _ESCAPES:
         text = F.replace(text, F.lit(sign), F.lit(escape))
     ending = F.lit(ending) if isinstance(ending, str) else ending
@@ -151,7 +130,6 @@ def literal(text: Column, ending: Column | str = "") -> Column:
 
 def _rare_escapes(text: Column) -> Column:
     """Control characters without a short escape. Looks for them before it replaces them."""
-    from pyspark.sql import functions as F
 
     def escape_rare(found: Column) -> Column:
         changed = found
@@ -164,6 +142,4 @@ def _rare_escapes(text: Column) -> Column:
 
 def typed_literal(text: Column, name: str) -> Column:
     """The term of a text without characters to escape. name: its datatype of XML Schema."""
-    from pyspark.sql import functions as F
-
     return F.concat(F.lit('"'), text, F.lit('"' + datatype_suffix(name)))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from lamplighter.cloud_sync.fleet.lazy import F, pa
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, required_patterns
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
@@ -22,8 +23,8 @@ from lamplighter.engine.sparql.algebra import Constant, Part, Pattern, Variable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# `graph` of a branch that has to be in a named graph, whichever.
 ANY_NAMED = "*"
-"""`graph` of a branch that has to be in a named graph, whichever."""
 
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _ADDED = ("subscription", "version", "shape", "constants")
@@ -214,8 +215,6 @@ def candidates(events: DataFrame, rows: Sequence[BranchEntry]) -> DataFrame:
 
     events: EVENT and whatever other columns, which stay. rows: as `entries` returns them. No shuffle, no state.
     """
-    from pyspark.sql import functions as F
-
     index = _frame(events, rows)
     kinds = {row.branch.kind for row in rows}
     triple = F.col("_triple")
@@ -241,8 +240,6 @@ def candidates(events: DataFrame, rows: Sequence[BranchEntry]) -> DataFrame:
 
 
 def _frame(events: DataFrame, rows: Sequence[BranchEntry]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     # Of an Arrow table Spark makes a local relation. A list of rows would start Python workers.
     frame = events.sparkSession.createDataFrame(_arrow_table(rows))
     # Null parts do not change the hash.
@@ -250,8 +247,6 @@ def _frame(events: DataFrame, rows: Sequence[BranchEntry]) -> DataFrame:
 
 
 def _arrow_table(rows: Sequence[BranchEntry]) -> Any:
-    import pyarrow as pa
-
     text, texts = pa.string(), pa.list_(pa.string())
     several = ("subjects", "predicates", "objects")
     branch = pa.struct([(name, texts if name in several else text) for name in IndexedBranch._fields])
@@ -266,14 +261,9 @@ def _arrow_table(rows: Sequence[BranchEntry]) -> Any:
 
 def _first(branch: Column) -> Column:
     """The place of the first triple with the branch's key, from 1; 0 if there is none."""
-    from pyspark.sql import functions as F
-
     triples = F.col("triples")
     one, two = branch.one, branch.two
-    pairs = {
-        "po": (triples.p.alias("a"), triples.o.alias("b")),
-        "sp": (triples.s.alias("a"), triples.p.alias("b")),
-    }
+    pairs = {"po": (triples.p.alias("a"), triples.o.alias("b")), "sp": (triples.s.alias("a"), triples.p.alias("b"))}
     found = F.when(branch.kind == "*", 1).when(branch.kind == "p", F.array_position(triples.p, one))
     for kind, terms in pairs.items():
         pair = F.struct(one.alias("a"), two.alias("b"))
@@ -282,8 +272,6 @@ def _first(branch: Column) -> Column:
 
 
 def _has_needed(branch: Column) -> Column:
-    from pyspark.sql import functions as F
-
     graph = F.col("graph")
     found = branch.graph.isNull() | F.when(branch.graph == ANY_NAMED, graph.isNotNull()).otherwise(
         graph.isNotNull() & (graph == branch.graph)

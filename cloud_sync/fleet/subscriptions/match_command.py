@@ -23,8 +23,8 @@ from lamplighter.engine.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Of a stream: Spark takes at most a tenth of the time for gateways with events that the driver cannot match.
 SPARK_PAUSES = 9.0
-"""Of a stream: Spark takes at most a tenth of the time for gateways with events that the driver cannot match."""
 
 
 def add_commands(commands: Any) -> None:
@@ -106,13 +106,7 @@ def keep_matching(
 
     query = ingest(spark, lake, continuous_s=every_s, say=_say)
     matcher = Matcher(
-        spark,
-        lake,
-        order_wait_s=order_wait_s,
-        say=_say,
-        ahead=ahead,
-        check_lock=check_lock,
-        spark_pauses=SPARK_PAUSES,
+        spark, lake, order_wait_s=order_wait_s, say=_say, ahead=ahead, check_lock=check_lock, spark_pauses=SPARK_PAUSES
     )
     try:
         while not stopping.is_set() and query.isActive:

@@ -23,29 +23,34 @@ from lamplighter.cloud_sync.fleet.events.single_events import RECORD
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, live_of
 from lamplighter.cloud_sync.fleet.lake.match_batches import following_id, match_span
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery, fleet_query
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches, compare, compare_rows
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow, match_table
-from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, in_order, matches
+from lamplighter.cloud_sync.fleet.subscriptions.early_rows import EarlyMatches, compare, compare_rows
+from lamplighter.cloud_sync.fleet.subscriptions.matching import (
+    FollowedSubscription,
+    MatchRow,
+    in_order,
+    match_table,
+    matches,
+)
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegistry
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import ORDER_WAIT_S, ChosenSegment, SegmentOrder
 from lamplighter.cloud_sync.fleet.subscriptions.single_matching import SingleMatches
-from lamplighter.cloud_sync.fleet.subscriptions.slow_gateways import SlowGateways
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# Segments of one batch.
 SEGMENTS_MAX = 2000
-"""Segments of one batch."""
+# Records, for each shape of the queries, that the driver matches in the time in which Spark plans and begins; and by
+# the record, their quads, and the pairs of an event and a subscription that may match it. Spark plans each shape again
+# for each batch. If it had the batches of a stream that is behind for a moment, the stream would stay behind.
 FEW_RECORDS, QUADS_A_RECORD, PAIRS_A_RECORD = 5000, 20, 4
-"""Records, for each shape of the queries, that the driver matches in the time in which Spark plans and begins; and by
-the record, their quads, and the pairs of an event and a subscription that may match it. Spark plans each shape again
-for each batch. If it had the batches of a stream that is behind for a moment, the stream would stay behind."""
+# Shapes that count for the limit above, so that one batch takes the driver half a minute at most.
 SHAPES_MAX = 10
-"""Shapes that count for the limit above, so that one batch takes the driver half a minute at most."""
 _SEGMENTS_OF_EMPTY_MAX = 10_000
 
 
@@ -96,7 +101,7 @@ class Matcher:
         self._written: dict[str, TableBatch] = {}
         self._compiled: dict[str, FleetQuery | None] = {}
         self._told: set[str] = set()
-        self._ahead = AheadMatches(ahead, say)
+        self._ahead = EarlyMatches(ahead, say)
         self._few_records = few_records
         self._check_lock = check_lock
         self._elapsed = elapsed
@@ -125,12 +130,12 @@ class Matcher:
             self._age_s,
             self._order_wait_s,
             self._segments_max,
-            lambda gateway: gateway in slow if slow else gateway not in self._slow,
+            lambda gateway: gateway in slow if slow else gateway not in self._slow.gateways,
         )
         rows: list[MatchRow] | None = None
         if followed and not slow and (found := self._in_driver(chosen, followed)) is not None:
             rows = found.rows
-            self._slow.add(found.left)
+            self._slow.gateways.update(found.left)
             chosen = [one for one in chosen if one.segment.rpartition("/")[0] not in found.left]
             if found.left and not chosen:
                 return self._match_next(followed)
@@ -251,8 +256,6 @@ class Matcher:
     def _staged_by_spark(
         self, batch: TableBatch, chosen: Sequence[ChosenSegment], followed: Sequence[FollowedSubscription]
     ) -> TableBatch:
-        from pyspark.sql import functions as F
-
         deleted = any(one.record.changes != "added" for one in followed)
         frames = []
         for late in sorted({one.late for one in chosen}):
@@ -279,8 +282,6 @@ class Matcher:
 
     def _records(self, segments: set[str]) -> DataFrame:
         """BRONZE of some segments."""
-        from pyspark.sql import functions as F
-
         live = self._live(segments)
         records = self._bronze.frame(self._spark, live)
         if segments.issuperset(segment for batch in live for segment in batch.segments):
@@ -304,7 +305,8 @@ class Matcher:
         )
 
     def _commit(self, batch: TableBatch) -> None:
-        """A batch without rows takes the place of one before it, so that an idle matcher does not pile up manifests."""
+        """A batch without rows takes the place of one before it."""
+        # So an idle matcher does not pile up manifests.
         last = self._written[max(self._written)] if self._written else None
         if last is not None and not batch.rows and not last.rows and len(last.segments) < _SEGMENTS_OF_EMPTY_MAX:
             batch = msgspec.structs.replace(
@@ -325,3 +327,26 @@ class Matcher:
 
 def _version(record: SubscriptionRecord) -> str:
     return f"{record.id}/{record.version}"
+
+
+class SlowGateways:
+    """Gateways whose segments wait for Spark. The others go on, so one gateway cannot slow down a whole fleet.
+
+    pauses: after Spark took some time for such gateways, it is not used for them for so many times as long. elapsed: a
+    clock in seconds.
+    """
+
+    def __init__(self, pauses: float, elapsed: Callable[[], float]) -> None:
+        self._pauses = pauses
+        self._elapsed = elapsed
+        self.gateways: set[str] = set()
+        self._not_before = elapsed()
+
+    def pending(self) -> frozenset[str]:
+        """Those that Spark may match now."""
+        return frozenset(self.gateways) if self._elapsed() >= self._not_before else frozenset()
+
+    def note_matched(self, seconds: float) -> None:
+        """All of them are matched, which took some seconds."""
+        self.gateways.clear()
+        self._not_before = self._elapsed() + self._pauses * seconds

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lamplighter.cloud_sync.fleet.lake import no_rows
+from lamplighter.cloud_sync.fleet.lake.match_batches import match_schema
 from lamplighter.cloud_sync.fleet.lake.tables import MATCHES
+from lamplighter.cloud_sync.fleet.lazy import F, pa
 from lamplighter.cloud_sync.fleet.sparql import osma
 from lamplighter.cloud_sync.fleet.sparql.supported import FleetQuery
 from lamplighter.cloud_sync.fleet.subscriptions.index import candidates, entries
 from lamplighter.cloud_sync.fleet.subscriptions.records import SubscriptionRecord
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import Column, DataFrame
 
+# Shapes that one job of Spark matches. Planning takes more time and memory than in proportion to them: the plan of 100
+# exceeded 2 GB.
 SHAPES_TOGETHER = 10
-"""Shapes that one job of Spark matches. Planning takes more time and memory than in proportion to them: the plan of 100
-exceeded 2 GB."""
 EVENT_KEY = ("gw", "epoch", "seq", "change", "graph")
 _SAME = ("ts", "trusted", "late", "request")
 _ONE_A_MATCH = ("subscription", "version", *EVENT_KEY)
@@ -61,8 +64,6 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 def _rows(found: DataFrame, query: FleetQuery) -> DataFrame:
     """MATCH of the subscriptions whose query has one shape."""
-    from pyspark.sql import functions as F
-
     solutions = osma.solutions(found.where(F.col("shape") == query.shape), query)
     variables: Column = F.array(*map(F.lit, query.variables)).cast("ARRAY<STRING>")
     # A null row says that the event exceeds a bound; collect_list leaves it out.
@@ -78,7 +79,26 @@ def _rows(found: DataFrame, query: FleetQuery) -> DataFrame:
 
 def in_order(found: DataFrame) -> DataFrame:
     """MATCH in the order in which each gateway committed: one sorted partition, for the matches of a batch are few."""
-    from pyspark.sql import functions as F
-
     order = ("gw", "epoch", "seq", F.asc_nulls_first("graph"), F.desc("change"), "subscription")
     return found.repartition(1).sortWithinPartitions(*order)
+
+
+MatchRow = Mapping[str, Any]
+"""The columns of MATCH by name."""
+
+
+def match_table(rows: Iterable[MatchRow]) -> pyarrow.Table:
+    """MATCH in the order in which each gateway committed, as `matching.in_order` sorts a frame."""
+    return pa.Table.from_pylist(sorted(rows, key=_place), match_schema())
+
+
+def _place(row: MatchRow) -> tuple[Any, ...]:
+    graph = row["graph"]
+    # Of one graph, the deleted triples come first.
+    return (
+        *(row[name] for name in ("gw", "epoch", "seq")),
+        graph is not None,
+        graph or "",
+        row["change"] == "added",
+        row["subscription"],
+    )

@@ -21,8 +21,8 @@ from lamplighter.engine.sparql.algebra import Constant, Part, Variable
 from lamplighter.ontology import vocabulary as v
 
 UNTOLD = "it has not been told of the subscription; run `lamplighter-fleet subscriptions push`"
+# Of the query for gateways. An order has at most 256 KiB, in JSON.
 GATEWAY_QUERY_BYTES_MAX = 128 * 1024
-"""Of the query for gateways. An order has at most 256 KiB, in JSON."""
 _DESCRIBED = frozenset(
     f"<{iri}>"
     for iri in (

@@ -19,16 +19,16 @@ from lamplighter.cloud_sync.fleet.subscriptions.registry import SubscriptionRegi
 from lamplighter.cloud_sync.orders import Kind, OrderAnswer
 from lamplighter.engine.errors import ConfigurationError, GatewayError, MalformedRequestError, RequestError
 
+# A gateway that is away for longer is told again.
 EXPIRES_S = 7 * 86_400.0
-"""A gateway that is away for longer is told again."""
+# After so long a gateway is asked again what it refused.
 AGAIN_S = 86_400.0
-"""After so long a gateway is asked again what it refused."""
+# Subscriptions that a gateway takes.
 OF_GATEWAY_MAX = 100
-"""Subscriptions that a gateway takes."""
 PUSHED = "subscriptions", "pushed.json"
 PUSHED_BYTES_MAX = 512 * 1024 * 1024
+# Gateways at which a run may fail before it ends; then the fault is not theirs.
 FAILING_MAX = 10
-"""Gateways at which a run may fail before it ends; then the fault is not theirs."""
 _TIMES = 2**32
 
 

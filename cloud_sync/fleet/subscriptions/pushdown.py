@@ -37,8 +37,8 @@ from lamplighter.engine.sparql.algebra import (
 )
 from lamplighter.engine.terms import Term
 
+# Variable of the graph of a solution's triple, unbound for the default graph.
 GRAPH = "event_graph"
-"""Variable of the graph of a solution's triple, unbound for the default graph."""
 _BLANK = "event_node"
 _BRANCH = "event_branch"
 _RESERVED = "event_"

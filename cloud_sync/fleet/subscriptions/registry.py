@@ -23,8 +23,8 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import (
 )
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
+# Subscriptions that are not removed.
 SUBSCRIPTIONS_MAX = 10_000
-"""Subscriptions that are not removed."""
 RECORD_BYTES_MAX = 1_048_576
 LOCK_TIMEOUT_S = 10.0
 

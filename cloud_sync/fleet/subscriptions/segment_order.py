@@ -17,8 +17,8 @@ from lamplighter.engine.change_log import SegmentName, segment_name
 Place = tuple[int, int]
 """Epoch and sequence."""
 
+# How long a segment waits for missing ones before it.
 ORDER_WAIT_S = 60.0
-"""How long a segment waits for missing ones before it."""
 _BEFORE_ALL: Place = (0, 0)
 
 
@@ -82,11 +82,7 @@ class SegmentOrder:
         return sum(map(len, self._waiting.values()))
 
     def following(
-        self,
-        age_s: Callable[[str], float],
-        wait_s: float,
-        limit: int,
-        of: Callable[[str], bool] = lambda gateway: True,
+        self, age_s: Callable[[str], float], wait_s: float, limit: int, of: Callable[[str], bool] = lambda gateway: True
     ) -> list[ChosenSegment]:
         """The segments to match next, for each gateway in order. of: whether to take those of a gateway.
 

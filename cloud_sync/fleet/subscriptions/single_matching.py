@@ -15,16 +15,15 @@ from lamplighter.cloud_sync.fleet.events.single_events import SingleEvent, compl
 from lamplighter.cloud_sync.fleet.sparql.event_store import EventStore, Row, StoredEvent
 from lamplighter.cloud_sync.fleet.sparql.query_text import SolutionsText, solutions_text
 from lamplighter.cloud_sync.fleet.subscriptions.index import entries
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
-from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
+from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway
 from lamplighter.cloud_sync.fleet.subscriptions.single_index import SingleIndex
 
+# Triples of the events that are in one store together.
 TRIPLES_TOGETHER = 20_000
-"""Triples of the events that are in one store together."""
+# Triples of an event that shares a store. A larger one is asked only what it may match: a query that looks at many
+# events would also join what it finds in those that it cannot match.
 SMALL = 20
-"""Triples of an event that shares a store. A larger one is asked only what it may match: a query that looks at many
-events would also join what it finds in those that it cannot match."""
 _Key = tuple[str, int]
 """Id and version of a subscription."""
 

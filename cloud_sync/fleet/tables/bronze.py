@@ -18,6 +18,7 @@ from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, Refused, TableBatch, locks
 from lamplighter.cloud_sync.fleet.lake.forgotten import ForgottenGateways
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.segment_rows import SegmentRows, segment_rows
 from lamplighter.engine.change_log import VERSION, SegmentName, segment_name
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _QUADS = "ARRAY<ARRAY<STRING>>"
+# A line of a segment; other members are ignored. Nested members that are text here stay JSON.
 LINE = f"""
     v INT, type STRING, gw STRING, epoch INT, seq BIGINT, ts TIMESTAMP, trusted BOOLEAN, boot STRING,
     boottime_us BIGINT,
@@ -36,7 +38,6 @@ LINE = f"""
     graphs STRUCT<created: ARRAY<STRING>, dropped: ARRAY<STRING>>, d {_QUADS}, a {_QUADS}, k {_QUADS},
     timer STRING, cancel STRING, gap STRING, subscribe STRING, unsubscribe STRING
 """
-"""A line of a segment; other members are ignored. Nested members that are text here stay JSON."""
 
 # One bad file must not stop the stream. Missing rows are detected afterwards.
 _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
@@ -46,7 +47,6 @@ FILES_PER_BATCH = 2000
 
 def records(lines: DataFrame) -> DataFrame:
     """LINE and its `_metadata` -> BRONZE. Lines that are not records give rows with gw null."""
-    from pyspark.sql import functions as F
 
     def quads(name: str) -> Column:
         def quad(terms: Column) -> Column:
@@ -127,7 +127,8 @@ class Ingest:
         return batch
 
     def _segments_of_others(self, name: str) -> set[str]:
-        """Segments of batches with other names. Read once, because there is one writer."""
+        """Segments of batches with other names."""
+        # Read once, because there is one writer.
         if self._known is None:
             self._known = {segment for one in self.bronze.all() if one.id != name for segment in one.segments}
         return self._known
@@ -166,15 +167,11 @@ def ingest_again(
 
 def quad_count(name: str) -> Column:
     """The number of quads; 0 if the member is missing."""
-    from pyspark.sql import functions as F
-
     # Counting one member of the quads, so that Parquet need not read the others.
     return F.coalesce(F.size(F.col(f"{name}.p")), F.lit(0))
 
 
 def _without(frame: DataFrame, segments: Iterable[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     # A frame of the names would start Python on the executors, which may have none.
     return frame.where(~F.col("segment").isin(*segments))
 
@@ -297,13 +294,7 @@ def _ingest(arguments: argparse.Namespace, lake: Lake) -> int:
     spark = session.of_arguments(arguments, "ingest", rows=rows)
     if arguments.again and before:
         ingest_again(spark, lake, before, say)
-    query = ingest(
-        spark,
-        lake,
-        continuous_s=arguments.every,
-        files_per_batch=arguments.files_per_batch,
-        say=say,
-    )
+    query = ingest(spark, lake, continuous_s=arguments.every, files_per_batch=arguments.files_per_batch, say=say)
     try:
         await_end(query)
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import SCHEMAS, table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.state import GatewayPast, write_lines
 from lamplighter.engine.errors import ConfigurationError
@@ -22,14 +23,13 @@ from lamplighter.engine.terms import XSD
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw  or .
 _BLANK = r'("(?:[^"\\]|\\.)*"|<[^<>]*>)|(_:[^\s<>")]+)'
-"""Matches strings and IRIs, which are skipped, or a blank node. A term never contains a raw \x01 or \x02."""
 
 
 def patches(records: DataFrame) -> DataFrame:
     """BRONZE -> gw, epoch, seq, `patch`. The patches of a gateway form a chain in the order of (epoch, seq)."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     def some(name: str) -> Column:
         return F.coalesce(F.size(name), F.lit(0)) > 0
@@ -67,8 +67,6 @@ def patches(records: DataFrame) -> DataFrame:
 
 
 def _row(quad: Column) -> Column:
-    from pyspark.sql import functions as F
-
     text = F.concat_ws(" ", quad["s"], quad["p"], quad["o"], quad["g"])
     marked = F.regexp_replace(text, _BLANK, "$1\x01$2\x02")
     jena = F.replace(
@@ -79,8 +77,6 @@ def _row(quad: Column) -> Column:
 
 def _uuid5(name: Column) -> Column:
     """`<urn:uuid:...>` of `uuid.uuid5(uuid.NAMESPACE_URL, name)` (RFC 9562, 5.5)."""
-    from pyspark.sql import functions as F
-
     digest = F.sha1(F.concat(F.unhex(F.lit(uuid.NAMESPACE_URL.hex)), F.encode(name, "UTF-8")))
     variant = F.translate(F.substring(digest, 17, 1), "0123456789abcdef", "89ab" * 4)
     parts = [(1, 8, ""), (9, 4, "-"), (14, 3, "-5"), (18, 3, None), (21, 12, "-")]

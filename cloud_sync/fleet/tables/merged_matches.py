@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from lamplighter.cloud_sync.fleet.lake import Batches, TableBatch
 from lamplighter.cloud_sync.fleet.lake.batches import MergedBatch
 from lamplighter.cloud_sync.fleet.lake.match_batches import match_schema, match_span
+from lamplighter.cloud_sync.fleet.lazy import pa
 from lamplighter.engine.errors import UpstreamError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+# Of a merged batch; a larger one stays alone. They bound its manifest, and what delivery loses sight of if its file is
+# damaged.
 BATCHES_MAX, ROWS_MAX, SEGMENTS_MAX = 5_000, 500_000, 50_000
-"""Of a merged batch; a larger one stays alone. They bound its manifest, and what delivery loses sight of if its file is
-damaged."""
+# Of a row group, which delivery reads as a whole.
 GROUP_ROWS_MAX, GROUP_BYTES_MAX = 8_192, 4 * 1024 * 1024
-"""Of a row group, which delivery reads as a whole."""
 _ROWS_AT_ONCE = 256
 
 
@@ -113,7 +110,6 @@ def _parts(matches: Batches, batch: TableBatch) -> list[MergedBatch]:
 
 def _rows(matches: Batches, group: Sequence[TableBatch]) -> Iterator[pa.Table]:
     """The rows of batches in their order, a few at a time."""
-    import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     schema = match_schema()
@@ -145,8 +141,6 @@ def _problem_text(path: str, reason: str) -> str:
 
 def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """The same rows in tables of the size of a row group."""
-    import pyarrow as pa
-
     held: list[pa.Table] = []
     rows = size = 0
     for part in parts:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lamplighter.cloud_sync.fleet.lake import Lake, no_rows
 from lamplighter.cloud_sync.fleet.lake.tables import table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.tables.bronze import read_snapshots
 from lamplighter.engine.change_log import SegmentName, segment_name
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
@@ -51,8 +52,6 @@ class FleetPast:
     """The records and snapshots of some gateways in the lake. wanted: whether a gateway is one of them."""
 
     def __init__(self, spark: SparkSession, lake: Lake, wanted: Callable[[str], bool] = lambda gateway: True) -> None:
-        from pyspark.sql import functions as F
-
         self._spark = spark
         self._lake = lake
         self._segments: dict[str, list[SegmentName]] = defaultdict(list)
@@ -83,8 +82,6 @@ class FleetPast:
     def ends(self, at: datetime | None = None) -> dict[str, Place]:
         """The last record of each gateway. at: the last that is not later than this, by the gateway's own clock, which
         may have been wrong; gateways without one are left out."""
-        from pyspark.sql import functions as F
-
         if at is None:
             return {gateway: (names[-1].epoch, _last(names[-1])) for gateway, names in self._segments.items()}
         early = self.records.where(F.col("ts") <= F.lit(at))
@@ -165,8 +162,6 @@ class FleetPast:
     @cached_property
     def _continuations(self) -> dict[tuple[str, int], Place]:
         """Gateway and epoch -> the last valid record before that epoch, as its gap record says."""
-        from pyspark.sql import functions as F
-
         gaps = self.records.where(
             (F.col("type") == "gap") & (F.get_json_object("gap", "$.epoch").try_cast("int") < F.col("epoch"))
         )
@@ -185,18 +180,16 @@ class FleetPast:
             found[epoch] = last
         return found
 
-    def _missing(self, gateway: str, stretch: Interval) -> str | None:
+    def _missing(self, gateway: str, interval: Interval) -> str | None:
         """The first of these records that bronze does not have."""
-        expected = stretch.after + 1
+        expected = interval.after + 1
         for name in self._segments[gateway]:
-            if name.epoch == stretch.epoch and name.first <= expected:
+            if name.epoch == interval.epoch and name.first <= expected:
                 expected = max(expected, _last(name) + 1)
-        return f"records from {stretch.epoch}/{expected} on" if expected <= stretch.last else None
+        return f"records from {interval.epoch}/{expected} on" if expected <= interval.last else None
 
     def _base(self, ways: Mapping[str, ReplayMethod]) -> DataFrame:
         """The quads of the snapshots to start from."""
-        from pyspark.sql import functions as F
-
         bases = {gateway: way.base for gateway, way in ways.items() if way.base is not None}
         if not bases:
             return no_rows(self._spark, _QUAD)
@@ -217,7 +210,6 @@ class FleetPast:
     def _commits(self, ways: Mapping[str, ReplayMethod]) -> DataFrame:
         """The commits of all stretches."""
         import pyarrow
-        from pyspark.sql import functions as F
 
         rows = [(gateway, *one) for gateway, way in ways.items() for one in way.stretches if one.after < one.last]
         if not rows:
@@ -247,7 +239,6 @@ def _last(name: SegmentName) -> int:
 
 def _fold(base: DataFrame, commits: DataFrame, predicates: Collection[Term] | None) -> DataFrame:
     """The quads of the datasets after these commits."""
-    from pyspark.sql import functions as F
 
     def of(quads: DataFrame) -> DataFrame:
         return quads if predicates is None else quads.where(F.col("p").isin(sorted(predicates)))

@@ -10,16 +10,17 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.ontology import vocabulary as v
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# Quads of a commit above which a shuffle is faster than a scan of the commit for each reading.
 ROW_QUADS_MAX = 64
-"""Quads of a commit above which a shuffle is faster than a scan of the commit for each reading."""
 
+# Cause of commits that restore a backup. Their readings are old.
 RESTORE = "restore"
-"""Cause of commits that restore a backup. Their readings are old."""
 
 _CARRIED = (
     "gw", "epoch", "seq", "ts", "trusted", "boot", "boottime_us", "cause_kind", "cause_id", "cause_seq",
@@ -45,8 +46,6 @@ def results(bronze: DataFrame, *, quads_max: int | None = None, of_actuators: bo
     and time that the same commit states, and stream, of which it is the live observation; changed: whether the value is
     new. quads_max: asserted by the largest commit, if known. of_actuators: only results with an actuator.
     """
-    from pyspark.sql import functions as F
-
     made = (F.col("type") == "commit") & ~F.col("cause_kind").eqNullSafe(RESTORE)
     commits = bronze.where(made).select(
         *_CARRIED, F.coalesce("a", _none()).alias("a"), F.coalesce("k", _none()).alias("k")
@@ -66,14 +65,10 @@ def results(bronze: DataFrame, *, quads_max: int | None = None, of_actuators: bo
 
 def _has(name: str, predicate: str) -> Column:
     """Whether one of the quads has that predicate. Unlike a lambda, this is compiled."""
-    from pyspark.sql import functions as F
-
     return F.array_contains(F.col(f"{name}.p"), term(predicate))
 
 
 def _in_rows(commits: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     found = commits.select(*_CARRIED, "a", F.concat("a", "k").alias("quads"))
     predicates = F.col("quads.p")
     # The common case: a commit with one result, and each predicate once.
@@ -85,7 +80,6 @@ def _in_rows(commits: DataFrame) -> DataFrame:
 
 def _result_of_single() -> Column:
     """The result of a commit in which each predicate occurs at most once."""
-    from pyspark.sql import functions as F
 
     def place(predicate: str) -> Column:
         return (F.array_position(F.col("quads.p"), term(predicate)) - 1).cast("int")
@@ -113,8 +107,6 @@ def _result_of_single() -> Column:
 
 def _results_of_many() -> Column:
     """All results of a commit whose quads may use the same predicates for several subjects."""
-    from pyspark.sql import functions as F
-
     wanted = [term(v.HAS_SIMPLE_RESULT), term(v.LIVE_OBSERVATION), *map(term, _ABOUT.values())]
     quads = F.filter("quads", lambda quad: quad["p"].isin(*wanted))
 
@@ -139,15 +131,11 @@ def _results_of_many() -> Column:
 
 
 def _none() -> Column:
-    from pyspark.sql import functions as F
-
     return F.array().cast("ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, g: STRING>>")
 
 
 def _by_groups(commits: DataFrame) -> DataFrame:
     """The results of large commits, by a shuffle of their quads by subject and graph."""
-    from pyspark.sql import functions as F
-
     quads = reduce(
         lambda one, other: one.unionByName(other),
         [
@@ -189,8 +177,6 @@ def commands(bronze: DataFrame) -> DataFrame:
 
     Columns: the record's identity and clocks, subject, value, changed.
     """
-    from pyspark.sql import functions as F
-
     commits = bronze.where((F.col("type") == "commit") & ~F.col("cause_kind").eqNullSafe(RESTORE))
     parts = F.array(*(F.struct(F.lit(name == "a").alias("changed"), F.col(name).alias("quads")) for name in ("a", "k")))
     return (

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet.lake import Batches, TableBatch
+from lamplighter.cloud_sync.fleet.lazy import pa, pc
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray, RecordBatch, Table
@@ -48,9 +49,6 @@ def segment_rows(bronze: Batches, staged: TableBatch) -> dict[str, SegmentRows]:
 
 def _groups(part: RecordBatch) -> Table:
     """A row for each segment, gateway and epoch."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     rows = pa.Table.from_batches([part])
 
     def quads(name: str) -> ChunkedArray:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks, quads_max
 from lamplighter.cloud_sync.fleet.lake.tables import by_gateway, table
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables import readings, streams, terms
 from lamplighter.cloud_sync.fleet.tables.bronze import quad_count
@@ -32,8 +33,6 @@ _OWN = ("subject", "sensor", "property", "feature", "stream")
 
 def observations(results: DataFrame, versions: DataFrame) -> DataFrame:
     """Rows of `readings.results`, and STREAMS -> OBSERVATIONS."""
-    from pyspark.sql import functions as F
-
     found = results.where(F.col("actuator").isNull()).select(
         "gw", "epoch", "seq", "ts", "trusted", "boot", "boottime_us", "graph", "value", "time",
         *(terms.plain(F.col(name)).alias(f"own_{name}") for name in _OWN),
@@ -75,8 +74,6 @@ def observations(results: DataFrame, versions: DataFrame) -> DataFrame:
 
 def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
     """Rows of `readings.results` of actuators, and of `readings.commands` -> ACTUATIONS."""
-    from pyspark.sql import functions as F
-
     acknowledged = results.withColumn("kind", F.lit("acknowledged"))
     commanded = commands.withColumns(
         {"actuator": F.col("subject"), "kind": F.lit("command"), "time": F.lit(None).cast("string")}
@@ -106,14 +103,12 @@ def actuations(results: DataFrame, commands: DataFrame) -> DataFrame:
     )
 
 
+# Upper bound for the records of one gap record, so that sums do not overflow.
 _LOST_MAX = 10**9
-"""Upper bound for the records of one gap record, so that sums do not overflow."""
 
 
 def gateway_health(bronze: DataFrame) -> DataFrame:
     """BRONZE -> GATEWAY_HEALTH."""
-    from pyspark.sql import functions as F
-
     first, last = (F.get_json_object("gap", f"$.{name}").try_cast("bigint") for name in ("first", "last"))
     lost = last - first + 1
     offset = F.unix_micros("ts") - F.col("boottime_us")
@@ -260,8 +255,6 @@ def _reaches(batch: TableBatch, dirty: dict[str, Place]) -> bool:
 
 def _first_differences(old: DataFrame, new: DataFrame) -> dict[str, Place]:
     """The first record of each gateway at which two tables of streams differ."""
-    from pyspark.sql import functions as F
-
     only = old.exceptAll(new).withColumn("side", F.lit(0)).unionByName(new.exceptAll(old).withColumn("side", F.lit(1)))
     said = [name for name in old.columns if not name.startswith("until")]
     until = F.struct(F.col("until_epoch").alias("epoch"), F.col("until_seq").alias("seq"))

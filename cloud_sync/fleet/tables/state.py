@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lamplighter.cloud_sync.fleet import session
 from lamplighter.cloud_sync.fleet.lake import Lake
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.subcommands import add_lake_command
 from lamplighter.cloud_sync.fleet.tables.past import FleetPast, Place
 from lamplighter.engine.errors import ConfigurationError
@@ -38,8 +39,6 @@ class GatewayPast:
         ``17``: in the newest epoch that has it; ``1/17``; or a time: the last record that is not later by the gateway's
         clock, which may have been wrong.
         """
-        from pyspark.sql import functions as F
-
         named = _PLACE.fullmatch(text)
         if named is None:
             found = self._past.ends(moment(text, "a sequence, epoch/sequence, or ")).get(self.gateway)
@@ -60,8 +59,6 @@ class GatewayPast:
 
 def nquads(quads: DataFrame) -> DataFrame:
     """s, p, o, g -> the statement in N-Quads, `line`."""
-    from pyspark.sql import functions as F
-
     return quads.select(F.concat_ws(" ", "s", "p", "o", "g", F.lit(".")).alias("line"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.cloud_sync.fleet.tables.readings import term
 from lamplighter.cloud_sync.fleet.tables.terms import plain
 from lamplighter.ontology import vocabulary as v
@@ -26,14 +27,14 @@ _OF_STREAM = {
 }
 _OF_OBSERVATION = {predicate: _OF_STREAM[predicate] for predicate in (v.MADE_BY_SENSOR, v.OBSERVED_PROPERTY)}
 _OF_OBSERVATION[v.HAS_FEATURE_OF_INTEREST] = "feature"
+# predicate -> (attribute, the attribute whose value is the predicate's subject).
 _OF_OTHERS = {LATITUDE: ("latitude", "feature"), LONGITUDE: ("longitude", "feature"), v.HOSTS: ("platform", "sensor")}
-"""predicate -> (attribute, the attribute whose value is the predicate's subject)."""
 _OWN = ("sensor", "property", "feature", "unit", "observation", "topic", "label")
 _ATTRIBUTES = (*_OWN, *(name for name, _ in _OF_OTHERS.values()))
 _NUMBERS = ("latitude", "longitude")
 DESCRIBING = (*_OF_STREAM, *_OF_OTHERS)
+# An observation in the default graph is the live one of a stream.
 CLASSES = (v.STREAM, v.OBSERVATION)
-"""An observation in the default graph is the live one of a stream."""
 _KEY = ("gw", "stream")
 _PLACE = ("epoch", "seq")
 
@@ -43,8 +44,6 @@ def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
 
     A reading in a graph of its own (model `event`) does not describe a stream.
     """
-    from pyspark.sql import functions as F
-
     none = F.array().cast("ARRAY<STRUCT<s: STRING, p: STRING, o: STRING, g: STRING>>")
     quads = {name: F.coalesce(F.col(name), none) for name in "dak"}
     wanted = [*map(term, DESCRIBING)]
@@ -84,7 +83,6 @@ def facts(records: DataFrame, *, default_graph_only: bool = False) -> DataFrame:
 def versions(facts: DataFrame) -> DataFrame:
     """FACTS, all of them -> STREAMS."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     own = _own(facts)
     others = _others(facts, own)
@@ -134,7 +132,6 @@ def versions(facts: DataFrame) -> DataFrame:
 def _own(facts: DataFrame) -> DataFrame:
     """Changes of the attributes of streams: gw, stream, epoch, seq, ts, added, name, o."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     is_type = (F.col("p") == term(v.RDF_TYPE)) & (F.col("o") == term(v.STREAM))
     told = facts.withColumn("is_stream", F.bool_or(is_type).over(Window.partitionBy("gw", "s")))
@@ -162,8 +159,6 @@ def _own(facts: DataFrame) -> DataFrame:
 
 def _others(facts: DataFrame, own: DataFrame) -> DataFrame:
     """Changes of the attributes of features and sensors of streams. whose: which of the two."""
-    from pyspark.sql import functions as F
-
     hosts = F.col("p") == term(v.HOSTS)
     said = facts.where(F.col("p").isin(*map(term, _OF_OTHERS))).select(
         "gw",
@@ -184,15 +179,11 @@ def _others(facts: DataFrame, own: DataFrame) -> DataFrame:
 
 def _name(names: dict[str, str]) -> Column:
     """The attribute of a predicate; null for other predicates."""
-    from pyspark.sql import functions as F
-
     return reduce(lambda chain, one: chain.when(F.col("p") == term(one[0]), one[1]), names.items(), F)
 
 
 def _of_other(name: str, attribute: str) -> Column:
     """The last known value, up to the row's record, of an attribute of what the row names."""
-    from pyspark.sql import functions as F
-
     place = F.struct(*_PLACE)
 
     def says(one: Column) -> Column:
@@ -205,8 +196,6 @@ def _of_other(name: str, attribute: str) -> Column:
 
 def _change(name: str) -> Column:
     """A record's change of an attribute: a struct with the new value, or with null if removed; null if unchanged."""
-    from pyspark.sql import functions as F
-
     of_it = F.col("name") == name
     put = F.max(F.when(of_it & F.col("added"), F.col("o")))
     gone = F.count_if(of_it & ~F.col("added")) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lamplighter.cloud_sync.fleet.lazy import F
 from lamplighter.engine.terms import XSD
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ _YEAR_2200_US = 7_258_118_400_000_000
 
 def plain(term: Column) -> Column:
     """The plain text of a term, as `engine.terms.lexical`: the IRI, the literal's text or the blank node's label."""
-    from pyspark.sql import functions as F
-
     inner = F.btrim(term, F.lit("<>"))  # an IRI contains neither character
     quoted = F.substring(term, F.lit(2), F.length(term) - F.length(F.substring_index(term, '"', -1)) - 2)
     # The store escapes as JSON does.
@@ -40,8 +39,6 @@ def plain(term: Column) -> Column:
 
 def datatype(term: Column) -> Column:
     """A literal's datatype as an IRI; null for an IRI or a blank node."""
-    from pyspark.sql import functions as F
-
     tail = F.substring_index(term, '"', -1)
     return F.when(
         F.startswith(term, F.lit('"')),
@@ -53,16 +50,12 @@ def datatype(term: Column) -> Column:
 
 def number(value: Column, kind: Column) -> Column:
     """The double of a literal with a numeric datatype; null for infinities and other terms."""
-    from pyspark.sql import functions as F
-
     found = F.when(kind.isin(*NUMERIC), value.try_cast("double"))
     return F.when(F.abs(found) < float("inf"), found)  # NaN compares as greater than any number
 
 
 def flag(value: Column, kind: Column) -> Column:
     """The value of an xsd:boolean."""
-    from pyspark.sql import functions as F
-
     return F.when(kind == XSD + "boolean", F.when(value.isin("true", "1"), True).when(value.isin("false", "0"), False))
 
 
@@ -71,7 +64,5 @@ def moment(term: Column) -> Column:
 
     Sums with later times overflow, and Python has no times after the year 9999.
     """
-    from pyspark.sql import functions as F
-
     found = F.when(datatype(term) == XSD + "dateTime", plain(term).try_cast("timestamp"))
     return F.when((F.unix_micros(found) >= 0) & (F.unix_micros(found) < _YEAR_2200_US), found)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.engine.matching.cts import TUPLE_MAX, Cts
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.quad_tables import TUPLE_MAX
 from lamplighter.engine.terms import Quad, Term
 from tests.support.amounts import AMOUNTS
 from tests.support.tables import each_row

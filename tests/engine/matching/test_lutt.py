@@ -2,13 +2,13 @@ from lamplighter.engine.delta import QuadDelta
 from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Quad
-from tests.support.footprints import footprint
+from tests.support.signatures import signature
 
 
 def lutt(**queries: str) -> Lutt[str]:
     table: Lutt[str] = Lutt()
     for owner, where in queries.items():
-        table.add(owner, footprint(f"SELECT * WHERE {where}"))
+        table.add(owner, signature(f"SELECT * WHERE {where}"))
     return table
 
 
@@ -40,7 +40,7 @@ def test_graphs_that_come_and_go_touch_those_that_ask_for_graphs() -> None:
 
 def test_removed_owner_is_gone() -> None:
     table = lutt(one="{ ?s <a:p> ?o }", two="{ ?s <a:p> ?o }")
-    table.remove("one", footprint("SELECT * WHERE { ?s <a:p> ?o }"))
+    table.remove("one", signature("SELECT * WHERE { ?s <a:p> ?o }"))
     assert touched(table, Quad("<a:1>", "<a:p>", "<a:o>")) == ["two"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from lamplighter.engine.delta import BindingDelta, QuadDelta
 from lamplighter.engine.matching import following, spu
-from lamplighter.engine.matching.codegen import Writer
+from lamplighter.engine.matching.codegen import CodeGenerator
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Bag, Quad, Term
 from lamplighter.engine.updating import by_plan, by_store
@@ -28,7 +28,7 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def _counted_for_each_pattern(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Writer, "_exclusion", lambda self, number, pattern, scope: None)
+    patch.setattr(CodeGenerator, "_exclusion", lambda self, number, pattern, scope: None)
 
 
 def _delta(store: QuadStore, deletes: Iterable[Quad], inserts: Iterable[Quad], graphs: Iterable[Term]) -> QuadDelta:

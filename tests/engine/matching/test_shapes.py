@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from lamplighter.engine import Engine
-from lamplighter.engine.matching.shapes import Shape, Unit
+from lamplighter.engine.matching.shapes import Shape, SharedQuery
 from tests.support.tables import each_row
 
 
-def unit_of(engine: Engine, text: str) -> Unit:
+def unit_of(engine: Engine, text: str) -> SharedQuery:
     number = engine._number(engine.subscribe(text).spuid)
     return engine._subscriptions._units[number]
 
 
-def units(*texts: str) -> list[Unit]:
+def units(*texts: str) -> list[SharedQuery]:
     engine = Engine()
     return [unit_of(engine, text) for text in texts]
 

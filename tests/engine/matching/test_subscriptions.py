@@ -187,7 +187,7 @@ def test_all_units_of_a_shape_go_over_and_stay_right() -> None:
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 
-def footprint(engine: Engine) -> dict[str, object]:
+def signature(engine: Engine) -> dict[str, object]:
     """Everything that subscriptions put somewhere."""
     subscriptions, lutt = engine._subscriptions, engine._subscriptions._lutt
     return {
@@ -206,7 +206,7 @@ def footprint(engine: Engine) -> dict[str, object]:
 def test_ending_in_any_order_leaves_nothing_behind(seed: int) -> None:
     engine = Engine()
     engine.update(f"{PREFIX}INSERT DATA {{ :a :p 1 ; :q :b . :b :p 2.5e0 , 1e16 , 3e0 ; :v 1e0 , 2e0 , 4e0 }}")
-    empty = footprint(engine)
+    empty = signature(engine)
     chosen = random.Random(seed)
     queries = [query for of_class in CLASSES.values() for query in of_class] + [SUMS]
     queries += [f"SELECT ?o {{ :n{number} :p ?o OPTIONAL {{ ?o :q :n{number} }} }}" for number in range(10)]
@@ -224,7 +224,7 @@ def test_ending_in_any_order_leaves_nothing_behind(seed: int) -> None:
         engine.unsubscribe(spuid)
         with pytest.raises(UnknownSpuidError):
             engine.unsubscribe(spuid)
-    assert footprint(engine) == empty
+    assert signature(engine) == empty
     assert engine.update(f"{PREFIX}INSERT DATA {{ :z :p 1 ; :q 2 }}").notifications == ()
 
 
@@ -250,11 +250,11 @@ def test_ended_subscriptions_are_freed() -> None:
 
 def test_refused_subscription_leaves_nothing_behind() -> None:
     engine = Engine()
-    empty = footprint(engine)
+    empty = signature(engine)
     for text in ("SELECT ?s { ?s :p ?o } GROUP BY ?o", "SELECT * { ?s :p }", "SELECT ( NOW() AS ?n ) { ?s :p ?o }"):
         with pytest.raises(GatewayError):
             engine.subscribe(PREFIX + text)
-    assert footprint(engine) == empty
+    assert signature(engine) == empty
 
 
 def test_the_cost_of_a_delta_has_what_the_store_evaluates() -> None:

@@ -7,10 +7,10 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.matching.lutt import ANY, TriplePattern
 from lamplighter.engine.sparql.triples import RDF_REIFIES
+from tests.engine.matching.test_clock_index import PREFIX as CLOCK
+from tests.engine.matching.test_clock_index import START, at, changes, time
 from tests.engine.matching.test_shapes import shapes, unit_of, units
-from tests.engine.matching.test_timetable import PREFIX as CLOCK
-from tests.engine.matching.test_timetable import START, at, changes, time
-from tests.support.footprints import footprint
+from tests.support.signatures import signature
 from tests.support.tables import each_row
 
 PREFIX = "PREFIX : <urn:x:> PREFIX rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> "
@@ -40,11 +40,11 @@ def test_queries_that_differ_in_parts_of_a_triple_term_share_a_shape() -> None:
     engine = Engine()
     found = {engine.describe(engine.subscribe(text).spuid).spu_class for text in texts}
     assert found == {"telescoped"}
-    assert len({shape.spelling.text for shape in shapes(*texts)}) == 1
+    assert len({shape.parsed.text for shape in shapes(*texts)}) == 1
 
 
 def test_footprint_has_the_quads_and_not_their_parts() -> None:
-    found = footprint(PREFIX + "SELECT * { :x :p <<( ?s :q ?o )>> . << ?s ?p ?o >> }")
+    found = signature(PREFIX + "SELECT * { :x :p <<( ?s :q ?o )>> . << ?s ?p ?o >> }")
     assert set(found.patterns) == {
         TriplePattern("<urn:x:x>", "<urn:x:p>", ANY, None),
         TriplePattern(ANY, RDF_REIFIES, ANY, None),

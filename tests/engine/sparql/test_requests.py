@@ -10,7 +10,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.matching.lutt import ANY, EVERYTHING, TriplePattern
 from lamplighter.engine.sparql.requests import parse_query, subscribable
-from tests.support.footprints import footprint
+from tests.support.signatures import signature
 from tests.support.tables import each_row
 
 A = "<a:a>"
@@ -50,7 +50,7 @@ Q = "<a:q>"
     ],
 )
 def test_footprint_has_every_triple_pattern(where: str, patterns: set[tuple[str, ...]]) -> None:
-    found = footprint(f"SELECT * WHERE {where}")
+    found = signature(f"SELECT * WHERE {where}")
     assert set(found.patterns) == {TriplePattern(*pattern) for pattern in patterns}
 
 
@@ -59,7 +59,7 @@ def test_patterns_in_having_and_projection_count() -> None:
         "SELECT ?s (COUNT(?o) AS ?n) (EXISTS { ?s <a:x> 1 } AS ?e) WHERE { ?s <a:p> ?o } "
         "GROUP BY ?s HAVING (EXISTS { ?s <a:q> ?z })"
     )
-    predicates = {pattern.p for pattern in footprint(text).patterns}
+    predicates = {pattern.p for pattern in signature(text).patterns}
     assert ANY in predicates or predicates == {P, Q, "<a:x>"}
 
 
@@ -73,29 +73,29 @@ def test_patterns_in_having_and_projection_count() -> None:
     ],
 )
 def test_names_are_resolved_as_the_store_does(text: str, subject: str) -> None:
-    assert footprint(text).patterns == (TriplePattern(subject, P, ANY, None),)
+    assert signature(text).patterns == (TriplePattern(subject, P, ANY, None),)
 
 
 def test_named_datasets_are_read_anywhere() -> None:
-    assert footprint("SELECT * FROM <a:a> { ?s <a:p> ?o }").patterns == (TriplePattern(ANY, P, ANY, ANY),)
-    assert footprint("SELECT * { ?s <a:p> ?o }", dataset=Dataset(("<a:a>",))).patterns == (
+    assert signature("SELECT * FROM <a:a> { ?s <a:p> ?o }").patterns == (TriplePattern(ANY, P, ANY, ANY),)
+    assert signature("SELECT * { ?s <a:p> ?o }", dataset=Dataset(("<a:a>",))).patterns == (
         TriplePattern(ANY, P, ANY, ANY),
     )
 
 
 @each_row("where", ["{ GRAPH ?g {} }", "{ GRAPH <a:a> {} }", "{ GRAPH ?g { OPTIONAL { ?s ?p ?o } } }"])
 def test_graph_names_matter_where_graph_stands(where: str) -> None:
-    assert footprint(f"SELECT * WHERE {where}").graph_names
+    assert signature(f"SELECT * WHERE {where}").graph_names
 
 
 def test_graph_names_do_not_matter_where_a_quad_must_be_there() -> None:
-    assert not footprint("SELECT * WHERE { ?s ?p ?o GRAPH ?g { ?s ?p ?o } }").graph_names
+    assert not signature("SELECT * WHERE { ?s ?p ?o GRAPH ?g { ?s ?p ?o } }").graph_names
 
 
 def test_what_only_the_store_reads_may_depend_on_everything() -> None:
     text = "SELECT * { ?x <a:p> ?t VALUES ?t { <<( <a:s> <a:p> <a:o> )>> } }"
     assert parse_query(text).form == "SELECT"
-    assert footprint(text) == EVERYTHING
+    assert signature(text) == EVERYTHING
 
 
 @each_row("call", ["NOW()", "rand()", "UUID ()", "STRUUID()", "BNODE()"])

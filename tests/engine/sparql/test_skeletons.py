@@ -8,7 +8,7 @@ import pytest
 
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import GatewayError
-from lamplighter.engine.matching.spellings import SPELLINGS_MAX
+from lamplighter.engine.matching.query_texts import TEXTS_MAX
 from lamplighter.engine.sparql.cursor import constant_spans
 from lamplighter.engine.sparql.requests import canonical, declarations_and_body
 from lamplighter.engine.sparql.skeletons import (
@@ -277,9 +277,9 @@ def test_what_is_remembered_of_constants_is_bounded() -> None:
 
 def test_skeletons_of_queries_are_bounded() -> None:
     engine = Engine()
-    for number in range(SPELLINGS_MAX + 50):
+    for number in range(TEXTS_MAX + 50):
         engine.unsubscribe(engine.subscribe(f"SELECT ?v{number} {{ ?v{number} <a:p> 1 }}").spuid)
-    assert len(engine._subscriptions._spellings.cache) == SPELLINGS_MAX
+    assert len(engine._subscriptions._texts.cache) == TEXTS_MAX
 
 
 def test_long_texts_and_long_constants_are_not_remembered() -> None:

@@ -7,7 +7,7 @@ import inspect
 from lamplighter.engine import Engine
 from lamplighter.engine.matching.expressions import TERM_MAX as OPERAND_MAX
 from lamplighter.engine.matching.expressions import value
-from lamplighter.engine.matching.spellings import SPELLINGS_CHARACTERS_MAX
+from lamplighter.engine.matching.query_texts import TEXT_CHARACTERS_MAX
 from lamplighter.engine.sparql.algebra import Expression, Variable
 from lamplighter.engine.sparql.requests import canonical
 from lamplighter.engine.sparql.skeletons import CANONICAL_MAX, Lifter
@@ -33,11 +33,11 @@ def test_the_last_used_ones_stay_as_far_as_there_is_room() -> None:
 
 def test_skeletons_of_queries_are_bounded_in_characters() -> None:
     engine = Engine()
-    for number in range(SPELLINGS_CHARACTERS_MAX // LONG):
+    for number in range(TEXT_CHARACTERS_MAX // LONG):
         name = f"v{number}".ljust(LONG, "x")
         engine.unsubscribe(engine.subscribe(f"SELECT ?{name} {{ ?{name} <a:p> 1 }}").spuid)
-    spellings = engine._subscriptions._spellings.cache
-    assert spellings.characters == sum(map(len, spellings)) <= SPELLINGS_CHARACTERS_MAX
+    spellings = engine._subscriptions._texts.cache
+    assert spellings.characters == sum(map(len, spellings)) <= TEXT_CHARACTERS_MAX
     assert len(spellings) > 5
 
 

@@ -18,7 +18,7 @@ from lamplighter.engine.core import Notification, Subscription
 from lamplighter.engine.errors import LimitExceededError, RequestSyntaxError, StoreError
 from lamplighter.engine.matching import following
 from lamplighter.engine.matching import subscriptions as matching_subscriptions
-from lamplighter.engine.matching.spellings import QueryTextCache
+from lamplighter.engine.matching.query_texts import QueryTextCache
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import XSD, Quad
 from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from lamplighter.cloud_sync.__main__ import main
-from lamplighter.cloud_sync.ahead import AheadOutbox
 from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.early_notifications import EarlyNotificationOutbox
 from lamplighter.cloud_sync.order_client import GatewayAccess, OrderRound
 from lamplighter.cloud_sync.order_intake import OrderIntake, read_order_state
 from lamplighter.cloud_sync.orders import Kind, Orders
@@ -53,7 +53,7 @@ class Site:
         """The next round of a process that has just started."""
         intake = intake or OrderIntake(self.data, self.to, "gw", [KEY.public_key()], PaceClock())
         access = GatewayAccess(OrderSettings(**{"url": self.addresses.subscribe, **settings}), self.data)
-        return OrderRound(intake, AheadOutbox(self.data, self.to, "gw"), "gw", access)
+        return OrderRound(intake, EarlyNotificationOutbox(self.data, self.to, "gw"), "gw", access)
 
     def answered(self, number: int) -> tuple[str, str]:
         answer = self.orders.answer(self.name, number)
@@ -186,11 +186,11 @@ async def test_a_full_outbox_leaves_notifications_with_the_gateway(
         here.send("subscribe", subscription="lamps", version=1, query=LAMPS)
         await here.round().run()
         await update(here.addresses, ON % "a")
-        monkeypatch.setattr("lamplighter.cloud_sync.ahead.OUTBOX_BYTES_MAX", 0)
+        monkeypatch.setattr("lamplighter.cloud_sync.early_notifications.OUTBOX_BYTES_MAX", 0)
         await here.round().run()
         assert len(here.ahead()) == 1
         monkeypatch.undo()
-        monkeypatch.setattr("lamplighter.cloud_sync.ahead.RESULTS_BYTES_MAX", 10)
+        monkeypatch.setattr("lamplighter.cloud_sync.early_notifications.RESULTS_BYTES_MAX", 10)
         await here.round().run()
         assert [one.get("cut", False) for one in here.ahead()] == [False, True]
         assert "added" not in here.ahead()[1]
@@ -309,7 +309,7 @@ async def test_a_round_takes_no_more_than_the_outbox_has_room_for(
         await here.round().run()
         for lamp in "ab":
             await update(here.addresses, ON % lamp)
-        monkeypatch.setattr("lamplighter.cloud_sync.ahead.OUTBOX_BYTES_MAX", 1)
+        monkeypatch.setattr("lamplighter.cloud_sync.early_notifications.OUTBOX_BYTES_MAX", 1)
         for count in (2, 3, 3):
             await here.round().run()
             assert [one["sequence"] for one in here.ahead()] == list(range(count))

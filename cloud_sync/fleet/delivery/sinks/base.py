@@ -18,8 +18,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SECRET_BYTES_MAX = 64 * 1024
+# Where systemd puts what a unit's `LoadCredential=` names.
 _CREDENTIALS = "CREDENTIALS_DIRECTORY"
-"""Where systemd puts what a unit's `LoadCredential=` names."""
 
 
 class UndeliveredError(UpstreamError):

@@ -21,12 +21,12 @@ from lamplighter.cloud_sync.fleet.subscriptions.records import MqttSink
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 
 CONNECT_S = 10.0
+# How long the broker may take for the messages of a chunk.
 ACKNOWLEDGED_S = 30.0
-"""How long the broker may take for the messages of a chunk."""
 KEEPALIVE_S = 60
 _MISC_S = 2.0
+# Characters of names that stand for themselves in a topic, besides letters and digits.
 _PLAIN = " !\"$&'()*,-.:;<=>?@[]^_`{|}~"
-"""Characters of names that stand for themselves in a topic, besides letters and digits."""
 
 
 class BrokerLink:

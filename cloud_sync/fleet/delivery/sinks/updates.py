@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from lamplighter.cloud_sync.orders import Kind
 
+# A gateway that is away for longer does not execute the update.
 EXPIRES_S = 7 * 86_400.0
-"""A gateway that is away for longer does not execute the update."""
 _WILDCARDS = frozenset("*?[")
 
 
@@ -102,6 +102,7 @@ def updates(template: str, notification: MatchNotification) -> Iterator[str]:
 
 
 def order_id(notification: MatchNotification, sink: str, row: int) -> str:
-    """The same for each repetition, so that a gateway executes the update once."""
+    """The same for each repetition."""
+    # So a gateway executes the update once.
     place = f"{notification.id}\n{sink}\n{row}"
     return f"{notification.match.subscription}/{hashlib.sha256(place.encode()).hexdigest()}"

@@ -18,12 +18,12 @@ from lamplighter.engine.client.outward import AddressRefusedError, OutwardAnswer
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.networks import EVERYWHERE, Address, public_refusal, refusal
 
+# For one notification, from the connection to the end of the answer.
 TOTAL_S = 30.0
-"""For one notification, from the connection to the end of the answer."""
+# Of an answer's body. The connection is closed instead of reading more.
 ANSWER_BYTES_MAX = 64 * 1024
-"""Of an answer's body. The connection is closed instead of reading more."""
+# 4xx answers that say: again, later.
 RETRIED = frozenset((408, 425, 429))
-"""4xx answers that say: again, later."""
 _SHOWN_BYTES = 200
 _SECRET_PREFIX = "whsec_"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)")
@@ -138,11 +138,7 @@ def signature_headers(notification: MatchNotification, key: bytes | None, timest
 
     The HMAC-SHA256 is over ``id.timestamp.body``.
     """
-    headers = {
-        "Idempotency-Key": notification.id,
-        "webhook-id": notification.id,
-        "webhook-timestamp": str(timestamp),
-    }
+    headers = {"Idempotency-Key": notification.id, "webhook-id": notification.id, "webhook-timestamp": str(timestamp)}
     if key is not None:
         signed = f"{notification.id}.{timestamp}.".encode() + notification.body
         digest = hmac.new(key, signed, hashlib.sha256).digest()

@@ -17,7 +17,7 @@ import zstandard
 
 from lamplighter.cloud_sync.destinations import LocalFolder, StoredObject
 from lamplighter.cloud_sync.fleet.__main__ import main
-from lamplighter.cloud_sync.fleet.collection.collector import FULL_S, Collector, Tally
+from lamplighter.cloud_sync.fleet.collection.collector import FULL_S, CollectionSummary, Collector
 from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Arrivals, Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import MissingRecords
 from lamplighter.cloud_sync.fleet.collection.segment_check import Bounds
@@ -50,13 +50,13 @@ class Fleet:
         self.from_ = LocalFolder(self.source)
         self.now = 1_700_000_000.0
 
-    def collect(self, *, full: bool = False, bounds: Bounds | None = None) -> Tally:
+    def collect(self, *, full: bool = False, bounds: Bounds | None = None) -> CollectionSummary:
         """A round. Raises UpstreamError if anything could not be read or answered."""
         with Collector(self.from_, self.lake, bounds=bounds, wall=lambda: self.now) as collector:
-            tally = collector.collect(full=full)
+            summary = collector.collect(full=full)
             if collector.problems:
                 raise UpstreamError(collector.problems[0])
-            return tally
+            return summary
 
     def answer(self, name: str) -> dict[str, str]:
         return json.loads((self.source / name).read_text())  # type: ignore[no-any-return]
@@ -95,7 +95,7 @@ def fleet() -> Iterator[Fleet]:
 def test_good_segments_land_under_their_names_and_are_confirmed(fleet: Fleet) -> None:
     for one in LOG:
         one.put(fleet.source / "gw-1")
-    assert fleet.collect() == Tally(gateways=1, landed=3, bytes=sum(len(one.data) for one in LOG))
+    assert fleet.collect() == CollectionSummary(gateways=1, landed=3, bytes=sum(len(one.data) for one in LOG))
     assert sorted(path.name for path in (fleet.lake / "segments/gw-1").iterdir()) == [str(one.name) for one in LOG]
     assert landed_records(fleet.lake) == records_of(LOG)
     for one in LOG:
@@ -107,20 +107,20 @@ def test_orders_and_notifications_are_no_gateways(fleet: Fleet) -> None:
     for folder in ("orders/gw-1", "ahead/gw-1"):
         (fleet.source / folder).mkdir(parents=True)
         (fleet.source / folder / "000000000001.json").write_text("{}")
-    assert fleet.collect() == Tally(gateways=1, landed=1, bytes=len(LOG[0].data))
+    assert fleet.collect() == CollectionSummary(gateways=1, landed=1, bytes=len(LOG[0].data))
 
 
 def test_a_round_in_which_nothing_has_come_reads_nothing(fleet: Fleet) -> None:
     LOG[0].put(fleet.source / "gw-1")
     fleet.collect()
-    assert fleet.collect() == Tally(gateways=1)
+    assert fleet.collect() == CollectionSummary(gateways=1)
 
 
 def test_a_segment_under_another_name_is_confirmed_and_lands_once(fleet: Fleet) -> None:
     LOG[0].put(fleet.source / "gw-1")
     LOG[0].put(fleet.source / "gw-1", "a copy (2)")
-    tally = fleet.collect()
-    assert (tally["landed"], tally["known"]) == (1, 1)
+    summary = fleet.collect()
+    assert (summary["landed"], summary["known"]) == (1, 1)
     assert landed_records(fleet.lake) == records_of(LOG[:1])
     assert fleet.answer("gw-1/a copy (2).landed.json")["sha256"] == LOG[0].seal.sha256
 
@@ -160,7 +160,7 @@ def test_a_segment_without_its_seal_waits(fleet: Fleet) -> None:
     seal = fleet.source / "gw-1" / f"{LOG[0].stem}.json"
     content = seal.read_bytes()
     seal.unlink()
-    assert fleet.collect() == Tally(gateways=1, incomplete=1)
+    assert fleet.collect() == CollectionSummary(gateways=1, incomplete=1)
     seal.write_bytes(content)
     assert fleet.collect()["landed"] == 1
 
@@ -181,7 +181,7 @@ def test_snapshots_land_and_are_confirmed(fleet: Fleet) -> None:
     assert fleet.collect()["snapshots"] == 1
     assert (fleet.lake / "snapshots/gw-1" / f"{stem}{SUFFIX}").read_bytes() == content
     assert "sha256" in fleet.answer(f"gw-1/snapshots/{stem}.landed.json")
-    assert fleet.collect() == Tally(gateways=1)
+    assert fleet.collect() == CollectionSummary(gateways=1)
 
 
 # --- what does not ---
@@ -265,8 +265,8 @@ def test_what_is_bad_is_kept_apart_with_a_reason_and_the_rest_goes_on(fleet: Fle
         one.put(folder)
     (folder / f"{LOG[0].stem}{SUFFIX}").write_bytes(data)
     (folder / f"{LOG[0].stem}.json").write_bytes(seal)
-    tally = fleet.collect()
-    assert (tally["landed"], tally["quarantined"]) == (2, 1)
+    summary = fleet.collect()
+    assert (summary["landed"], summary["quarantined"]) == (2, 1)
     assert landed_records(fleet.lake) == records_of(LOG[1:])
     kept = fleet.lake / "quarantine/gw-1"
     assert (kept / f"{LOG[0].stem}{SUFFIX}").read_bytes() == data
@@ -314,8 +314,8 @@ def test_a_segment_of_a_newer_program_waits_for_one_that_reads_it(fleet: Fleet) 
 def test_another_record_under_a_sequence_that_has_landed_is_a_conflict(fleet: Fleet) -> None:
     LOG[0].put(fleet.source / "gw-1")
     segments("gw-1", 1, [3], seed=1)[0].put(fleet.source / "gw-1", "z")
-    tally = fleet.collect()
-    assert (tally["landed"], tally["quarantined"]) == (1, 1)
+    summary = fleet.collect()
+    assert (summary["landed"], summary["quarantined"]) == (1, 1)
     assert landed_records(fleet.lake) == records_of(LOG[:1])
     assert "record 1/1 differs from the one that has landed" in fleet.quarantined()[f"gw-1/z{SUFFIX}"]
 
@@ -383,8 +383,8 @@ def test_a_damaged_snapshot_and_another_one_of_the_same_record_are_kept_apart(fl
     fleet.put_snapshot(1, 9, snapshot("gw-1", 1, 9))
     fleet.put_snapshot(1, 12, snapshot("gw-1", 1, 12)[:-7])
     fleet.put_snapshot(1, 13, snapshot("gw-1", 1, 14))
-    tally = fleet.collect()
-    assert (tally["snapshots"], tally["quarantined"]) == (1, 2)
+    summary = fleet.collect()
+    assert (summary["snapshots"], summary["quarantined"]) == (1, 2)
     path = fleet.source / "gw-1/snapshots"
     content = snapshot("gw-1", 1, 9, quads=4)
     (path / f"other{SUFFIX}").write_bytes(content)

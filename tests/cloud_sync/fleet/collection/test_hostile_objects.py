@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.collection import landing
-from lamplighter.cloud_sync.fleet.collection.collector import Collector, Tally, Turn
+from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector, TurnLimits
 from lamplighter.cloud_sync.fleet.collection.manifest import Manifest
 from lamplighter.cloud_sync.fleet.collection.missing import gaps_of_epoch
 from lamplighter.engine.change_log import SUFFIX, Gap, GraphChanges, encode
@@ -78,8 +78,8 @@ def bounded_memory(request: pytest.FixtureRequest) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def a_round(folder: Path, turn: Turn | None = None) -> Tally:
-    with Collector(LocalFolder(folder / "source"), folder / "lake", turn=turn, monotonic=lambda: 0.0) as collector:
+def a_round(folder: Path, limits: TurnLimits | None = None) -> CollectionSummary:
+    with Collector(LocalFolder(folder / "source"), folder / "lake", limits=limits, monotonic=lambda: 0.0) as collector:
         return collector.collect()
 
 
@@ -123,9 +123,9 @@ def test_hostile_objects_are_kept_apart_and_every_good_gateway_lands(
     }[kind]()
     stems = [one.put(folder / "source/hostile", number) for number, one in enumerate(hostile)]
     expected = put_good(folder)
-    tally = a_round(folder)
+    summary = a_round(folder)
     assert [text for gateway in GOOD for text in landed_of(folder, gateway)] == expected, "one round takes in all"
-    rounds = [tally]
+    rounds = [summary]
     while rounds[-1]["left"]:
         rounds.append(a_round(folder))
         assert len(rounds) < len(stems) / 500
@@ -173,9 +173,9 @@ def test_a_flood_of_one_gateway_does_not_keep_the_others_waiting(folder: Path) -
     for number in range(60):
         Hostile("", b"noise", b"{}").put(folder / "source/a-flood", number)
     put_good(folder)
-    tally = a_round(folder, Turn(objects_max=10))
-    assert (tally["landed"], tally["quarantined"], tally["left"]) == (9, 10, 1)
-    found = [a_round(folder, Turn(objects_max=10)) for _ in range(6)]
+    summary = a_round(folder, TurnLimits(objects_max=10))
+    assert (summary["landed"], summary["quarantined"], summary["left"]) == (9, 10, 1)
+    found = [a_round(folder, TurnLimits(objects_max=10)) for _ in range(6)]
     assert [one["quarantined"] for one in found] == [10, 10, 10, 10, 10, 0]
     assert found[-1]["left"] == 0
 
@@ -185,7 +185,7 @@ def test_a_folder_with_too_many_names_is_taken_page_by_page(folder: Path) -> Non
     for one in log:
         one.put(folder / "source/gw-1")
     put_good(folder)
-    turn = Turn(entries_max=150)
+    turn = TurnLimits(entries_max=150)
     rounds = 1
     while a_round(folder, turn)["left"]:
         rounds += 1
@@ -208,8 +208,8 @@ def test_what_cannot_be_answered_or_read_holds_up_nobody(folder: Path, way: str)
     source = Unreadable(folder / "source", set() if way.startswith("a folder") else {f"h/{log[0].stem}{SUFFIX}"})
     for _ in range(2):
         with Collector(source, folder / "lake") as collector:
-            tally = collector.collect()
-        assert tally["failed"] == 1
+            summary = collector.collect()
+        assert summary["failed"] == 1
         (problem,) = collector.problems
         assert f"h/{log[0].stem}" in problem
     assert [text for gateway in GOOD for text in landed_of(folder, gateway)] == expected
@@ -240,8 +240,8 @@ def test_names_that_are_none_of_ours_are_passed_over(
     one, named = segments("h", 1, [1])[0], os.fsdecode(name)
     for inside in (named, "h", "h/snapshots"):
         one.put(folder / "source" / inside, named)
-    tally = a_round(folder)
-    assert (tally["failed"], tally["gateways"]) == (0, 4)
+    summary = a_round(folder)
+    assert (summary["failed"], summary["gateways"]) == (0, 4)
     assert [text for gateway in GOOD for text in landed_of(folder, gateway)] == expected
     commands_run(folder, capsys)
 
@@ -271,10 +271,10 @@ def test_a_line_with_a_million_quads_is_judged_in_little_memory(folder: Path) ->
     written([encode(wide)], wide, None).put(folder / "source/gw-3")
     del quads, bad, wide
     tracemalloc.start()
-    tally = a_round(folder)
+    summary = a_round(folder)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (tally["landed"], tally["quarantined"]) == (1, 2)
+    assert (summary["landed"], summary["quarantined"]) == (1, 2)
     assert most < 6 * len(b"".join(lines_of(large.data)))
     with contextlib.closing(Manifest(folder / "lake")) as manifest:
         told = {one.path.partition("/")[0]: one.reason for one in manifest.quarantined_objects()}

@@ -7,7 +7,7 @@ import pytest
 
 from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.__main__ import main
-from lamplighter.cloud_sync.fleet.collection.collector import Collector, Tally
+from lamplighter.cloud_sync.fleet.collection.collector import CollectionSummary, Collector
 from lamplighter.cloud_sync.fleet.collection.manifest import FILE, Manifest
 from lamplighter.cloud_sync.fleet.deletion.landed import remove_landed
 from lamplighter.cloud_sync.fleet.deletion.selection import Cut, OutdatedRecords
@@ -24,11 +24,11 @@ class _Site:
             for one in sealed:
                 one.put(self.source / name)
 
-    def collect(self) -> Tally:
+    def collect(self) -> CollectionSummary:
         with Collector(LocalFolder(self.source), self.lake) as collector:
-            tally = collector.collect(full=True)
+            summary = collector.collect(full=True)
             assert collector.problems == []
-        return tally
+        return summary
 
     def gaps(self) -> list[object]:
         with contextlib.closing(Manifest(self.lake)) as manifest:
@@ -50,9 +50,9 @@ def test_a_forgotten_gateway_is_not_collected_again_until_that_is_lifted(site: _
     assert main(["forget", str(site.lake), "--gateway", "gw-mine", "--yes"]) == 0
     left = [path for path in site.lake.rglob("*") if path.is_file() and b"gw-mine" in path.read_bytes()]
     assert left == []
-    tally = site.collect()
-    assert (tally["forgotten"], tally["landed"]) == (1, 0)
-    assert str(tally).endswith("0 landed, 1 forgotten")
+    summary = site.collect()
+    assert (summary["forgotten"], summary["landed"]) == (1, 0)
+    assert str(summary).endswith("0 landed, 1 forgotten")
     assert landed_records(site.lake) == records_of(OTHERS)
     assert site.gaps() == []
     MINE[2].put(site.source / "gw-mine")

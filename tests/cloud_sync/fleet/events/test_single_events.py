@@ -8,7 +8,7 @@ from lamplighter.cloud_sync.fleet.events.events import events
 from lamplighter.cloud_sync.fleet.events.single_events import RECORD, complete, single_events
 from lamplighter.cloud_sync.fleet.lake import Lake
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.tables import single_facts, streams
+from lamplighter.cloud_sync.fleet.tables import facts, streams
 from tests.support.small_lake import SmallFleet
 
 if TYPE_CHECKING:
@@ -52,19 +52,17 @@ def test_the_events_and_descriptions_of_a_simulated_fleet(
 
 def test_the_facts_of_a_simulated_fleet(spark: "SparkSession", silver_lake: tuple[SmallFleet, Lake]) -> None:
     _, lake = silver_lake
-    names = [name for name in single_facts.Fact._fields if name != "ts"]
+    names = [name for name in facts.Fact._fields if name != "ts"]
     expected = Counter(
         tuple(row[name] for name in names) for row in streams.facts(table(lake, "bronze").frame(spark)).collect()
     )
-    records = _records(lake, single_facts.RECORD)
+    records = _records(lake, facts.RECORD)
     assert (
         Counter(
-            tuple(getattr(fact, name) for name in names)
-            for record in records
-            for fact in single_facts.single_facts(record)
+            tuple(getattr(fact, name) for name in names) for record in records for fact in facts.single_facts(record)
         )
         == expected
     )
     assert expected
-    rows = single_facts.fact_table(records)
-    assert rows.num_rows == sum(expected.values()) and rows.schema.names == list(single_facts.Fact._fields)
+    rows = facts.fact_table(records)
+    assert rows.num_rows == sum(expected.values()) and rows.schema.names == list(facts.Fact._fields)

@@ -15,7 +15,7 @@ from lamplighter.cloud_sync.fleet.__main__ import main
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks
 from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import match_table
+from lamplighter.cloud_sync.fleet.subscriptions.matching import match_table
 from lamplighter.engine.errors import BusyError, UpstreamError
 from tests.cloud_sync.fleet.delivery.made_up_matches import match
 from tests.support import odd_gateway
@@ -27,7 +27,7 @@ import sys
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch, locks
 from lamplighter.cloud_sync.fleet.lake.folder import LockLostError
 from lamplighter.cloud_sync.fleet.lake.tables import table
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import match_table
+from lamplighter.cloud_sync.fleet.subscriptions.matching import match_table
 with locks.writing(Lake(sys.argv[1]), "ingest", locks.BRONZE):
     print("held", flush=True)
     sys.stdin.read()

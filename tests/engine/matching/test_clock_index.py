@@ -1,4 +1,4 @@
-"""The timetable: bounded, shared by units, and in step with the dataset after failures."""
+"""The clock_index: bounded, shared by units, and in step with the dataset after failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.core import Commit
 from lamplighter.engine.errors import LimitExceededError
-from lamplighter.engine.matching.timetable import _STALE_MAX, Condition, Timetable
+from lamplighter.engine.matching.clock_index import _STALE_MAX, ClockIndex, Condition
 
 START = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 PREFIX = (
@@ -31,8 +31,8 @@ def engine() -> Engine:
     return Engine(clock=lambda: START)
 
 
-def timetable(engine: Engine) -> Timetable:
-    return engine._subscriptions.timetable
+def clock_index(engine: Engine) -> ClockIndex:
+    return engine._subscriptions.clock_index
 
 
 def at(seconds: float) -> datetime:
@@ -53,7 +53,7 @@ def test_boundaries_that_went_take_no_memory(engine: Engine) -> None:
         engine.update(
             f"{PREFIX} DELETE {{ :s :at ?o }} INSERT {{ :s :at {time(number / 1000)} }} WHERE {{ :s :at ?o }}"
         )
-    table = timetable(engine)
+    table = clock_index(engine)
     assert len(table._at) == 1
     assert len(table._heap) < 1100
     [condition] = table.conditions.values()
@@ -69,7 +69,7 @@ def test_boundaries_are_passed_in_order_when_those_that_went_were_removed(engine
     stale = " . ".join(f":t{number} :in :room ; :at {time(10 + number)}" for number in range(2 * _STALE_MAX))
     engine.update(PREFIX + f"INSERT DATA {{ {stale} }}")
     engine.update(PREFIX + f"DELETE DATA {{ {stale} }}")
-    assert len(timetable(engine)._heap) < 2 * _STALE_MAX
+    assert len(clock_index(engine)._heap) < 2 * _STALE_MAX
     for number in (1, 2, 3):
         assert engine.due == at(3600 + number)
         assert changes(engine.advance(at(3600 + number))) == [([], [f"s{number}"])]
@@ -99,10 +99,10 @@ def test_an_instant_that_was_stale_is_passed_once(engine: Engine) -> None:
 def test_units_share_the_plan_and_have_their_own_boundaries(engine: Engine) -> None:
     engine.subscribe(PREFIX + RECENT.format(":kitchen", "PT5S"))
     engine.subscribe(PREFIX + RECENT.format(":hall", "PT9S"))
-    assert len(timetable(engine).conditions) == 1
+    assert len(clock_index(engine).conditions) == 1
     engine.update(PREFIX + f"INSERT DATA {{ :a :in :kitchen ; :at {time(0)} . :b :in :hall ; :at {time(0)} }}")
     engine.update(PREFIX + f"INSERT DATA {{ :c :in :garden ; :at {time(0)} }}")
-    [condition] = timetable(engine).conditions.values()
+    [condition] = clock_index(engine).conditions.values()
     assert len(condition.moments) == 2  # nobody asks for the garden
     assert changes(engine.advance(at(5))) == [([], ["a"])]
     assert changes(engine.advance(at(9))) == [([], ["b"])]
@@ -113,10 +113,10 @@ def test_nothing_is_left_of_a_subscription_that_ended(engine: Engine) -> None:
     first = engine.subscribe(PREFIX + RECENT.format(":kitchen", "PT5S"))
     second = engine.subscribe(PREFIX + RECENT.format(":hall", "PT9S"))
     engine.unsubscribe(first.spuid)
-    [condition] = timetable(engine).conditions.values()
+    [condition] = clock_index(engine).conditions.values()
     assert (len(condition.moments), engine.due) == (1, at(9))
     engine.unsubscribe(second.spuid)
-    table = timetable(engine)
+    table = clock_index(engine)
     assert (table.conditions, table._at, engine.due) == ({}, {}, None)
     assert (engine.cts.virtual, engine.cts.tables) == ({}, {})
     assert engine._subscriptions._lutt.filed == 0
@@ -179,7 +179,7 @@ def test_a_commit_that_fails_half_way_is_repeated(engine: Engine, monkeypatch: p
             engine.update(PREFIX + f"INSERT DATA {{ :{failing} :in :room ; :at {time(1)} }}")
             engine.update(PREFIX + f"DELETE WHERE {{ :{failing} ?p ?o }}")
     assert engine.faults
-    [condition] = timetable(engine).conditions.values()
+    [condition] = clock_index(engine).conditions.values()
     assert [count for count, _ in condition.moments.values()] == [1]
     assert changes(engine.advance(at(5))) == [([], ["a"])]
 
@@ -206,5 +206,5 @@ def test_a_subscription_whose_operands_cost_too_much_ends() -> None:
     [ended] = commit.ended
     assert ended.spuid == subscription.spuid
     assert isinstance(ended.error, LimitExceededError)
-    assert (timetable(engine).conditions, engine.due) == ({}, None)
+    assert (clock_index(engine).conditions, engine.due) == ({}, None)
     assert len(engine.update(PREFIX + "INSERT DATA { :a :b :c }").added) == 1

@@ -2,7 +2,7 @@
 
 import uuid
 
-from lamplighter.engine.matching.spuids import Spuids
+from lamplighter.engine.matching.subscription_numbers import Spuids
 from tests.support.tables import each_row
 
 

@@ -1,4 +1,4 @@
-"""Timetable: which comparisons with the clock hold at the engine's instant, and when that changes.
+"""ClockIndex: which comparisons with the clock hold at the engine's instant, and when that changes.
 
 ::
 
@@ -21,18 +21,20 @@ from typing import Any
 
 from lamplighter.engine.matching.boundaries import AFTER, BEFORE, boundary
 from lamplighter.engine.matching.clock_patterns import ClockPattern, clock_quad, sources
-from lamplighter.engine.matching.codegen import Writer
-from lamplighter.engine.matching.cts import Cts, Tables
+from lamplighter.engine.matching.codegen import CodeGenerator
+from lamplighter.engine.matching.cts import Cts
+from lamplighter.engine.matching.lutt import ByPredicate
+from lamplighter.engine.matching.quad_tables import Tables
+from lamplighter.engine.matching.query_constants import QueryConstants
 from lamplighter.engine.matching.source_text import Scope, tuple_text
-from lamplighter.engine.matching.units import Units
 from lamplighter.engine.slices import Slices, sliced
 from lamplighter.engine.sparql.algebra import Bgp, Constant, Node, Pattern, takes_apart, walk
 from lamplighter.engine.sparql.clock_function import EPOCH, query_at
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.work import Meter
 
+# Instants in the heap at which nothing changes any more, besides as many as there are others.
 _STALE_MAX = 1024
-"""Instants in the heap at which nothing changes any more, besides as many as there are others."""
 
 Terms = tuple[Term, ...]
 Pairs = tuple[list[Terms], list[Terms]]
@@ -56,6 +58,25 @@ class ClockDelta:
     def conditions(self) -> dict[Condition, None]:
         """The conditions whose quads change."""
         return dict.fromkeys(condition for changed in (self.removed, self.added) for condition, _ in changed)
+
+    def match(self, found: Any, matchers: ByPredicate, slices: Slices) -> None:
+        """Matches the quads behind those of the dataset.
+
+        found: takes what the matchers find, as in `Follower`. matchers: by predicate.
+        """
+        # The telescoping rule: each quad is matched while it is in its table.
+        for some in sliced(self.removed, slices):
+            for condition, terms in some:
+                s, p, o, g = condition.quad(terms)
+                for matcher in matchers.get(p, ()):
+                    matcher(s, p, o, g, found, 0)
+                condition.take(terms)
+        for some in sliced(self.added, slices):
+            for condition, terms in some:
+                condition.add(terms)
+                s, p, o, g = condition.quad(terms)
+                for matcher in matchers.get(p, ()):
+                    matcher(s, p, o, g, found, 1)
 
     def apply(self) -> None:
         """Changes the tables. Quads that are absent, or present already, do no harm."""
@@ -84,7 +105,6 @@ class Condition:
         shape: Any,
         clock_pattern: ClockPattern,
         tree: Any,
-        units: Units,
         cts: Cts,
         meter: Meter,
         touched: dict[Condition, Pairs],
@@ -104,6 +124,7 @@ class Condition:
         self._entered: set[Any] = set()
         self._parts: Counter[Any] = Counter()
         found = sources(tree, clock_pattern)
+        units: QueryConstants = shape.units
         constants = [part for source in found for part in _constants(source)]
         constants += [part for part in clock_pattern.operands if isinstance(part, Constant)]
         self._places = tuple(place for place, constant in enumerate(units.constants) if constant in constants)
@@ -178,29 +199,31 @@ class Condition:
 
     # --- compiling ---
 
-    def _writer(self, units: Units | None) -> Writer:
-        return Writer(self._cts, self._hold, units, self._meter)
+    def _generator(self, units: QueryConstants | None) -> CodeGenerator:
+        return CodeGenerator(self._cts, self._hold, units, self._meter)
 
     def _hold(self, predicate: Term | None, by_object: bool) -> None:
         self._cts.hold(predicate, by_object=by_object)
         self._held.append(predicate)
 
-    def _row(self, writer: Writer, scope: Scope) -> str:
-        return tuple_text([writer.part(operand, scope) for operand in self._operands])
+    def _row(self, generator: CodeGenerator, scope: Scope) -> str:
+        return tuple_text([generator.part(operand, scope) for operand in self._operands])
 
     def _compile_first(self, source: Node) -> Callable[..., None]:
-        writer = self._writer(None)
+        generator = self._generator(None)
         constants = () if self._units is None else self._units.constants
 
         def body() -> None:
             scope = Scope({}, {})
             for place, constant in enumerate(constants):
-                local = writer.name("c")
-                writer.emit(f"{local} = key" if len(constants) == 1 else f"{local} = key[{place}]")
+                local = generator.name("c")
+                generator.emit(f"{local} = key" if len(constants) == 1 else f"{local} = key[{place}]")
                 scope = scope.binding(constant, local)
-            writer.produce(source, scope, lambda found: writer.emit(f"rows.append({self._row(writer, found)})"))
+            generator.produce(
+                source, scope, lambda found: generator.emit(f"rows.append({self._row(generator, found)})")
+            )
 
-        return writer.compile("first", "key, rows", body)
+        return generator.compile("first", "key, rows", body)
 
     def _compile_matchers(self, source: Node) -> Iterator[tuple[Term | None, Any]]:
         bgps = (node for node in walk(source) if isinstance(node, Bgp))
@@ -208,22 +231,22 @@ class Condition:
         for number, pattern in enumerate(numbered):
             if takes_apart(pattern):
                 continue
-            writer = self._writer(self._units)
+            generator = self._generator(self._units)
 
-            def body(writer: Writer = writer, number: int = number, pattern: Pattern = pattern) -> None:
-                writer.match(numbered, number)
-                touched, condition = writer.share("touched", self._touched), writer.share("condition", self)
+            def body(generator: CodeGenerator = generator, number: int = number, pattern: Pattern = pattern) -> None:
+                generator.match(numbered, number)
+                touched, condition = generator.share("touched", self._touched), generator.share("condition", self)
 
                 def hit(scope: Scope) -> None:
-                    writer.emit(f"pairs = {touched}.get({condition})")
-                    with writer.block("if pairs is None:"):
-                        writer.emit(f"pairs = {touched}[{condition}] = [], []")
-                    writer.emit(f"pairs[sign].append({self._row(writer, scope)})")
-                    writer.count_row()
+                    generator.emit(f"pairs = {touched}.get({condition})")
+                    with generator.block("if pairs is None:"):
+                        generator.emit(f"pairs = {touched}[{condition}] = [], []")
+                    generator.emit(f"pairs[sign].append({self._row(generator, scope)})")
+                    generator.count_row()
 
-                writer.quad(pattern, lambda scope: writer.produce(source, scope, hit))
+                generator.quad(pattern, lambda scope: generator.produce(source, scope, hit))
 
-            function = writer.compile("match_source", "s, p, o, g, found, sign", body)
+            function = generator.compile("match_source", "s, p, o, g, found, sign", body)
             yield pattern.p if isinstance(pattern.p, str) else None, function
 
 
@@ -232,7 +255,7 @@ def _constants(source: Node) -> list[Constant]:
     return [part for pattern in patterns for part in pattern if isinstance(part, Constant)]
 
 
-class Timetable:
+class ClockIndex:
     """The conditions of all shapes, the instant, and the boundaries ahead of it.
 
     now: the engine's clock, in microseconds, which gives the first instant if none was given. conditions: by
@@ -319,10 +342,18 @@ class Timetable:
                 (clock_delta.added if condition.opens else clock_delta.removed).append((condition, terms))
         return clock_delta
 
-    def count(self, condition: Condition, clock_delta: ClockDelta) -> None:
-        """Adds to clock_delta what the collected pairs of a condition change. Raises TooMuchWork."""
-        removed, added = self.touched[condition]
-        self._count(condition, added, removed, clock_delta)
+    def changes(self, give_up: Callable[[Any, BaseException], None]) -> ClockDelta:
+        """The changes by the operands that the matchers of a commit have collected.
+
+        give_up: called for the shape of a condition whose operands cost too much.
+        """
+        clock_delta = ClockDelta()
+        for condition, (removed, added) in self.touched.items():
+            try:
+                self._count(condition, added, removed, clock_delta)
+            except BaseException as reason:
+                give_up(condition.shape, reason)
+        return clock_delta
 
     def _count(
         self, condition: Condition, added: Sequence[Terms], removed: Sequence[Terms], clock_delta: ClockDelta

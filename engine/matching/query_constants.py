@@ -1,4 +1,4 @@
-"""Units: the constants of the queries that share a shape."""
+"""The constants of the queries that share a shape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from lamplighter.engine.sparql.algebra import Constant
 
 
-class Units:
+class QueryConstants:
     """The constants of all units of a shape, as a relation with which every matcher joins.
 
     constants: the columns of the relation. all: key -> unit. A key is a term if there is one constant, else a tuple.
@@ -18,9 +18,9 @@ class Units:
         self.constants = tuple(constants)
         self.all: dict[Any, Any] = {}
         self._parts: dict[tuple[int, ...], dict[Any, dict[Any, None]]] = {}
-        self._projections: dict[tuple[int, ...], Units] = {}
+        self._projections: dict[tuple[int, ...], QueryConstants] = {}
 
-    def projection(self, constants: Sequence[Constant]) -> Units | None:
+    def projection(self, constants: Sequence[Constant]) -> QueryConstants | None:
         """The units projected to some of their constants, each combination once. It follows later changes.
 
         Its `all` maps each combination to the keys of its units. None for no constants.
@@ -30,7 +30,7 @@ class Units:
             return self if positions else None
         found = self._projections.get(positions)
         if found is None:
-            found = self._projections[positions] = Units([self.constants[position] for position in positions])
+            found = self._projections[positions] = QueryConstants([self.constants[position] for position in positions])
             found.all = self.part(positions)
         return found
 

@@ -9,36 +9,36 @@ from typing import NamedTuple
 
 import msgspec
 
-from lamplighter.cloud_sync.ahead import RESULTS_BYTES_MAX, AheadNotification
 from lamplighter.cloud_sync.answers import AHEAD
 from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.early_notifications import RESULTS_BYTES_MAX, EarlyNotification
 from lamplighter.engine.errors import GatewayError, PayloadError
 from lamplighter.engine.tables import count_text
 
+# Objects of one gateway that are read in one pass.
 OBJECTS_MAX = 200
-"""Objects of one gateway that are read in one pass."""
 OBJECT_BYTES_MAX = 64 * 1024 * 1024
+# Of the objects of one gateway in one pass; the last one may exceed it.
 PASS_BYTES_MAX = 64 * 1024 * 1024
-"""Of the objects of one gateway in one pass; the last one may exceed it."""
 LINE_BYTES_MAX = RESULTS_BYTES_MAX + 1
+# Records of change logs have smaller numbers.
 EPOCH_MAX, SEQUENCE_MAX = 2**31 - 1, 2**53
-"""Records of change logs have smaller numbers."""
+# Rows multiplied by variables, of one notification.
 CELLS_MAX = 1_000_000
-"""Rows multiplied by variables, of one notification."""
 _NAME = re.compile(r"([0-9]{12})\.ndjson")
 
 
-class ToldAhead(NamedTuple):
+class EarlyNotificationLine(NamedTuple):
     """A line of an object, checked. before: the number of the last object that was read whole; object: the number of
     its own; place: object and line, for messages."""
 
     before: int
     object: int
     place: str
-    told: AheadNotification
+    told: EarlyNotification
 
 
-class AheadObjects:
+class EarlyNotificationObjects:
     """The next objects of each gateway. say: receives a line for each kind of fault, not one for each object."""
 
     def __init__(self, source: Destination, say: Callable[[str], None]) -> None:
@@ -47,7 +47,9 @@ class AheadObjects:
         self._faults: dict[str, str] = {}
         self._first, self._refused = "", 0
 
-    def notifications(self, gateway: str, before: int, done: Callable[[int], None]) -> Generator[ToldAhead, None, None]:
+    def notifications(
+        self, gateway: str, before: int, done: Callable[[int], None]
+    ) -> Generator[EarlyNotificationLine, None, None]:
         """The lines of the objects behind a number, in their order.
 
         done: is called with the number of each object that need not be read again, also of one without a sound line.
@@ -76,7 +78,9 @@ class AheadObjects:
             )
             self._first, self._refused = "", 0
 
-    def _lines(self, gateway: str, before: int, done: Callable[[int], None]) -> Generator[ToldAhead, None, None]:
+    def _lines(
+        self, gateway: str, before: int, done: Callable[[int], None]
+    ) -> Generator[EarlyNotificationLine, None, None]:
         folder = f"{AHEAD}/{gateway}"
         size = 0
         for entry in self._source.entries(folder, f"{before:012d}.ndjson" if before else "", OBJECTS_MAX):
@@ -95,7 +99,7 @@ class AheadObjects:
                     except PayloadError as error:
                         self.refuse(f"{place} line {row}", str(error))
                         continue
-                    yield ToldAhead(before, number, f"{place} line {row}", told)
+                    yield EarlyNotificationLine(before, number, f"{place} line {row}", told)
             except PayloadError as error:
                 self.refuse(place, str(error))
             before = number
@@ -120,12 +124,12 @@ def is_small(results: Mapping[str, object]) -> bool:
     return len(names) * len(bindings) <= CELLS_MAX
 
 
-def _decode_line(line: bytes, gateway: str) -> AheadNotification:
+def _decode_line(line: bytes, gateway: str) -> EarlyNotification:
     """The notification in a line. Raises PayloadError with the reason."""
     if len(line) > LINE_BYTES_MAX:
         raise PayloadError(f"it has more than {LINE_BYTES_MAX} bytes")
     try:
-        told = msgspec.json.decode(line, type=AheadNotification)
+        told = msgspec.json.decode(line, type=EarlyNotification)
     except (ValueError, RecursionError) as error:  # those of msgspec too
         raise PayloadError(f"not a notification: {error}") from error
     if told.gateway != gateway:

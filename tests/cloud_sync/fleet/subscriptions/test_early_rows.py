@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from lamplighter.cloud_sync.ahead import AheadNotification, line
 from lamplighter.cloud_sync.destinations import LocalFolder
+from lamplighter.cloud_sync.early_notifications import EarlyNotification, line
 from lamplighter.cloud_sync.fleet.lake.batches import comparison_counts
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
@@ -44,7 +44,7 @@ class _Gateway:
         self._names = {one.spuid: name for name, one in spuids.items()}
         self._objects = 0
 
-    def commits(self, draw: random.Random, number: int) -> list[AheadNotification]:
+    def commits(self, draw: random.Random, number: int) -> list[EarlyNotification]:
         """Some more records; their notifications."""
         found = []
         while number:
@@ -61,10 +61,10 @@ class _Gateway:
                 name, place = self._names[one.spuid], (1, record.seq)
                 results = one.added.to_json(), one.removed.to_json()
                 version = order_version(1, 1_800_000_000)
-                found.append(AheadNotification(1, GW, name, version, "i", one.sequence, place, *results))
+                found.append(EarlyNotification(1, GW, name, version, "i", one.sequence, place, *results))
         return found
 
-    def tell(self, notifications: list[AheadNotification]) -> None:
+    def tell(self, notifications: list[EarlyNotification]) -> None:
         self._objects += 1
         self.to.create(f"ahead/{GW}/{self._objects:012d}.ndjson", [b"".join(map(line, notifications))])
 
@@ -163,6 +163,6 @@ def test_differences_are_counted_and_nothing_is_delivered_twice(site: _AheadSite
     assert set(keys) == expected | {("graphs", 11, None)}
 
 
-def _bindings(one: AheadNotification) -> list[dict[str, Any]]:
+def _bindings(one: EarlyNotification) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = one.added["results"]["bindings"]
     return found

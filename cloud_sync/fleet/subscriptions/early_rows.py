@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lamplighter.cloud_sync.ahead import AheadNotification
 from lamplighter.cloud_sync.destinations import Destination
+from lamplighter.cloud_sync.early_notifications import EarlyNotification
 from lamplighter.cloud_sync.fleet.lake import Batches, Lake, TableBatch
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_objects import CELLS_MAX, AheadObjects, is_small
-from lamplighter.cloud_sync.fleet.subscriptions.match_rows import MatchRow
-from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
+from lamplighter.cloud_sync.fleet.lazy import F, pa, pc
+from lamplighter.cloud_sync.fleet.subscriptions.early_objects import CELLS_MAX, EarlyNotificationObjects, is_small
+from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription, MatchRow
 from lamplighter.cloud_sync.fleet.subscriptions.planner import covers_gateway, spark_reasons
 from lamplighter.cloud_sync.fleet.subscriptions.push import read_pushed, subscription_version
 from lamplighter.cloud_sync.fleet.subscriptions.pushdown import gateway_query
@@ -29,12 +29,12 @@ from lamplighter.engine.terms import Bag, Term
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# Matches that are taken at once.
 ROWS_MAX = 20_000
-"""Matches that are taken at once."""
+# Of the matches of one gateway that wait for the comparison with Spark's. Further ones are left to Spark.
 WAITING_MAX, WAITING_CHARACTERS_MAX = 10_000, 8 * 1024 * 1024
-"""Of the matches of one gateway that wait for the comparison with Spark's. Further ones are left to Spark."""
+# Spark has the same rows; it has others; it has no match in the event.
 EQUAL, DIFFERENT, UNFOUND = "equal", "different", "unfound"
-"""Spark has the same rows; it has others; it has no match in the event."""
 
 
 class MatchKey(NamedTuple):
@@ -76,14 +76,14 @@ def _characters(rows: list[list[Term | None]]) -> int:
     return sum(len(term) + 8 for row in rows for term in row if term is not None) + 8 * len(rows)
 
 
-class AheadMatches:
+class EarlyMatches:
     """The matches that came ahead and are not compared yet, and the objects that were read.
 
     source: where the objects are; None: nothing is taken, and what was taken before is compared. say: receives lines.
     """
 
     def __init__(self, source: Destination | None, say: Callable[[str], None]) -> None:
-        self._source = None if source is None else AheadObjects(source, say)
+        self._source = None if source is None else EarlyNotificationObjects(source, say)
         self._say = say
         self._last = ""
         self._read: dict[str, int] = {}
@@ -239,9 +239,6 @@ def compare(found: DataFrame, ahead: Mapping[MatchKey, list[list[Term | None]]])
 
     A match that is incomplete on Spark counts as equal.
     """
-    import pyarrow as pa
-    from pyspark.sql import functions as F
-
     kinds = {"version": pa.int32(), "epoch": pa.int32(), "seq": pa.int64()}
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in MatchKey._fields])
     keys = found.sparkSession.createDataFrame(pa.Table.from_pylist([key._asdict() for key in ahead], schema))
@@ -264,7 +261,6 @@ def _outcome(row: Any, rows: Iterable[Sequence[Term | None]]) -> str:
 
 def _rows_ahead(table: Batches, path: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of a file of `matches` that came ahead: those without a time. A merged batch has others too."""
-    import pyarrow.compute as pc
     from pyarrow.parquet import ParquetFile
 
     with table.lake.fs.open(path, "rb") as file:
@@ -273,7 +269,7 @@ def _rows_ahead(table: Batches, path: str) -> Iterator[list[dict[str, Any]]]:
             yield part.filter(ahead).to_pylist()
 
 
-def _matches(one: FollowedSubscription, gateway: str, told: AheadNotification) -> Iterator[dict[str, Any]]:
+def _matches(one: FollowedSubscription, gateway: str, told: EarlyNotification) -> Iterator[dict[str, Any]]:
     """The rows of `matches` of a notification of a gateway. Raises PayloadError for damaged results."""
     assert told.commit is not None
     if not told.sequence:

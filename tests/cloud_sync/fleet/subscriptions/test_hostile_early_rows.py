@@ -13,8 +13,8 @@ from lamplighter.cloud_sync.destinations import LocalFolder
 from lamplighter.cloud_sync.fleet.lake import Lake, TableBatch
 from lamplighter.cloud_sync.fleet.lake.tables import table
 from lamplighter.cloud_sync.fleet.sparql.supported import fleet_query
-from lamplighter.cloud_sync.fleet.subscriptions import ahead_objects, ahead_rows
-from lamplighter.cloud_sync.fleet.subscriptions.ahead_rows import AheadMatches
+from lamplighter.cloud_sync.fleet.subscriptions import early_objects, early_rows
+from lamplighter.cloud_sync.fleet.subscriptions.early_rows import EarlyMatches
 from lamplighter.cloud_sync.fleet.subscriptions.matching import FollowedSubscription
 from lamplighter.cloud_sync.fleet.subscriptions.push import FAILING_MAX, PUSHED, PushedOrder, order_version, read_pushed
 from lamplighter.cloud_sync.fleet.subscriptions.segment_order import SegmentOrder
@@ -45,7 +45,7 @@ class _Ahead:
         self.lake.write(msgspec.json.encode({"orders": orders}), *PUSHED)
         self.said: list[str] = []
         self.order = SegmentOrder()
-        self.matches = AheadMatches(self.to, self.said.append)
+        self.matches = EarlyMatches(self.to, self.said.append)
 
     def path(self, number: int, gateway: str = EVIL) -> Path:
         path = self.folder / "to" / "ahead" / gateway / f"{number:012d}.ndjson"
@@ -127,7 +127,7 @@ def test_what_was_not_given_to_a_gateway_is_left_to_spark(ahead: _Ahead) -> None
 def test_thousands_of_objects_without_a_sound_line_are_passed_within_bounds(
     ahead: _Ahead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead_objects, "OBJECTS_MAX", 20)
+    monkeypatch.setattr(early_objects, "OBJECTS_MAX", 20)
     for number in range(1, 101):
         ahead.write(number, *([b"{"] if number % 2 else []))
     ahead.write(101, told(5))
@@ -141,7 +141,7 @@ def test_thousands_of_objects_without_a_sound_line_are_passed_within_bounds(
 
 
 def test_objects_that_are_large_or_are_links_stop_nobody_else(ahead: _Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead_objects, "OBJECT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(early_objects, "OBJECT_BYTES_MAX", 10_000)
     ahead.write(1, b"x" * 20_000)
     ahead.write(2, told(2))
     secret = ahead.folder / "secret"
@@ -158,7 +158,7 @@ def test_objects_that_are_large_or_are_links_stop_nobody_else(ahead: _Ahead, mon
     assert len(ahead.said) == 2, "a fault is said once"
     ahead.path(3).unlink()
     assert ahead.take() == [(EVIL, "hot", 4)]
-    monkeypatch.setattr(ahead_objects, "PASS_BYTES_MAX", 0)
+    monkeypatch.setattr(early_objects, "PASS_BYTES_MAX", 0)
     for number in (6, 7):
         ahead.write(number, told(number))
     assert [ahead.take() for _ in range(3)] == [[(EVIL, "hot", 6)], [(EVIL, "hot", 7)], []]
@@ -167,7 +167,7 @@ def test_objects_that_are_large_or_are_links_stop_nobody_else(ahead: _Ahead, mon
 def test_matches_of_records_that_never_come_are_bounded_for_their_gateway_only(
     ahead: _Ahead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead_rows, "WAITING_MAX", 3)
+    monkeypatch.setattr(early_rows, "WAITING_MAX", 3)
     ahead.write(1, *(told(2**50 + number) for number in range(5)))
     ahead.write(1, told(1, gateway=GOOD), gateway=GOOD)
     assert sorted(one[0] for one in ahead.take()) == [EVIL] * 3 + [GOOD]
@@ -179,14 +179,14 @@ def test_matches_of_records_that_never_come_are_bounded_for_their_gateway_only(
     assert ahead.take() == []
     ahead.write(2, told(2, gateway=GOOD), gateway=GOOD)
     assert ahead.take() == [(GOOD, "hot", 2)]
-    monkeypatch.setattr(ahead_rows, "WAITING_MAX", 100)
-    monkeypatch.setattr(ahead_rows, "WAITING_CHARACTERS_MAX", 600)
+    monkeypatch.setattr(early_rows, "WAITING_MAX", 100)
+    monkeypatch.setattr(early_rows, "WAITING_CHARACTERS_MAX", 600)
     ahead.write(3, told(3, value={"type": "literal", "value": "x" * 1000}), told(4))
     assert ahead.take() == [(EVIL, "hot", 4)]
 
 
 def test_each_gateway_is_the_first_in_its_turn(ahead: _Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead_rows, "ROWS_MAX", 1)
+    monkeypatch.setattr(early_rows, "ROWS_MAX", 1)
     ahead.write(1, told(1), told(2), told(3))
     ahead.write(1, told(1, gateway=GOOD), gateway=GOOD)
     assert [ahead.take() for _ in range(3)] == [[(EVIL, "hot", 1)], [(GOOD, "hot", 1)], [(EVIL, "hot", 2)]]

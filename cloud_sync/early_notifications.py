@@ -19,15 +19,15 @@ from lamplighter.cloud_sync.destinations import Destination
 from lamplighter.cloud_sync.files import open_plain, write_whole
 from lamplighter.engine.errors import UpstreamError
 
+# A notification with longer results is shipped without them. Its rows follow in the segments.
 RESULTS_BYTES_MAX = 4 * 1024 * 1024
-"""A notification with longer results is shipped without them. Its rows follow in the segments."""
+# With more bytes in the folder, no further notifications are taken from the gateway, which retains them.
 OUTBOX_BYTES_MAX = 16 * 1024 * 1024
-"""With more bytes in the folder, no further notifications are taken from the gateway, which retains them."""
 NAMES_MAX = 1000
 _FILE = re.compile(r"([0-9]{12})\.ndjson")
 
 
-class AheadNotification(msgspec.Struct, frozen=True, omit_defaults=True):
+class EarlyNotification(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line of an object: a notification of one of the fleet's subscriptions.
 
     incarnation: differs after the gateway had to begin the subscription again, with sequence 0. sequence: 0 for the
@@ -49,7 +49,7 @@ class AheadNotification(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: str = ""
 
 
-def line(notification: AheadNotification) -> bytes:
+def line(notification: EarlyNotification) -> bytes:
     """The notification as a line, without its results if they are too long."""
     data = msgspec.json.encode(notification)
     if len(data) > RESULTS_BYTES_MAX:
@@ -57,7 +57,7 @@ def line(notification: AheadNotification) -> bytes:
     return data + b"\n"
 
 
-class AheadOutbox:
+class EarlyNotificationOutbox:
     """The folder ``ahead`` of a data folder."""
 
     def __init__(self, data: Path, to: Destination, gateway: str) -> None:

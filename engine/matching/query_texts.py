@@ -1,4 +1,4 @@
-"""Query text -> `Spelling` (what the text has in common with others) and the text's constants.
+"""Query text -> `ParsedQuery` (what the text has in common with others) and the text's constants.
 
 A query is parsed once for each skeleton (`engine.sparql.skeletons`); later texts with the same skeleton only have their
 constants lifted out.
@@ -46,17 +46,17 @@ from lamplighter.engine.sparql.skeletons import Lifted, Lifter, skeleton_of
 from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.terms import XSD, Term
 
-SPELLINGS_MAX = 1024
-"""Skeletons in the cache; the least recently used one is evicted first."""
-SPELLINGS_CHARACTERS_MAX = 256 * 1024
-"""Characters of all cached skeletons together. A cached spelling takes about sixty bytes a character."""
+# Skeletons in the cache; the least recently used one is evicted first.
+TEXTS_MAX = 1024
+# Characters of all cached skeletons together. A parsed query takes about sixty bytes a character.
+TEXT_CHARACTERS_MAX = 256 * 1024
 
 _INTEGER = f'"^^<{XSD}integer>'
 _INTEGER_END = len(_INTEGER)
 
 
 @dataclass(frozen=True)
-class Spelling:
+class ParsedQuery:
     """The parsed form that all queries with one skeleton share.
 
     text: the query's tokens in a standard layout, followed by its columns; constants are numbers, and variables are
@@ -134,14 +134,14 @@ class QueryTextCache:
     def __init__(self, lifter: Lifter, slices: Slices) -> None:
         self._lifter = lifter
         self._slices = slices
-        self.cache = LruCache[str, Spelling](SPELLINGS_MAX, SPELLINGS_CHARACTERS_MAX)
+        self.cache = LruCache[str, ParsedQuery](TEXTS_MAX, TEXT_CHARACTERS_MAX)
 
-    def parse(self, text: str) -> tuple[Spelling, list[Term]]:
-        """The spelling and the constants of a query. Raises RequestError. Long texts are read off the event loop."""
+    def parse(self, text: str) -> tuple[ParsedQuery, list[Term]]:
+        """A query, and its constants. Raises RequestError. Long texts are read off the event loop."""
         with self._slices.beside() if len(text) > LONG else nullcontext():
             return self._analyse(text)
 
-    def _analyse(self, text: str) -> tuple[Spelling, list[Term]]:
+    def _analyse(self, text: str) -> tuple[ParsedQuery, list[Term]]:
         lifted: Lifted | None = None
         with suppress(RequestError, SyntaxError, ValueError, RuntimeError):  # the parser below has the better message
             lifted = self._lifter.lift(text)
@@ -168,37 +168,37 @@ class QueryTextCache:
         spans = constant_spans(body)
         terms = [canonical(prologue, raw) for raw in _raws(body)]
         rest = [column for index, column in enumerate(columns) if index not in clocks]
-        spelling = read_spelling(body, rest, lambda raw: canonical("", raw))
+        parsed = parse_tokens(body, rest, lambda raw: canonical("", raw))
         if may_call(text):
-            fixed = check_clock_calls(text, prologue, body, spelling.select, terms)
+            fixed = check_clock_calls(text, prologue, body, parsed.select, terms)
         if fixed:
-            spelling = replace(spelling, lifted=spelling.lifted - fixed)
+            parsed = replace(parsed, lifted=parsed.lifted - fixed)
         if clocks:
-            key = f"{spelling.text} with the time in {sorted(clocks)}"
-            spelling = replace(spelling, text=key, columns=columns, clocks=tuple(sorted(clocks)))
+            key = f"{parsed.text} with the time in {sorted(clocks)}"
+            parsed = replace(parsed, text=key, columns=columns, clocks=tuple(sorted(clocks)))
         if any(token.is_word("IRI", "URI") for token in body):
             if "BASE" in prologue.upper():
-                spelling = replace(spelling, text=f"{prologue} {spelling.text}", prologue=prologue)
+                parsed = replace(parsed, text=f"{prologue} {parsed.text}", prologue=prologue)
         elif fixed is not None or clocks:
             pass  # a text with another function would have the same skeleton
         elif lifted is not None and lifted.skeleton == skeleton_of(text, len(lifted.prologue), body, spans):
-            self.cache.put(lifted.skeleton, spelling, len(lifted.skeleton))
-        return spelling, terms
+            self.cache.put(lifted.skeleton, parsed, len(lifted.skeleton))
+        return parsed, terms
 
-    def _of_another_form(self, text: str, form: str) -> tuple[Spelling, list[Term]]:
-        """The spelling and the constants of an ASK or CONSTRUCT query: those of the SELECT query for its solutions."""
+    def _of_another_form(self, text: str, form: str) -> tuple[ParsedQuery, list[Term]]:
+        """An ASK or CONSTRUCT query, and its constants: those of the SELECT query for its solutions."""
         if form == "ASK":
-            spelling, terms = self._analyse(ask_as_select(text, "lamplighter_ask"))
-            return replace(spelling, text=f"{spelling.text} asked", columns=ASK_COLUMNS), terms
+            parsed, terms = self._analyse(ask_as_select(text, "lamplighter_ask"))
+            return replace(parsed, text=f"{parsed.text} asked", columns=ASK_COLUMNS), terms
         parts = construct_parts(text)
-        spelling, terms = self._analyse(parts.select)
-        template = template_of(parts.patterns, spelling.columns)
-        text = f"{spelling.text} for {template.triples}"
-        return replace(spelling, text=text, columns=TRIPLE_COLUMNS, template=template), terms
+        parsed, terms = self._analyse(parts.select)
+        template = template_of(parts.patterns, parsed.columns)
+        text = f"{parsed.text} for {template.triples}"
+        return replace(parsed, text=text, columns=TRIPLE_COLUMNS, template=template), terms
 
 
-def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Callable[[str], Term]) -> Spelling:
-    """The spelling of a checked query, given the tokens after its declarations.
+def parse_tokens(found: Sequence[Token], columns: Sequence[str], resolve: Callable[[str], Term]) -> ParsedQuery:
+    """A checked query, given the tokens after its declarations.
 
     columns: the variables of the projection, as the store names them; resolve: constant as written -> term.
     """
@@ -238,7 +238,7 @@ def read_spelling(found: Sequence[Token], columns: Sequence[str], resolve: Calla
     order = tuple(names[f"?{column}"][1:] for column in columns)
     select = _select(renamed, order, resolve)
     text = " ".join([*texts, *order])
-    return Spelling(text, tuple(columns), order, _lifted_numbers(select), select, tuple(parts))
+    return ParsedQuery(text, tuple(columns), order, _lifted_numbers(select), select, tuple(parts))
 
 
 def _select(found: Sequence[Token], order: Sequence[str], resolve: Callable[[str], Term]) -> Select | None:
@@ -294,5 +294,6 @@ def _raws(body: Sequence[Token]) -> list[str]:
 
 
 def _term_text(term: Term) -> str:
-    """The term in SPARQL syntax. Integers are bare, because LIMIT and OFFSET take no other form."""
+    """The term in SPARQL syntax."""
+    # Integers are bare, because LIMIT and OFFSET take no other form.
     return term[1:-_INTEGER_END] if term.endswith(_INTEGER) and term[1:-_INTEGER_END].isdigit() else term
