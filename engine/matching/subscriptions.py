@@ -17,7 +17,7 @@ from lamplighter.engine.matching.following import LONG_MATCHINGS, Change, Follow
 from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.registry import ShapeRegistry
-from lamplighter.engine.matching.shapes import Shape, Unit
+from lamplighter.engine.matching.shapes import Unit
 from lamplighter.engine.matching.spellings import QueryTextCache, Spelling
 from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.matching.timetable import Timetable
@@ -109,27 +109,13 @@ class Subscriptions:
 
     def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
         """The query that the store would evaluate for a subscription, None if a plan serves it. Raises RequestError."""
-        if len(text) > LONG:
-            self._slices.begin(len(text))
-        spelling, terms = self._spellings.parse(text)
-        dataset = spelling.narrow(dataset, terms)
-        shape = self._shapes.by_key.get(spelling.key(terms, dataset))
-        if shape is None:
-            by_store = self._left_to_store(spelling)
-            shape = Shape(
-                spelling, terms, Cts(lambda predicate: ()), dataset, self._work, Timetable(self._now), by_store
-            )
+        spelling, terms, dataset, by_store = self._read(text, dataset)
+        shape = self._shapes.view(spelling, terms, dataset, by_store)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Adds a subscription. Raises RequestError, StoreError; then nothing has changed."""
-        if max(len(self._store), len(text)) > LONG:
-            self._slices.begin(max(len(self._store), len(text)))
-        spelling, terms = self._spellings.parse(text)
-        dataset = spelling.narrow(dataset, terms)
-        by_store = None
-        if spelling.key(terms, dataset) not in self._shapes.by_key:
-            by_store = self._left_to_store(spelling)
+        spelling, terms, dataset, by_store = self._read(text, dataset)
         self._work.begin()
         try:
             try:
@@ -144,6 +130,18 @@ class Subscriptions:
         unit.enter(number, spelling.columns)
         unit.shape.subscribers += 1
         return Entered(number, spelling.columns, rows, unit.spu_class)
+
+    def _read(
+        self, text: str, dataset: Dataset | None
+    ) -> tuple[Spelling, list[Term], Dataset | None, str | None]:
+        """A query, and why a new shape of it gets no plan, if it does not. Announces work that takes long: a plan has
+        the quads of its predicates indexed."""
+        if max(len(self._store), len(text)) > LONG:
+            self._slices.begin(max(len(self._store), len(text)))
+        spelling, terms = self._spellings.parse(text)
+        dataset = spelling.narrow(dataset, terms)
+        known = spelling.key(terms, dataset) in self._shapes.by_key
+        return spelling, terms, dataset, None if known else self._left_to_store(spelling)
 
     def _evaluate(
         self, spelling: Spelling, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
