@@ -131,9 +131,7 @@ class Subscriptions:
         unit.shape.subscribers += 1
         return Entered(number, spelling.columns, rows, unit.spu_class)
 
-    def _read(
-        self, text: str, dataset: Dataset | None
-    ) -> tuple[Spelling, list[Term], Dataset | None, str | None]:
+    def _read(self, text: str, dataset: Dataset | None) -> tuple[Spelling, list[Term], Dataset | None, str | None]:
         """A query, and why a new shape of it gets no plan, if it does not. Announces work that takes long: a plan has
         the quads of its predicates indexed."""
         if max(len(self._store), len(text)) > LONG:

@@ -38,7 +38,8 @@ class Request(msgspec.Struct, eq=False):
     text, using: as the client sent them. parts: of a text that is made of many, which are read one by one, each with
     the limits of a request. operations: None until the text is parsed; a process that parses large texts sets them.
     tried_first: whether `delta` raises PlanExceededError where the plan needs too much work; otherwise the store
-    evaluates the request at once. Each method raises the errors of the text: RequestSyntaxError, UnsupportedRequestError, LimitExceededError.
+    evaluates the request at once. Each method raises the errors of the text: RequestSyntaxError,
+    UnsupportedRequestError, LimitExceededError.
 
     A Struct, because an instance is made for each update, and a class takes three times as long.
     """
