@@ -16,8 +16,14 @@ from lamplighter.engine.matching.query_texts import ParsedQuery
 from lamplighter.engine.matching.shapes import PlanContext, Shape, SharedQuery
 from lamplighter.engine.matching.spu import RE_EVALUATED, ReevaluatingSpu
 from lamplighter.engine.matching.takeovers import Takeovers
+from lamplighter.engine.sparql.text_cache import LruCache
 from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Binding, Term
+
+UNPLANNED_MAX = 256
+"""Shapes that are remembered to have no plan."""
+UNPLANNED_CHARACTERS_MAX = 512 * 1024
+"""Characters of their texts."""
 
 
 class ShapeRegistry:
@@ -56,6 +62,37 @@ class ShapeRegistry:
         self.ordered = 0
         self.constructed = 0
         self.wide: set[Shape] = set()
+        # Writing and compiling the functions of a shape takes up to 250 ms, so it is not done again for its first unit.
+        self._viewed: Shape | None = None
+        self._unplanned = LruCache[Any, str](UNPLANNED_MAX, UNPLANNED_CHARACTERS_MAX)
+
+    def view(
+        self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
+    ) -> Shape:
+        """The shape that a unit of a query would have. A new one is kept for `unit` until the next call of either."""
+        key: Any = parsed.key(terms, dataset)
+        shape = self.by_key.get(key)
+        if shape is None:
+            if by_store is not None:
+                key = (key, RE_EVALUATED)
+            shape = self._viewed = self._new_shape(key, parsed, terms, dataset, by_store)
+        return shape
+
+    def _new_shape(
+        self, key: Any, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None
+    ) -> Shape:
+        """A shape that is not filed: the one viewed last if it has this key."""
+        viewed, self._viewed = self._viewed, None
+        if viewed is not None:
+            if viewed.key == key:
+                return viewed
+            viewed.close()
+        reason = by_store or self._unplanned.get(key)
+        shape = Shape(parsed, terms, self.context, dataset, reason)
+        shape.key = key
+        if shape.plan is None and reason is None:
+            self._unplanned.put(key, shape.reason, len(parsed.text))
+        return shape
 
     def unit(
         self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None
@@ -101,9 +138,7 @@ class ShapeRegistry:
             key = (key, RE_EVALUATED)
         shape = self.by_key.get(key)
         if shape is None:
-            shape = Shape(parsed, terms, self.context, dataset, by_store)
-            self.by_key[key] = shape
-            shape.key = key
+            shape = self.by_key[key] = self._new_shape(key, parsed, terms, dataset, by_store)
             if shape.plan is not None and parsed.patterns > WIDE:
                 self.wide.add(shape)
             try:

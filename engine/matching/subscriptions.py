@@ -19,7 +19,7 @@ from lamplighter.engine.matching.lutt import Lutt
 from lamplighter.engine.matching.prices import Price, Prices
 from lamplighter.engine.matching.query_texts import ParsedQuery, QueryTextCache
 from lamplighter.engine.matching.registry import ShapeRegistry
-from lamplighter.engine.matching.shapes import PlanContext, Shape, SharedQuery
+from lamplighter.engine.matching.shapes import PlanContext, SharedQuery
 from lamplighter.engine.matching.subscription_numbers import SubscriptionNumbers
 from lamplighter.engine.matching.takeovers import Takeovers
 from lamplighter.engine.slices import LONG, Slices
@@ -107,26 +107,13 @@ class Subscriptions:
 
     def evaluation(self, text: str, dataset: Dataset | None) -> str | None:
         """The query that the store would evaluate for a subscription, None if a plan serves it. Raises RequestError."""
-        if len(text) > LONG:
-            self._slices.begin(len(text))
-        parsed, terms = self._texts.parse(text)
-        dataset = parsed.narrow(dataset, terms)
-        shape = self._shapes.by_key.get(parsed.key(terms, dataset))
-        if shape is None:
-            by_store = self._left_to_store(parsed)
-            context = PlanContext(Cts(lambda predicate: ()), self._work, ClockIndex(self._now))
-            shape = Shape(parsed, terms, context, dataset, by_store)
+        parsed, terms, dataset, by_store = self._read(text, dataset)
+        shape = self._shapes.view(parsed, terms, dataset, by_store)
         return None if shape.plan is not None else shape.text(shape.constants(terms))
 
     def subscribe(self, text: str, dataset: Dataset | None) -> Entered:
         """Adds a subscription. Raises RequestError, StoreError; then nothing has changed."""
-        if max(len(self._store), len(text)) > LONG:
-            self._slices.begin(max(len(self._store), len(text)))
-        parsed, terms = self._texts.parse(text)
-        dataset = parsed.narrow(dataset, terms)
-        by_store = None
-        if parsed.key(terms, dataset) not in self._shapes.by_key:
-            by_store = self._left_to_store(parsed)
+        parsed, terms, dataset, by_store = self._read(text, dataset)
         self._work.begin()
         try:
             try:
@@ -141,6 +128,16 @@ class Subscriptions:
         unit.enter(number, parsed.columns)
         unit.shape.subscribers += 1
         return Entered(number, parsed.columns, rows, unit.spu_class)
+
+    def _read(self, text: str, dataset: Dataset | None) -> tuple[ParsedQuery, list[Term], Dataset | None, str | None]:
+        """A query, and why a new shape of it gets no plan, if it does not. Announces work that takes long: a plan has
+        the quads of its predicates indexed."""
+        if max(len(self._store), len(text)) > LONG:
+            self._slices.begin(max(len(self._store), len(text)))
+        parsed, terms = self._texts.parse(text)
+        dataset = parsed.narrow(dataset, terms)
+        known = parsed.key(terms, dataset) in self._shapes.by_key
+        return parsed, terms, dataset, None if known else self._left_to_store(parsed)
 
     def _evaluate(
         self, parsed: ParsedQuery, terms: Sequence[Term], dataset: Dataset | None, by_store: str | None = None

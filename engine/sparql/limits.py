@@ -45,7 +45,7 @@ class _Counts:
         self.tokens += 1
         if place in _PATTERNS and token.text in _SEPARATORS:
             self.patterns += 1
-        elif place == "members" and _follows_member(token, before):
+        elif place == "members" and follows_member(token, before):
             self.patterns += 2
         elif token.text in _CONNECTIVES or token.is_word("FILTER", "AS") or (having and token.text == "("):
             self.conditions += 1
@@ -90,7 +90,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
         if kept:
             counts.add(token, before, place, having)
         if token.kind == "sign" and token.text in _OPENING:
-            opened = _bracket_content(token, before, place, values)
+            opened = bracket_content(token, before, place, values)
             counts.begin(token, opened)
             stack.append(opened)
         elif token.kind == "sign" and token.text in _OPENING.values() and stack:
@@ -123,7 +123,7 @@ def outside_data(found: Iterable[Token]) -> Iterator[Token]:
             yield token
 
 
-def _bracket_content(token: Token, before: Token | None, place: str, values: bool) -> str:
+def bracket_content(token: Token, before: Token | None, place: str, values: bool) -> str:
     """The content of a bracket. In patterns, a list or a path follows a term; an expression does not."""
     if place == "data":
         return "data"
@@ -141,7 +141,7 @@ def _bracket_content(token: Token, before: Token | None, place: str, values: boo
 _PATTERNS = frozenset(("patterns", "members"))
 
 
-def _follows_member(token: Token, before: Token | None) -> bool:
+def follows_member(token: Token, before: Token | None) -> bool:
     """Whether a token in round brackets among patterns begins the next member of a list. Steps of a path have a sign
     between them."""
     after_member = before is not None and (

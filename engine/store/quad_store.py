@@ -26,6 +26,7 @@ from lamplighter.engine.errors import (
     UnsupportedRequestError,
 )
 from lamplighter.engine.slices import LONG, Slices, sliced
+from lamplighter.engine.sparql.wide_joins import check_joins, in_parts
 from lamplighter.engine.store.renewal import (
     Ageing,
     Renewal,
@@ -199,9 +200,11 @@ class QuadStore:
 
         name: what `around_select` knows the query by, if that is not the text: the text differs with the time.
         default_graphs, named_graphs: the dataset of the protocol request, None to use the query's; in default_graphs,
-        None is the store's default graph. Raises RequestSyntaxError, StoreError.
+        None is the store's default graph. Raises RequestSyntaxError, StoreError, and LimitExceededError for a query
+        whose joins the store would order for too long.
         """
         native = self.native
+        check_joins(in_parts(text))
 
         def evaluate(check: Callable[[], None] = lambda: None) -> Bag:
             solutions = query_native(native, text, default_graphs, named_graphs)
@@ -649,7 +652,7 @@ def query_native(
     """
     try:
         return store.query(
-            text,
+            in_parts(text),
             default_graph=None
             if default_graphs is None
             else [ox.DefaultGraph() if name is None else native_name(name) for name in default_graphs],

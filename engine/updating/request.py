@@ -9,11 +9,16 @@ import msgspec
 
 from lamplighter.engine.access import FULL, Access
 from lamplighter.engine.delta import QuadDelta
-from lamplighter.engine.errors import RequestError
+from lamplighter.engine.errors import LimitExceededError, RequestError
 from lamplighter.engine.sparql.clock_function import EPOCH, at
 from lamplighter.engine.sparql.skeletons import TEXT_MAX
 from lamplighter.engine.updating.by_store import Modification, Resolved, UsingGraphs, check_access
 from lamplighter.engine.updating.updates import UNKNOWN, Found, Updates
+from lamplighter.engine.work import TooMuchWork
+
+
+class PlanExceededError(LimitExceededError):
+    """The plan of an update needs too much work. The store may need less: `evaluations` has its queries from now on."""
 
 
 class Request(msgspec.Struct, eq=False):
@@ -32,7 +37,9 @@ class Request(msgspec.Struct, eq=False):
 
     text, using: as the client sent them. parts: of a text that is made of many, which are read one by one, each with
     the limits of a request. operations: None until the text is parsed; a process that parses large texts sets them.
-    Each method raises the errors of the text: RequestSyntaxError, UnsupportedRequestError, LimitExceededError.
+    tried_first: whether `delta` raises PlanExceededError where the plan needs too much work; otherwise the store
+    evaluates the request at once. Each method raises the errors of the text: RequestSyntaxError,
+    UnsupportedRequestError, LimitExceededError.
 
     A Struct, because an instance is made for each update, and a class takes three times as long.
     """
@@ -42,6 +49,7 @@ class Request(msgspec.Struct, eq=False):
     using: UsingGraphs | None = None
     parts: Sequence[str] = ()
     operations: Sequence[Resolved] | None = None
+    tried_first: bool = False
     _found: Found | None = None
     _error: RequestError | None = None
 
@@ -92,7 +100,12 @@ class Request(msgspec.Struct, eq=False):
         if self._updates.derives:
             access = self._updates.permitted(access)
         if plan is not None and plan.serves(access.read, terms):
-            return self._updates.by_plan(plan, terms, access)
+            try:
+                return self._updates.by_plan(plan, terms, access)
+            except TooMuchWork as error:
+                self._found = UNKNOWN  # other requests of its shape keep the plan
+                if self.tried_first:
+                    raise PlanExceededError(f"the update needs {error}") from error
         delta = self._updates.by_store(self._parsed(), self.using, access, now)
         if skeleton is not None:
             self._updates.occurred(skeleton)

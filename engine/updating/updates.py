@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from lamplighter.engine.access import Access, asserting
 from lamplighter.engine.delta import DELTA_QUADS_MAX, QuadDelta
-from lamplighter.engine.errors import LimitExceededError, RequestError
+from lamplighter.engine.errors import RequestError
 from lamplighter.engine.matching.analysis import Unsupported
 from lamplighter.engine.matching.cts import Cts
 from lamplighter.engine.slices import LONG, Slices
@@ -22,7 +22,7 @@ from lamplighter.engine.store.quad_store import QuadStore
 from lamplighter.engine.terms import Term
 from lamplighter.engine.updating.by_plan import UpdatePlan
 from lamplighter.engine.updating.by_store import Resolved, UsingGraphs, quad_delta, resolved
-from lamplighter.engine.work import TooMuchWork, Work
+from lamplighter.engine.work import UNITS_PER_MS, Work
 
 SHAPES_MAX = 512
 """Shapes in the cache; the least recently used one is evicted first."""
@@ -132,12 +132,10 @@ class Updates:
     # --- evaluating ---
 
     def by_plan(self, plan: UpdatePlan, terms: list[Term], access: Access) -> QuadDelta:
-        """The net effect that a request with these constants would have now. Raises as `UpdatePlan.delta`."""
-        self._work.begin()
-        try:
-            return plan.delta(terms, self._store, self._new_blank_node, access.write, self._quads_max, self._slices)
-        except TooMuchWork as error:
-            raise LimitExceededError(f"the update needs {error}") from error
+        """The net effect that a request with these constants would have now. Raises as `UpdatePlan.delta`, TooMuchWork
+        too. It may do half of the work that an evaluation may do, since the store then evaluates the request."""
+        self._work.begin(more=-self._work.evaluation_ms_max * UNITS_PER_MS // 2)
+        return plan.delta(terms, self._store, self._new_blank_node, access.write, self._quads_max, self._slices)
 
     def by_store(
         self, operations: Sequence[Resolved], using: UsingGraphs | None, access: Access, now: datetime | None

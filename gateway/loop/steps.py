@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import Priority
+from lamplighter.engine.updating.request import PlanExceededError
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.clock_commits import ClockCommits
 from lamplighter.gateway.loop.commits import Commits
@@ -95,30 +96,32 @@ class Steps:
     async def _take(self, step: Step, tasks: asyncio.TaskGroup) -> None:
         """Runs a step, puts it on trial, or refuses it. Its outcome goes out with the group."""
         if step.error is not None:
-            await self._refuse(step, step.error)
+            await self._refuse(step, step.error, tasks)
             return
         if step.tried is None and step.trial is not None:
             try:
                 trial = await self._done(step.trial)
                 passed = trial is None or trial.has_passed
             except BaseException as error:  # whatever a text does to those who look at it
-                await self._refuse(step, failure(error))
+                await self._refuse(step, failure(error), tasks)
                 return
             if trial is not None and not passed:
                 self._queue.hold(step, trial, tasks)
                 return
             step.tried = trial
-        await self._run(step)
+        await self._run(step, tasks)
 
-    async def _run(self, step: Step) -> None:
+    async def _run(self, step: Step, tasks: asyncio.TaskGroup) -> None:
         if self._clock_commits.due:
             await self._commit_clock()
         trial, before = step.tried, self._log.sequence
         self._evaluations.prepared_s, self._evaluations.timed = 0.0, trial is not None
-        if step.begun is not None:
-            self._queue.time(step.begun, step.priority)
         try:
             result = await self._done(step.run, long=trial is not None, in_loop=step.in_loop)
+        except PlanExceededError:
+            step.tried = None
+            await self._take(step, tasks)  # the store evaluates it now, so it has to pass a trial
+            return
         except BaseException as error:
             if self._log.sequence != before and isinstance(error, Exception) and not isinstance(error, GatewayError):
                 raise behind_its_log(error) from error
@@ -129,15 +132,17 @@ class Steps:
         finally:
             if trial is not None:
                 trial.took(self._evaluations.prepared_s)
+            if step.begun is not None:
+                self._queue.time(step.begun, step.priority)
         self._queue.release(partial(_fulfil, step.outcome, result))
         if self._reactions.obligations.pending:
             await self._flush_pending()
         while self._commits.unwritten:
             await self._in_slices(self._commits.write_results)
 
-    async def _refuse(self, step: Step, error: GatewayError) -> None:
+    async def _refuse(self, step: Step, error: GatewayError, tasks: asyncio.TaskGroup) -> None:
         if step.refused is not None:
-            await self._run(Step(partial(step.refused, error), step.outcome, priority=step.priority))
+            await self._run(Step(partial(step.refused, error), step.outcome, priority=step.priority), tasks)
             return
         self._counters.refused += 1
         self._queue.release(partial(_fail, step.outcome, error))

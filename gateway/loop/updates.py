@@ -89,6 +89,7 @@ class UpdateRequests:
     def update(self, call: UpdateCall) -> asyncio.Future[Accepted]:
         """The outcome is Accepted when the update is durable, or a GatewayError when nothing was changed."""
         request = self._engine.request(call.sparql, call.using)
+        request.tried_first = True
         outcome = self._queue.submit(
             partial(self._accepted if call.batch is None else self._in_batch, call, request),
             call.lane,

@@ -16,12 +16,14 @@ import pytest
 from starlette.requests import Request
 
 from lamplighter.engine.access import FULL
-from lamplighter.engine.change_log import Followed
+from lamplighter.engine.change_log import Followed, Receiver
 from lamplighter.engine.errors import GatewayError, LimitExceededError, QueueFullError
 from lamplighter.engine.protocol import Priority, Results
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.bounded_sockets import ReceiveBudget
-from lamplighter.gateway.gates.deliveries.worker import ConcurrencyLimit
+from lamplighter.gateway.gates.deliveries import registry
+from lamplighter.gateway.gates.deliveries.registry import new_id
+from lamplighter.gateway.gates.deliveries.worker import Ack, ConcurrencyLimit, DeliveryRequest
 from lamplighter.gateway.gates.http import calls
 from lamplighter.gateway.gates.http.calls import RequestTurns
 from lamplighter.gateway.gates.ldn.inbox import Notice, _too_many
@@ -37,7 +39,7 @@ from lamplighter.gateway.state.resumption import ResumableSubscriptions
 from lamplighter.gateway.workers import rdf_bodies
 from lamplighter.gateway.workers.large_updates import LargeUpdateParser
 from lamplighter.gateway.workers.trials import Trial, Trials
-from tests.gateway.gates.deliveries.test_workers import at_work
+from tests.gateway.gates.deliveries.test_workers import QUERY, at_work, receiving
 from tests.support.event_loops import until
 
 PLACES = 8
@@ -226,6 +228,27 @@ async def test_receivers_are_asked_and_told_of_their_end_for_several_clients(tmp
             pass
 
 
+async def test_receivers_are_told_of_their_end_for_several_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_TOLD_MAX", PLACES)
+    async with at_work(tmp_path, deliveries_max=100) as made, receiving() as receiver:
+        work = Work()
+        monkeypatch.setattr(made.kind, "tell_end", lambda delivery: work.of(delivery.client))
+        of_flood = [await made.register(receiver, FLOOD) for _ in range(HALF + 3)]
+        of_other = [await made.register(receiver, OTHER) for _ in range(HALF)]
+        for delivery in (*of_flood[: HALF + 2], *of_other):
+            await delivery.stop("unsubscribed")
+        await until(lambda: len(made.deliveries.context.workers) == 1)
+        assert sorted(work.begun) == ["flood"] * HALF + ["other"] * (HALF // 2)
+        for _ in work.begun:
+            work.go_on.release()
+        await until(lambda: made.deliveries._telling_room.free == PLACES)
+        await of_flood[-1].stop("unsubscribed")
+        await until(lambda: len(work.begun) == HALF + HALF // 2 + 1)
+        work.go_on.release()
+
+
 # --- turns: another client's is next -----------------------------------------------------------------------
 
 
@@ -322,6 +345,30 @@ async def test_a_client_has_its_turn_before_the_many_of_another_one(name: str) -
     for _ in range(2):
         work.go_on.release()
     await asyncio.gather(*asked)
+
+
+async def test_a_delivery_has_the_turn_of_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, but as the workers ask for it. Receivers that have not answered yet have two places of four."""
+    async with at_work(tmp_path, concurrent_max=4, deliveries_max=100) as made, receiving() as receiver:
+        work = Work()
+
+        async def send(url: str, request: DeliveryRequest) -> Ack:
+            await work.of(url.rpartition("/")[2])
+            return Ack()
+
+        monkeypatch.setattr(made.deliveries.context, "send", send)
+        for caller, count in ((FLOOD, 7), (OTHER, 1)):
+            for _ in range(count):
+                wanted = Receiver("webhook", new_id(), receiver.url(f"/{caller.client}"), "")
+                await made.deliveries.begin(QUERY, None, None, wanted, caller)
+        waiting = made.deliveries.context.concurrency._slow._waiting
+        await until(lambda: len(work.begun) == 2 and sum(map(len, waiting.values())) == 6)
+        for number in range(3, 9):
+            work.go_on.release()
+            await until(lambda: len(work.begun) == number)  # noqa: B023
+        assert work.begun == ["flood"] * 3 + ["other"] + ["flood"] * 4
+        for _ in range(2):
+            work.go_on.release()
 
 
 # --- what can be dropped: the client with most of it loses it -------------------------------------------------

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
+from websockets.frames import Opcode
 from websockets.sync.client import ClientConnection
 
 from tests.support.forks import forks
@@ -228,3 +230,28 @@ def test_one_client_fills_its_share_and_another_one_works(gateway: SecureGateway
         held.close()
         flood.held, flood.opened = others, None
         until(lambda: room.take(flood) == "")  # what it gave back is free
+
+
+def unread(client: Client, size: int) -> ClientConnection:
+    """A connection of a client with the beginning of a message, which stays unread."""
+    opened = client.held.enter_context(client.gateway.websocket())
+    assert "answer" in client.told(opened, {"query": {"sparql": "ASK {}", "alias": "a"}})
+    part = 2**20
+    for number in range(size // part):
+        head = bytes([Opcode.TEXT if number == 0 else Opcode.CONT, 0x80 | 127])
+        opened.socket.sendall(head + part.to_bytes(8, "big") + bytes(4) + b" " * part)  # a mask of zeros
+    return opened
+
+
+def test_the_client_with_most_unread_data_loses_a_connection(tmp_path: Path) -> None:
+    """It has several connections, none of which has as much as the only one of the other client."""
+    tables = {"websocket": {"unread_bytes_max": 32 * 2**20}}
+    with SecureGateway(tmp_path, tables) as running, ExitStack() as held:
+        flood, other = Client(running, "flood", held), Client(running, "other", held)
+        several = [unread(flood, 7 * 2**20) for _ in range(3)]
+        one = unread(other, 10 * 2**20)
+        several.append(unread(flood, 4 * 2**20))
+        until(lambda: any(opened.protocol.close_rcvd for opened in (one, *several)))
+        closed = [opened.protocol.close_rcvd for opened in several if opened.protocol.close_rcvd]
+        assert [close.reason.partition(" ")[0] for close in closed] == ["websocket.unread_bytes_max"]
+        assert one.protocol.close_rcvd is None, "the other client keeps its connection"
