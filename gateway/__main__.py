@@ -40,11 +40,11 @@ def _run_command(arguments: list[str] | None) -> int:
     if arguments is None:
         # What this process loads stays, so collections meanwhile find next to nothing. They take a tenth of a start.
         gc.disable()
-        options = _parsed(sys.argv[1:])
+        options = parse_command_line(sys.argv[1:])
         gc.freeze()
         gc.enable()
     else:
-        options = _parsed(arguments)
+        options = parse_command_line(arguments)
     set_up_logging(os.environ)
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
@@ -62,7 +62,7 @@ def _say(error: GatewayError) -> None:
         print(f"lamplighter: {printable(line)}", file=sys.stderr)
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_command_line(arguments: Sequence[str]) -> argparse.Namespace:
     """The options. A command loads no modules of the others, which saves time, and memory while the gateway runs."""
     parser, command = _empty_parser()
     group = next((group for group in COMMANDS if arguments and arguments[0] in group.commands), None)
@@ -73,11 +73,11 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
             command(name, None)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        _named(parser, arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
+        _command_named(parser, arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
 
 
-def _named(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
+def _command_named(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command or subcommand that the arguments name."""
     from lamplighter.gateway.cli.command_tree import tree
 

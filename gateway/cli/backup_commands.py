@@ -23,7 +23,6 @@ _CHUNK = 64 * 1024
 
 
 def add_backup_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     saving = command("backup", _backup)
     saving.add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
     restore = command("restore", _restore)

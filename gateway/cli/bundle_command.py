@@ -28,7 +28,7 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import count_text
-from lamplighter.gateway.cli.check_command import checked
+from lamplighter.gateway.cli.check_command import check_configuration
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
@@ -67,7 +67,6 @@ Part = tuple[str, Callable[[], str]]
 
 
 def add_bundle_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     bundle = command("bundle", _bundle)
     bundle.add_argument("file", nargs="?", type=Path, help="default: lamplighter-bundle-<time>.tar.gz")
     bundle.add_argument(
@@ -93,7 +92,7 @@ def _bundle(options: argparse.Namespace) -> int:
             ProgressBar("bundle", "parts", len(parts)) as bar,
         ):
             for name, make in parts:
-                _add(archive, name, without_secrets(_made(make), secrets))
+                _add(archive, name, without_secrets(_text_or_reason(make), secrets))
                 bar.advance(1)
     except OSError as error:
         raise ChangeLogError(str(error.strerror), path=file, hint="name a file that can be written") from error
@@ -111,7 +110,7 @@ def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-def _made(make: Callable[[], str]) -> str:
+def _text_or_reason(make: Callable[[], str]) -> str:
     """The text of a part, or why there is none: the bundle is for gateways with faults."""
     try:
         return make()
@@ -125,12 +124,12 @@ def _made(make: Callable[[], str]) -> str:
 def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[Part]:
     folder = config_folder(options)
 
-    def answered(path: str) -> str:
+    def answer_text(path: str) -> str:
         with called(options, "GET", path) as answer:
             return answer.read().decode(errors="replace")
 
     def health() -> str:
-        found = json.loads(answered("/figures"))
+        found = json.loads(answer_text("/figures"))
         return _json(
             {name: found.get(name) for name in ("engine", "components", "applications", "brokers", "coap", "polled")}
         )
@@ -138,16 +137,16 @@ def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[
     parts: list[Part] = [
         ("about.json", lambda: _json(_about(data))),
         ("settings.json", lambda: _json(shown_settings(settings))),
-        ("check.txt", lambda: _checked(options)),
+        ("check.txt", lambda: _check_text(options)),
         ("health.json", health),
-        ("figures.json", lambda: answered("/figures")),
-        ("metrics.txt", lambda: answered("/metrics")),
-        ("files.txt", lambda: "".join(_listed(data, folder))),
+        ("figures.json", lambda: answer_text("/figures")),
+        ("metrics.txt", lambda: answer_text("/metrics")),
+        ("files.txt", lambda: "".join(_file_lines(data, folder))),
         ("journal.txt", _journal),
         ("services.txt", lambda: _output(["systemctl", "status", "--no-pager", "--lines=0", "lamplighter*"])),
     ]
     if not options.no_verify:
-        parts.append(("verify.json", lambda: _json(_verified(settings, data))))
+        parts.append(("verify.json", lambda: _json(_log_report(settings, data))))
     return parts
 
 
@@ -172,23 +171,23 @@ def _about(data: Path) -> dict[str, Any]:
 def shown_settings(settings: Settings) -> Any:
     """The settings by table and key, without the values of `_SECRET_KEYS`."""
 
-    def shown(value: Any) -> Any:
+    def redact(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {key: _REMOVED if key in _SECRET_KEYS and one else shown(one) for key, one in value.items()}
+        return {key: _REMOVED if key in _SECRET_KEYS and one else redact(one) for key, one in value.items()}
 
-    return shown(msgspec.to_builtins(settings))
+    return redact(msgspec.to_builtins(settings))
 
 
-def _checked(options: argparse.Namespace) -> str:
+def _check_text(options: argparse.Namespace) -> str:
     try:
-        _, found = checked(options)
+        _, found = check_configuration(options)
     except ConfigurationError as error:
         return f"{error}\n"
     return "".join(f"{line}\n" for line in ("valid", *found.notes))
 
 
-def _listed(data: Path, folder: Path) -> Iterator[str]:
+def _file_lines(data: Path, folder: Path) -> Iterator[str]:
     """Sizes and names of the files in the data folder, and of applications and mapping rules."""
     for top in (data, folder / "apps", folder / "mapping"):
         for path in sorted(top.rglob("*")):
@@ -207,7 +206,7 @@ def _output(command: list[str]) -> str:
     return (done.stdout + done.stderr).decode(errors="replace")
 
 
-def _verified(settings: Settings, data: Path) -> Any:
+def _log_report(settings: Settings, data: Path) -> Any:
     report = verify(data, MachineClock(settings.gateway.clock_trusted))
     return {name: value for name, value in vars(report).items() if name != "problems"} | {
         "problems": list(map(str, report.problems))

@@ -15,14 +15,13 @@ from lamplighter.gateway.texts import printable
 
 
 def add_check_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     check = command("check", _check)
     check.add_argument("--json", action="store_true", help="print faults and notes as JSON")
 
 
 def _check(options: argparse.Namespace) -> int:
     try:
-        configuration, found = checked(options)
+        configuration, found = check_configuration(options)
     except ConfigurationError as error:
         if options.json:
             print(json.dumps({"valid": False, "faults": str(error).splitlines(), "notes": []}, indent=2))
@@ -35,7 +34,7 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
-def checked(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
+def check_configuration(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
     """The configuration and the state of the machine. Raises ConfigurationError, which names all faults, one a line."""
     config = config_file(options)
     try:

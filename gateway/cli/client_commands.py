@@ -57,7 +57,6 @@ _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
 def add_client_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     query = command("query", _query)
     _add_request(query, "query")
     query.add_argument(
@@ -201,7 +200,7 @@ def _query(options: argparse.Namespace) -> int:
             if shape == "table":
                 media_type, data = await endpoint.answer(text, _FORMATS[shape], graphs, options.at)
                 _tell_record(endpoint)
-                _write(_shown(media_type, data).encode())
+                _write(_answer_text(media_type, data).encode())
                 return
             async with endpoint.stream(text, _FORMATS[shape], graphs, options.at) as (_, chunks):
                 _tell_record(endpoint)
@@ -224,7 +223,7 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
-def _shown(media_type: str, data: bytes) -> str:
+def _answer_text(media_type: str, data: bytes) -> str:
     """An answer as a table for people."""
     if media_type in GRAPH_MEDIA_TYPES:
         return "".join(sign if sign in "\n\t" or sign.isprintable() else printable(sign) for sign in data.decode())

@@ -96,18 +96,13 @@ COMMANDS = (
     ),
     CommandGroup(
         "security_commands:add_security_commands",
-        {
-            "clients": "manage the clients of a gateway in secure mode",
-            "keys": "manage the signing keys of tokens",
-        },
+        {"clients": "manage the clients of a gateway in secure mode", "keys": "manage the signing keys of tokens"},
     ),
     CommandGroup(
-        "mapping_commands:add_mapping_commands",
-        {"mapping": "test and check mapping rules, here or at a gateway"},
+        "mapping_commands:add_mapping_commands", {"mapping": "test and check mapping rules, here or at a gateway"}
     ),
     CommandGroup(
-        "mcp_command:add_mcp_command",
-        {"mcp": "speak the Model Context Protocol over standard input and output"},
+        "mcp_command:add_mcp_command", {"mcp": "speak the Model Context Protocol over standard input and output"}
     ),
     CommandGroup(
         "notifications_command:add_notifications_command",
@@ -115,8 +110,7 @@ COMMANDS = (
     ),
     CommandGroup("sync_command:add_sync_command", {"sync": "ship the change log to the cloud"}),
     CommandGroup(
-        "init:add_init_command",
-        {"init": "write an application from a template: a motion light, an alarm, a heating"},
+        "init:add_init_command", {"init": "write an application from a template: a motion light, an alarm, a heating"}
     ),
     CommandGroup(
         "install:add_install_commands",
@@ -126,8 +120,7 @@ COMMANDS = (
         },
     ),
     CommandGroup(
-        "command_tree:add_completion_command",
-        {"completion": "print the completion of this command for a shell"},
+        "command_tree:add_completion_command", {"completion": "print the completion of this command for a shell"}
     ),
 )
 """In the order of `lamplighter --help`, which shows them without loading a command."""

@@ -248,7 +248,6 @@ def write_files(folder: Path, parser: argparse.ArgumentParser) -> None:
 
 
 def add_completion_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     command("completion", _completion, data=False).add_argument("shell", choices=SHELLS)
 
 

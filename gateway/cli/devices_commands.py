@@ -33,7 +33,6 @@ from lamplighter.gateway.texts import printable
 
 
 def add_devices_commands(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     devices = command("devices", _list)
     devices.set_defaults(state=None, json=False)
     modes = devices.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="mode")
@@ -54,7 +53,7 @@ def add_devices_commands(command: Adder) -> None:
     _add_device(rename)
     rename.add_argument("name", nargs="?", metavar="NAME", help='the new name; "" gives back the announced one')
     rename.add_argument("--area", help='the new area; "" gives back the announced one')
-    setting = add_mode(modes, "set", "switch an adopted device, or set another state of it", _set)
+    setting = add_mode(modes, "set", "switch an adopted device, or set another state of it", _set_state)
     setting.add_argument(
         "device", metavar="ID", help="identity or name, or the actuator of a [[command]] rule, such as actuator/kitchen"
     )
@@ -311,7 +310,7 @@ def _adopt(options: argparse.Namespace) -> int:
     else:
         entries = [gateway.named(options.device)]
     found = asyncio.run(gateway.devices.adopt(entries, options.area))
-    adopted = _done(found)
+    adopted = _without_refusals(found)
     if options.json:
         warned = ({"warnings": gateway.devices.refused_topics(entry.device)} for entry in adopted)
         print_json({"adopted": [decided(entry) | more for entry, more in zip(adopted, warned, strict=True)]})
@@ -324,7 +323,7 @@ def _adopt(options: argparse.Namespace) -> int:
     return 0 if len(adopted) == len(entries) else 1
 
 
-def _done(found: Sequence[Entry | NotDecidedError]) -> list[Entry]:
+def _without_refusals(found: Sequence[Entry | NotDecidedError]) -> list[Entry]:
     """The devices that were decided about. The others are named on standard error."""
     for one in found:
         if isinstance(one, NotDecidedError):
@@ -341,7 +340,7 @@ def _warn_of_refused_topics(gateway: _Gateway, device: Device) -> None:
 def _ignore(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
-    ignored = _done(asyncio.run(gateway.devices.ignore([entry])))
+    ignored = _without_refusals(asyncio.run(gateway.devices.ignore([entry])))
     if options.json:
         print_json({"ignored": [decided(one) for one in ignored]})
     else:
@@ -360,7 +359,7 @@ def _rename(options: argparse.Namespace) -> int:
         found.append(asyncio.run(gateway.devices.rename(entry, options.name, options.area)))
     except NotDecidedError as error:
         found.append(error)
-    renamed = _done(found)
+    renamed = _without_refusals(found)
     if options.json:
         print_json({"renamed": [decided(one) for one in renamed]})
     else:
@@ -370,7 +369,7 @@ def _rename(options: argparse.Namespace) -> int:
     return 0 if renamed else 1
 
 
-def _set(options: argparse.Namespace) -> int:
+def _set_state(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     try:
         if options.device.startswith("actuator/"):  # of a rule: its adapter knows the states
@@ -400,7 +399,7 @@ def _remove(options: argparse.Namespace) -> int:
         removed = [{"id": entry.identity, "name": entry.name}]
     except NotDecidedError as error:
         removed = []
-        _done([error])
+        _without_refusals([error])
     if options.json:
         print_json({"removed": removed})
     elif removed:

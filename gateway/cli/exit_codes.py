@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from lamplighter.engine.errors import (
-    BrokenEngineError,
-    ChangeLogError,
-    ConfigurationError,
-    GatewayError,
-    UpstreamError,
-)
+from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 
 
 class ExitCode(IntEnum):

@@ -33,7 +33,6 @@ _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 
 
 def add_explain_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     explain = command("explain", _explain)
     explain.add_argument(
         "name", metavar="ACTUATOR", help="of an actuator or actuation: an IRI, or a path such as actuator/kitchen"

@@ -39,7 +39,6 @@ _UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
 
 
 def add_init_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     init = command("init", None, data=False)
     modes = init.add_subparsers(title="templates", required=True, dest="template", metavar="TEMPLATE")
     for name, template in TEMPLATES.items():
@@ -103,11 +102,11 @@ def _init(options: argparse.Namespace) -> int:
     template = TEMPLATES[options.template]
     if not options.actuators and sys.stdin.isatty() and sys.stdout.isatty():
         _ask(options, template)
-    choice, tables = _chosen(options, template, settings)
+    choice, tables = _choice(options, template, settings)
     files = {folder / "apps" / f"{choice.name}.jsap": profile_text(template.profile(choice, template.properties))}
     if tables:
         comment = f"Devices of apps/{choice.name}.jsap. docs/devices.md explains the keys."
-        files[folder / "mapping" / f"{choice.name}.toml"] = _checked(mapping_text(tables, comment), choice)
+        files[folder / "mapping" / f"{choice.name}.toml"] = _readable_rules(mapping_text(tables, comment), choice)
     parse(files[folder / "apps" / f"{choice.name}.jsap"].encode())
     _write(files, overwrite=options.force)
     follows = {"properties": template.properties, "room": choice.room, "sensors": choice.sensors}
@@ -175,7 +174,7 @@ def _answers(question: str) -> list[str]:
     return (_answer(f"{question}; several with spaces between them") or "").split()
 
 
-def _chosen(options: argparse.Namespace, template: Template, settings: Settings) -> tuple[Choice, dict[str, Any]]:
+def _choice(options: argparse.Namespace, template: Template, settings: Settings) -> tuple[Choice, dict[str, Any]]:
     """The application, and its mapping tables. Raises ConfigurationError."""
     base = settings.gateway.base_iri
     if not _NAME.fullmatch(options.name):
@@ -292,7 +291,7 @@ def _number(text: str, option: str) -> str:
     return f"{number:f}"
 
 
-def _checked(text: str, choice: Choice) -> str:
+def _readable_rules(text: str, choice: Choice) -> str:
     """The text of a mapping file, if the gateway can read it. Raises ConfigurationError."""
     with tempfile.TemporaryDirectory() as folder:
         name = f"{choice.name}.toml"

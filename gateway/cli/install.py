@@ -78,12 +78,7 @@ class Installer:
     """root: of the machine's files; not / in tests, which start nothing."""
 
     def __init__(
-        self,
-        *,
-        root: Path = Path("/"),
-        dry: bool = False,
-        run: Run = run,
-        say: Callable[[str], None] = print,
+        self, *, root: Path = Path("/"), dry: bool = False, run: Run = run, say: Callable[[str], None] = print
     ) -> None:
         self._root = root
         self._dry = dry
@@ -98,13 +93,13 @@ class Installer:
         """Raises ConfigurationError; finished steps stay, and another run continues. parser: of all commands, for the
         manual pages."""
         self._check_machine()
-        packaged = self._packaged()
+        packaged = self._has_package_files()
         if packaged:
             self._say("the package lamplighter is installed; its files are used")
             folder = self._path(_PACKAGE_UNITS)
             new = self._new(folder, self._unit_names(folder))
         else:
-            if self._listed():
+            if self._is_in_dpkg():
                 self._say("the package lamplighter was removed; purging it would delete settings in /etc/lamplighter")
             top = sources()
             folder, texts = self._path(_UNITS), units(top / "systemd")
@@ -149,11 +144,11 @@ class Installer:
         if not Path("/run/systemd/system").exists():
             raise ConfigurationError("this machine does not run systemd, which the services need")
 
-    def _packaged(self) -> bool:
+    def _has_package_files(self) -> bool:
         """Whether the files of the Debian package are installed."""
-        return self._listed() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
+        return self._is_in_dpkg() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
 
-    def _listed(self) -> bool:
+    def _is_in_dpkg(self) -> bool:
         """Whether dpkg knows the package; also a removed one, until it is purged."""
         return self._path("var/lib/dpkg/info/lamplighter.list").exists()
 
@@ -236,7 +231,7 @@ class Installer:
     def uninstall(self, *, purge: bool) -> None:
         """purge: also settings, data, secrets and user; they are kept otherwise. Raises ConfigurationError."""
         self._check_machine()
-        if self._packaged():
+        if self._has_package_files():
             how = "purge" if purge else "remove"
             raise ConfigurationError(f"it was installed as a package; use `apt {how} lamplighter`")
         folder = self._path(_UNITS)
@@ -326,7 +321,7 @@ def environment_files() -> Iterator[tuple[Path, Path]]:
         for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
             if package.name not in _NOT_INSTALLED and path.is_file() and "__pycache__" not in path.parts:
                 yield path, Path(_PACKAGE.name) / package.name / path.relative_to(folder)
-    for one in _needed():
+    for one in _requirements():
         for file in one.files or ():
             name = Path(str(file))
             # Of lamplighter itself only the version: the rest may belong to an editable installation.
@@ -348,7 +343,7 @@ def shared_files() -> Iterator[tuple[Path, Path]]:
                 yield path, path.relative_to(top)
 
 
-def _needed() -> list[Distribution]:
+def _requirements() -> list[Distribution]:
     """The installed distributions that Lamplighter requires, also indirectly; those of its extras if they are
     installed."""
     found: dict[str, Distribution] = {}
@@ -396,7 +391,6 @@ def _readable_for_all(folder: Path) -> None:
 
 
 def add_install_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     for name, function in (("install", _install), ("uninstall", _uninstall)):
         one = command(name, function, settings=False)
         one.add_argument("--dry-run", action="store_true", help="print the steps without executing them")

@@ -15,7 +15,6 @@ from lamplighter.gateway.texts import printable
 
 
 def add_listing_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     subscriptions = command("subscriptions", _subscriptions)
     subscriptions.add_argument("--json", action="store_true", help="print the JSON of GET /subscriptions")
     add_reach_options(subscriptions)
@@ -34,7 +33,7 @@ def add_listing_commands(command: Adder) -> None:
         add_reach_options(parser)
 
 
-def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:
+def _listing(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:
     """The list of the running gateway at the path of that name: its answer, the list, and the total.
 
     Raises UpstreamError.
@@ -52,7 +51,7 @@ def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str
 
 
 def _subscriptions(options: argparse.Namespace) -> int:
-    text, found, total = _asked(options, "subscriptions")
+    text, found, total = _listing(options, "subscriptions")
     if options.json:
         print(text)
         return 0
@@ -100,7 +99,7 @@ def _reason(subscription: dict[str, Any]) -> str:
 
 
 def _timers(options: argparse.Namespace) -> int:
-    text, found, total = _asked(options, "delayed")
+    text, found, total = _listing(options, "delayed")
     if options.json:
         print(text)
         return 0

@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from lamplighter.engine.errors import (
-    ConfigurationError,
-    GatewayError,
-    LimitExceededError,
-    RefusedError,
-    UpstreamError,
-)
+from lamplighter.engine.errors import ConfigurationError, GatewayError, LimitExceededError, RefusedError, UpstreamError
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
@@ -41,7 +35,6 @@ _BACK_OFF_S = (0.5, 16.0)
 
 
 def add_load_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     load = command("load", _load)
     load.add_argument(
         "file", type=Path, help="Turtle, N-Triples, N-Quads, TriG, RDF/XML or JSON-LD; .gz if it is compressed"

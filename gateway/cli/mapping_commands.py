@@ -35,8 +35,8 @@ from lamplighter.gateway.devices.trial import (
     RuleTrial,
     TrialResult,
     TriedMessage,
+    all_rules_of,
     content_format,
-    joined,
     uncovered,
 )
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
@@ -49,7 +49,6 @@ GATEWAY_S = 2.0
 
 
 def add_mapping_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     modes = command("mapping", _check).add_subparsers(
         title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode"
     )
@@ -212,7 +211,7 @@ def _term(term: str) -> str:
 
 def _check(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
-    found = _found(_files(options, settings), settings, *_dataset_rules(options, settings, data))
+    found = _findings(_files(options, settings), settings, *_dataset_rules(options, settings, data))
     if options.json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -252,11 +251,11 @@ class RuleFindings(msgspec.Struct, frozen=True):
         )
 
 
-def _found(files: FileRules, settings: Settings, dataset: InDataset, not_checked: list[str]) -> RuleFindings:
+def _findings(files: FileRules, settings: Settings, dataset: InDataset, not_checked: list[str]) -> RuleFindings:
     every = [*files.mqtt.rules, *dataset.mqtt.streams()]
     actuating = [*files.mqtt.commands, *dataset.mqtt.commands()]
     publishes = [*files.mqtt.publishes, *dataset.mqtt.publishes()]
-    resources = joined(files.resources, dataset.resources())
+    resources = all_rules_of(files.resources, dataset.resources())
     brokers = settings.mqtt.all_brokers()
     named = [(rule.place, rule.broker) for rule in every]
     named += [(rule.place, rule.table.broker) for rule in actuating]

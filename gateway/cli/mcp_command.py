@@ -45,7 +45,6 @@ _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 def add_mcp_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     add_reach_options(command("mcp", _run))
 
 
@@ -66,11 +65,11 @@ def _run(options: argparse.Namespace) -> int:
         transport = httpx.AsyncHTTPTransport(verify=trusting(file_option(options, "ca")))
         there = urlsplit(addresses.query)
         place = f"{there.scheme}://{there.netloc}"
-    asyncio.run(_served(transport, place + PATH, given))
+    asyncio.run(_bridge(transport, place + PATH, given))
     return 0
 
 
-async def _served(transport: httpx.AsyncHTTPTransport, url: str, given: Tokens | None) -> None:
+async def _bridge(transport: httpx.AsyncHTTPTransport, url: str, given: Tokens | None) -> None:
     out = sys.stdout.buffer
 
     def write(message: bytes) -> None:
@@ -127,9 +126,9 @@ class ContextBridge:
                 key = json.dumps(message.get("id"))
                 task = tasks.create_task(self._forward(line, message))
                 self._running[key] = task
-                task.add_done_callback(partial(self._done, key))
+                task.add_done_callback(partial(self._forget, key))
 
-    def _done(self, key: str, task: asyncio.Task[None]) -> None:
+    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
         self._room.release()
         if self._running.get(key) is task:
             del self._running[key]
@@ -143,7 +142,7 @@ class ContextBridge:
 
     async def _forward(self, line: bytes, message: dict[str, Any]) -> None:
         try:
-            answer = await self._posted(line, self._headers(message))
+            answer = await self._post(line, self._headers(message))
         except (GatewayError, httpx.HTTPError) as error:
             self._fail(message, f"no answer from {self._url}: {error or type(error).__name__}")
             return
@@ -160,7 +159,7 @@ class ContextBridge:
             self._version = str(told["result"].get("protocolVersion", ""))
         self._write(answer.content.replace(b"\n", b""))
 
-    async def _posted(self, line: bytes, headers: dict[str, str]) -> httpx.Response:
+    async def _post(self, line: bytes, headers: dict[str, str]) -> httpx.Response:
         """The answer; with another token if the first one has expired. Raises GatewayError, httpx.HTTPError."""
         token = "" if self._tokens is None else await self._tokens.token()
         answer = await self._http.post(self._url, content=line, headers=headers | _bearer(token))
@@ -182,7 +181,7 @@ class ContextBridge:
         method = message.get("method")
         name = params.get(_NAMED_BY.get(method, "")) if isinstance(method, str) else None
         found = {"MCP-Protocol-Version": version, "Mcp-Method": method, "Mcp-Name": name}
-        return headers | {header: _encoded(value) for header, value in found.items() if isinstance(value, str)}
+        return headers | {header: _header_value(value) for header, value in found.items() if isinstance(value, str)}
 
     def _fail(self, message: dict[str, Any], why: str) -> None:
         if "id" not in message:
@@ -205,7 +204,7 @@ def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _encoded(value: str) -> str:
+def _header_value(value: str) -> str:
     """A text as the protocol puts it into a header (revision 2026-07-28, Streamable HTTP)."""
     if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
         return value

@@ -26,7 +26,6 @@ _ACTOR, _OBJECT = (f"<{ACTIVITY_STREAMS}#{name}>" for name in ("actor", "object"
 
 
 def add_notifications_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     parser = command("notifications", _run, data=False)
     parser.add_argument("target", metavar="URL", help="the resource, which advertises its inbox")
     parser.add_argument("--inbox", action="store_true", help="URL is that of the inbox itself")
@@ -78,7 +77,7 @@ async def _read(options: argparse.Namespace) -> int:
 
 
 def _row(inbox: str, url: str, triples: list[Triple]) -> tuple[str, ...]:
-    about = _described(url, triples)
+    about = _subject(url, triples)
 
     def of(predicate: str) -> list[str]:
         return [o for s, p, o in triples if s == about and p == predicate]
@@ -91,7 +90,7 @@ def _row(inbox: str, url: str, triples: list[Triple]) -> tuple[str, ...]:
     )
 
 
-def _described(url: str, triples: list[Triple]) -> str:
+def _subject(url: str, triples: list[Triple]) -> str:
     """What the notification is about: itself, else the first node that no triple has as its object."""
     objects = {o for _, _, o in triples}
     subjects = dict.fromkeys(s for s, _, _ in triples)

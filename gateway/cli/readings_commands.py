@@ -43,7 +43,6 @@ SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem ?graph
 
 
 def add_readings_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     readings = command("readings", _readings)
     readings.add_argument("name", nargs="?", default="", metavar="NAME", help="of a device or feature, or a part of it")
     readings.add_argument("--json", action="store_true", help="print one JSON object per sensor and line")

@@ -18,7 +18,6 @@ _KINDS = ("read", "write", "subscribe")
 
 
 def add_security_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     clients = command("clients", _list)
     modes = clients.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
     listed = add_mode(modes, "list", "list registered and listed clients and their permissions", _list)
@@ -85,7 +84,7 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
+def _permission_options(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
     """The permissions that were given on the command line."""
     given: dict[str, list[str] | bool | str] = {}
     for kind in _KINDS:
@@ -101,7 +100,7 @@ def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
 
 def _new(options: argparse.Namespace, how: str) -> Any:
     members: dict[str, Any] = {"name": options.name, "how": how}
-    given = _asked(options)
+    given = _permission_options(options)
     if given:
         members["permissions"] = given
     return _ask(options, "POST", "/clients", members)[1]
@@ -138,7 +137,7 @@ def _permit(options: argparse.Namespace) -> int:
     kept |= {"priority": before["priority"]} if "priority" in before else {}
     if options.no_operate:
         kept["operate"] = False
-    text, _ = _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _asked(options))
+    text, _ = _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _permission_options(options))
     if options.json:
         print(text)
         return 0

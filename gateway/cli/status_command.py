@@ -22,7 +22,6 @@ _TITLES = ("COMPONENT", "STATE", "FOR", "REASON AND CURE")
 
 
 def add_status_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     status = command("status", _status)
     status.add_argument("--json", action="store_true", help="print the JSON of GET /figures")
     add_reach_options(status)
@@ -58,7 +57,7 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
         shapes, violations = found["shacl"]["shapes"], found["shacl"]["violations"]
         yield f"{'SHACL':<20}{count_text(shapes, 'shape')}, {count_text(violations, 'violation')}"
     for application, counts in found.get("applications", {}).items():
-        yield f"{f'app {printable(application)}':<19} {_counted(counts)}"
+        yield f"{f'app {printable(application)}':<19} {_counts_text(counts)}"
     for broker in found.get("brokers", ()):
         yield f"{'mqtt':<20}{printable(broker.get('text', ABSENT))}"
     if found.get("coap"):
@@ -66,7 +65,7 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
     for kind, one in found.get("polled", {}).items():
         yield f"{printable(kind):<20}{printable(one.get('text', ABSENT))}"
     for kind, counts in found.get("adapters", {}).items():
-        yield f"{kind:<20}{_counted(counts)}"
+        yield f"{kind:<20}{_counts_text(counts)}"
 
 
 def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str]:
@@ -79,7 +78,7 @@ def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str
         return
     rows: list[tuple[str, ...]] = [_TITLES]
     for one in bad[:_SHOWN_MAX]:
-        rows.append((printable(one["name"]), one["state"], _lasted(one["since"], now), printable(one["reason"])))
+        rows.append((printable(one["name"]), one["state"], _age(one["since"], now), printable(one["reason"])))
         if one["cure"]:
             rows.append(("", "", "", f"-> {printable(one['cure'])}"))
     yield from table(rows).splitlines()
@@ -90,7 +89,7 @@ def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str
     yield ""
 
 
-def _lasted(since: str | None, now: datetime) -> str:
+def _age(since: str | None, now: datetime) -> str:
     with suppress(TypeError, ValueError):
         return span(now - datetime.fromisoformat(since or ""))
     return ""
@@ -120,7 +119,7 @@ def _up_time(seconds: float) -> str:
     return f"{days} days {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     """Counters that are not 0: ``messages 12, readings 10, problems 2``."""
     told = [f"{printable(name).replace('_', ' ')} {count:,}" for name, count in counts.items() if count]
     return ", ".join(told) or "nothing yet"

@@ -12,7 +12,6 @@ from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
 
 
 def add_sync_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     add_modes(command("sync", None), _context)
 
 

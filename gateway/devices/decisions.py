@@ -134,7 +134,7 @@ class Devices:
 
     async def adopt(self, entries: Sequence[Entry], area: str | None = None) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be adopted, in order. area: the room or place to put them into."""
-        found = await self._decided(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
+        found = await self._decide(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
         return [one if isinstance(one, NotDecidedError) or _has(one, None, area) else _still(one) for one in found]
 
     async def take(self, device: Device, before: Entry | None) -> Entry | None:
@@ -150,7 +150,7 @@ class Devices:
 
     async def ignore(self, entries: Sequence[Entry]) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be ignored, in order."""
-        return await self._decided(entries, "ignored", self.registry.ignoring)
+        return await self._decide(entries, "ignored", self.registry.ignoring)
 
     async def rename(self, entry: Entry, name: str | None = None, area: str | None = None) -> Entry:
         """Gives a name, an area, or both; an empty text gives back the announced one. Raises NotDecidedError."""
@@ -181,17 +181,17 @@ class Devices:
             check_permitted(found.command["topic"], self._commands)
         wanted = wanted_state(found, state)
         target = self.registry.actuator_iri(found)
-        return await self._set(f"{entry.name}, {word(found.kind)}", target, wanted, f"{target} a <{ACTUATOR}> . ")
+        return await self._set_state(f"{entry.name}, {word(found.kind)}", target, wanted, f"{target} a <{ACTUATOR}> . ")
 
     async def set_by_rule(self, path: str, state: str) -> Wanted:
         """Sets the desired state of the actuator of a ``[[command]]`` rule. path: ``actuator/kitchen``."""
-        return await self._set(path, iri(self.registry.base_iri + path), state_term(state))
+        return await self._set_state(path, iri(self.registry.base_iri + path), state_term(state))
 
-    async def _set(self, name: str, actuator: Term, state: Term, condition: str = "") -> Wanted:
+    async def _set_state(self, name: str, actuator: Term, state: Term, condition: str = "") -> Wanted:
         await self._dataset.update(desired_update(actuator, state, condition))
         return Wanted(name, actuator, state)
 
-    async def _decided(
+    async def _decide(
         self, entries: Sequence[Entry], state: str, update: Callable[[Entry], str]
     ) -> list[Entry | NotDecidedError]:
         for entry in entries:

@@ -15,13 +15,7 @@ from lamplighter.adapters.devices.registry import Entry
 from lamplighter.engine.protocol import MessagePlace
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
-from lamplighter.ontology.vocabulary import (
-    HAS_SIMPLE_RESULT,
-    HOSTS,
-    MADE_BY_SENSOR,
-    REPORTED_STATE,
-    RESULT_TIME,
-)
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, HOSTS, MADE_BY_SENSOR, REPORTED_STATE, RESULT_TIME
 
 LISTED_MAX = 1_000
 """Devices in a list."""

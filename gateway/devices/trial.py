@@ -128,14 +128,14 @@ class InDataset(NamedTuple):
 
     def resources(self) -> ResourceRules:
         """The rules for resources and paths, of all adapters."""
-        return joined(*(of_kind.resources() for of_kind in self.others))
+        return all_rules_of(*(of_kind.resources() for of_kind in self.others))
 
     def faults(self) -> list[str]:
         """What is wrong with rules that are not applied."""
         return [f"{mapping}: {text}" for of_kind in self.every() for mapping, text in of_kind.problems().items()]
 
 
-def joined(*all_rules: ResourceRules) -> ResourceRules:
+def all_rules_of(*all_rules: ResourceRules) -> ResourceRules:
     return ResourceRules.of(rule for of_one in all_rules for rules in of_one for rule in rules)
 
 
@@ -145,7 +145,7 @@ class MessageTrial:
 
     def __init__(self, files: FileRules, dataset: InDataset, *, event: bool, made_max: int | None = None) -> None:
         self._mapping = Mapping([*files.mqtt.rules, *dataset.mqtt.streams()])
-        self._resources = joined(files.resources, dataset.resources())
+        self._resources = all_rules_of(files.resources, dataset.resources())
         self._event = event
         self._made_max = made_max
 
@@ -183,7 +183,7 @@ class MessageTrial:
         def read(body: Payload) -> list[Reading | PayloadError]:
             return ReadingRules([rule]).readings(place, body, retained=False, received=message.received)
 
-        form, found = _read(message, rule.accepted, read)
+        form, found = _payload(message, rule.accepted, read)
         return self._readings(rule, f"{about}, {form}", found)
 
     def _state(self, message: TriedMessage, rule: ResourceCommandRule, resource: str) -> RuleTrial:
@@ -198,7 +198,7 @@ class MessageTrial:
                 return [error]
             return [Made(missing=True) if found is None else Made(state=found)]
 
-        form, found = _read(message, state.accepted, read)
+        form, found = _payload(message, state.accepted, read)
         made = [one if isinstance(one, Made) else Made(fault=str(one)) for one in found]
         return RuleTrial(rule.place, f"resource {resource}, {form}", made)
 
@@ -212,14 +212,14 @@ class MessageTrial:
                 more += 1
             elif isinstance(one, Reading):
                 read.add(one.stream.rule)
-                made.append(self._made(one, one.stream.rule.removeprefix(rule.place).strip()))
+                made.append(self._triples_of(one, one.stream.rule.removeprefix(rule.place).strip()))
             else:
                 made.append(Made(fault=str(one)))
         missing = [part.name or "the value" for part in rule.reads if part.optional and part.place not in read]
         missing = missing if not more else []
         return RuleTrial(rule.place, about, made, missing, len(rule.reads), more)
 
-    def _made(self, reading: Reading, part: str) -> Made:
+    def _triples_of(self, reading: Reading, part: str) -> Made:
         """The triples of a stream and its reading, as the adapter writes them into a dataset with nothing but the
         rule."""
         engine = Engine()
@@ -238,7 +238,7 @@ def _unconditional(reading: Reading) -> Reading:
     return reading._replace(stream=replace(reading.stream, condition=""))
 
 
-def _read(message: TriedMessage, accepted: BodyFormats, read: Callable[[Payload], Any]) -> tuple[str, Any]:
+def _payload(message: TriedMessage, accepted: BodyFormats, read: Callable[[Payload], Any]) -> tuple[str, Any]:
     """The content format, and what was read: the given one, or the first that the rule reads without a fault."""
     numbers: list[int | None] = [message.content_format]
     if message.content_format is None:

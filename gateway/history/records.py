@@ -24,14 +24,7 @@ from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.reader import CheckedLines, LogReader, Segment, ends, segments
-from lamplighter.gateway.log.snapshots import (
-    Place,
-    Snapshot,
-    place_of,
-    read_snapshot,
-    shown,
-    snapshots,
-)
+from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot, snapshots
 from lamplighter.gateway.state.delayed import DelayedUpdates, at_moment
 from lamplighter.gateway.state.knowledge import Knowledge, Known
 from lamplighter.gateway.state.resumption import Retained, outlives_process, seen
@@ -233,7 +226,7 @@ class History:
 
     def _extent(self) -> str:
         first, last = self.first(), self.last()
-        return f"the log has {shown(first)} to {shown(last)}" if first and last else "the log is empty"
+        return f"the log has {label(first)} to {label(last)}" if first and last else "the log is empty"
 
     def at(self, moment: datetime) -> Found:
         """The last record, in the order of the log, whose time is not after a moment. Raises ChangeLogError."""
@@ -310,12 +303,12 @@ class History:
         first = reader.segments[0]
         if first.begin > (position[0], position[1] + 1):
             return self._error(
-                f"the records behind {shown(position)} were removed to free space",
-                f"the oldest that is kept is {shown(first.begin)}",
+                f"the records behind {label(position)} were removed to free space",
+                f"the oldest that is kept is {label(first.begin)}",
             )
         assert reader.damage is not None
         return ChangeLogError(
-            f"damaged behind record {shown(position)}: {reader.damage.reason}",
+            f"damaged behind record {label(position)}: {reader.damage.reason}",
             path=reader.damage.aside[0].path,
             hint="`lamplighter verify` has details",
         )
@@ -387,10 +380,10 @@ class History:
         if not self._begin(replay, to, tell):
             oldest = self.oldest()
             raise self._error(
-                f"the history that leads to {'its end' if to is None else shown(to)} is no longer kept",
+                f"the history that leads to {'its end' if to is None else label(to)} is no longer kept",
                 "no snapshot is left"
                 if oldest is None
-                else f"the oldest record that can be restored is {shown(oldest)}",
+                else f"the oldest record that can be restored is {label(oldest)}",
             )
         try:
             for record in self.records(replay.place, to):
@@ -400,7 +393,7 @@ class History:
                 raise
             tell(error)
         if to is not None and replay.place != to:
-            raise self._error(f"there is no record {shown(to)}", self._extent())
+            raise self._error(f"there is no record {label(to)}", self._extent())
         return replay
 
     def _follow(self, replay: Replay, record: Record) -> None:
@@ -409,7 +402,7 @@ class History:
             replay.follow(record)
         except Exception as error:
             raise StoreError(
-                f"{self.log}: record {shown(place_of(record))} cannot be applied: {error!r}; start the gateway, which "
+                f"{self.log}: record {label(place_of(record))} cannot be applied: {error!r}; start the gateway, which "
                 "sets it aside, or name an earlier record"
             ) from error
 

@@ -35,7 +35,7 @@ from lamplighter.gateway.history.log_check import LogCheck
 from lamplighter.gateway.history.records import History, Replay
 from lamplighter.gateway.log.reader import LogReader
 from lamplighter.gateway.log.retention import Shipped
-from lamplighter.gateway.log.snapshots import Place, Snapshot, place_of, read_snapshot, shown
+from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot
 from lamplighter.gateway.state.knowledge import Known, known
 
 _SHOWN_MAX = 3
@@ -131,7 +131,7 @@ class _Verification:
             return
         self._report.quads = replay.engine.quad_count
         for snapshot in rest:
-            what = f"the log ends with record {shown(replay.place)}, before this snapshot"
+            what = f"the log ends with record {label(replay.place)}, before this snapshot"
             self._findings.problem(snapshot.path, "", what, LOST)
         self._judge_end(reader)
 
@@ -154,13 +154,13 @@ class _Verification:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             self._report.notes.append(
-                f"{error.path}: sealed or evicted meanwhile, so nothing is said of what follows {shown(replay.place)}"
+                f"{error.path}: sealed or evicted meanwhile, so nothing is said of what follows {label(replay.place)}"
             )
             return rest, None
         except Exception as error:
             what = f"this record, or one that was written to the store with it, cannot be applied: {error!r}"
             self._findings.problem(
-                self._history.log, f"record {shown((reader.epoch, reader.sequence))}", what, _NOT_APPLIED
+                self._history.log, f"record {label((reader.epoch, reader.sequence))}", what, _NOT_APPLIED
             )
             return rest, None
         return self._compare_snapshots(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
@@ -189,7 +189,7 @@ class _Verification:
 
     def _judge_end(self, reader: LogReader) -> None:
         """Reports the end of the log as the next start would."""
-        place = shown((reader.epoch, reader.sequence))
+        place = label((reader.epoch, reader.sequence))
         for trouble in reader.torn:
             self._report.notes.append(
                 f"{trouble.segment.path}: byte {trouble.offset}: unreadable tail of "
@@ -219,7 +219,7 @@ class _Verification:
         for what in _differences(other, known(head), replay):
             self._findings.problem(
                 snapshot.path,
-                f"record {shown(snapshot.place)}",
+                f"record {label(snapshot.place)}",
                 f"it is not what the records before it lead to: {what}",
                 "keep it and the log for an analysis, and make a backup",
             )

@@ -44,7 +44,7 @@ class DataFolder:
             raise ConfigurationError(
                 f"data folder {self.path}: {error.strerror}; name a folder that can be written with --data"
             ) from error
-        if not _locked(self._lock):
+        if not _take_lock(self._lock):
             self.close()
             raise ConfigurationError(
                 f"data folder {self.path}: another gateway is using it; stop that one or name another with --data"
@@ -71,7 +71,7 @@ class DataFolder:
             self._lock = None
 
 
-def _locked(file: int) -> bool:
+def _take_lock(file: int) -> bool:
     """Takes the lock. A killed gateway may have left a fork that is about to release it."""
     end = time.monotonic() + LOCK_WAIT_S
     while True:

@@ -45,7 +45,7 @@ class PersistentStore:
     def usable(self, epoch: int, sequence: int, *, anew: bool = False) -> QuadDelta | None:
         """The delta that rolls the store back to a record, whatever it has of later ones. None if it has to be rebuilt;
         then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
-        delta = self._way_back(epoch, sequence) if self._trusted() and not anew else None
+        delta = self._way_back(epoch, sequence) if self._is_trusted() and not anew else None
         try:
             if delta is None and self.path.exists():
                 self.emptied()
@@ -65,7 +65,7 @@ class PersistentStore:
         self._log.disk.remove(self._mark)
         shutil.rmtree(self.path)
 
-    def _trusted(self) -> bool:
+    def _is_trusted(self) -> bool:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             mark = json_document(read_file(self._mark, follow=False), _Mark)
             return mark.gateway == self._log.gateway and (mark.closed or mark.boot == self._boot)

@@ -149,7 +149,7 @@ class LogReader:
         open_: list[Trouble] = []
         while rest:
             segment, rest = rest[0], rest[1:]
-            trouble = yield from self._read(segment)
+            trouble = yield from self._records(segment)
             if trouble is not None:
                 open_.append(trouble)
             next_ = next((index for index, later in enumerate(rest) if self._follows(_first(later))), None)
@@ -177,7 +177,7 @@ class LogReader:
             and (gap.epoch, gap.first) == (self.epoch, self.sequence + 1)
         )
 
-    def _read(self, segment: Segment) -> Generator[Record, None, Trouble | None]:
+    def _records(self, segment: Segment) -> Generator[Record, None, Trouble | None]:
         """Its good records behind the position; returns what is wrong with the rest, None if there is no rest."""
         data = contents(segment.path)
         lines = FrameReader(data)

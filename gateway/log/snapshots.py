@@ -41,7 +41,7 @@ LINE_BYTES_MAX = 512 * 1024 * 1024
 """Longest line of a snapshot; earlier versions wrote long ones."""
 
 
-def shown(place: Place) -> str:
+def label(place: Place) -> str:
     return f"{place[0]}/{place[1]}"
 
 
@@ -147,7 +147,7 @@ def _snapshot_records(path: Path, place: Place | None, content: ByteSource | Non
                 raise ValueError(f"line {number + 1} is of another snapshot")
             if number == 0:
                 if place is not None and place_of(record) != place:
-                    raise ValueError(f"it is of record {shown(place_of(record))}")
+                    raise ValueError(f"it is of record {label(place_of(record))}")
                 _check_head(record)
             quads += len(record.a)
             whole = part.last

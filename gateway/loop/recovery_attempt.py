@@ -10,7 +10,7 @@ from typing import TypeVar
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.log.reader import Unfollowable
-from lamplighter.gateway.log.snapshots import Place, shown
+from lamplighter.gateway.log.snapshots import Place, label
 
 logger = EventLogger(__name__)
 
@@ -26,7 +26,7 @@ class ReplayError(Exception):
 
     def __init__(self, place: Place, *, snapshot: bool, error: Exception) -> None:
         what = "snapshot" if snapshot else "record"
-        super().__init__(f"{what} {shown(place)} cannot be applied: {error!r}"[:_REASON_CHARACTERS_MAX])
+        super().__init__(f"{what} {label(place)} cannot be applied: {error!r}"[:_REASON_CHARACTERS_MAX])
         self.place = place
         self.snapshot = snapshot
 

@@ -33,7 +33,7 @@ from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.delayed import DelayedUpdates
 from lamplighter.gateway.state.outcomes import Outcomes
-from lamplighter.gateway.state.resumption import ResumableSubscriptions, shown
+from lamplighter.gateway.state.resumption import ResumableSubscriptions, public_spuid
 from lamplighter.gateway.state.shares import Shares
 from lamplighter.gateway.workers.trials import Trials
 
@@ -353,7 +353,7 @@ class Figures(Generic[S]):
         shared = Counter((info.text, info.spu_class) for info, _, _ in found)
         listed = [
             {
-                "spuid": shown(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
+                "spuid": public_spuid(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
                 "class": info.spu_class,
                 "reason": info.reason,
                 "taken_over": info.taken_over,

@@ -187,13 +187,13 @@ class AdapterService:
                 running = asyncio.ensure_future(adapter.run())
                 living = asyncio.ensure_future(self._live(adapter))
                 try:
-                    before, current = await self._changed(adapter, hangup, current, [running, living])
+                    before, current = await self._await_restart(adapter, hangup, current, [running, living])
                 finally:
                     for task in (running, living):
                         task.cancel()
                     await asyncio.gather(running, living, return_exceptions=True)
 
-    async def _changed(
+    async def _await_restart(
         self, adapter: Adapter, hangup: asyncio.Event, parts: AdapterParts, tasks: list[asyncio.Future[Any]]
     ) -> tuple[AdapterParts, AdapterParts | None]:
         """Waits for a configuration that needs a restart.
@@ -279,10 +279,10 @@ async def background(work: object, stop: asyncio.Event) -> AsyncIterator[None]:
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await _unwrapped(task)
+            await _result_of(task)
 
 
-async def _unwrapped(task: asyncio.Future[None]) -> None:
+async def _result_of(task: asyncio.Future[None]) -> None:
     """Waits for a task; a group of one exception is raised as that one."""
     try:
         await task

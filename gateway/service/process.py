@@ -204,14 +204,11 @@ async def run_gateway(
     """
     settings = configuration.settings
     with unheard():
-        protection, runner, recovery = _recovered(configuration, service)
+        protection, runner, recovery = _recover(configuration, service)
     orderly = False
     try:
         gates = protection.open(service.sockets())
-        async with (
-            background(runner.run(), stop),
-            _served(runner, configuration, gates, stop),
-        ):
+        async with background(runner.run(), stop), _serve(runner, configuration, gates, stop):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
             runner.figures.health.own.validity = protection.validity
@@ -235,7 +232,7 @@ async def run_gateway(
         runner.close(orderly=orderly)
 
 
-def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
+def _recover(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
     """The parts of a gateway, in the state of the last run. The time depends on the log behind the newest snapshot.
 
     Raises ConfigurationError, ChangeLogError.
@@ -275,7 +272,7 @@ def _recovered_once(
 
 
 @asynccontextmanager
-async def _served(
+async def _serve(
     runner: Runner, configuration: Configuration, gates: Gates, stop: asyncio.Event
 ) -> AsyncIterator[None]:
     """Serves both gates and the doors until left."""
@@ -295,15 +292,7 @@ async def _served(
     )
     opened = doors(around)
     async with (
-        websocket_gate(
-            runner,
-            settings,
-            gates.websocket,
-            gates.gatekeeper,
-            gates.browsers,
-            send_budget,
-            gates.prefix,
-        ),
+        websocket_gate(runner, settings, gates.websocket, gates.gatekeeper, gates.browsers, send_budget, gates.prefix),
         http_gate(
             runner,
             settings.http,

@@ -78,7 +78,7 @@ class GatewayService:
         """An end-to-end query: by a socket of this gateway, through its queue, and back."""
         while True:
             try:
-                return await asyncio.to_thread(_asked, self._addresses)
+                return await asyncio.to_thread(_check, self._addresses)
             except GatewayError as error:
                 logger.warning("first query failed", reason=error)
                 self._service.status(f"not ready, the first query failed: {error}")
@@ -129,7 +129,7 @@ def warn_of_quotas(settings: Settings) -> None:
         logger.warning("quota above the share of a client", quota=one.quota, room=one.room, share=one.share)
 
 
-def _asked(addresses: Addresses) -> None:
+def _check(addresses: Addresses) -> None:
     """Raises UpstreamError, RefusedError."""
     query = urlsplit(addresses.query)
     check_answer(addresses.http_here or query.netloc, query.path + _PROBE)
@@ -137,11 +137,7 @@ def _asked(addresses: Addresses) -> None:
 
 def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
     """The status text of a gateway in `systemctl status`. figures: as of `GET /health`; rate: updates a second."""
-    synced = {
-        "fsync": "log synced",
-        "interval": "log synced now and then",
-        "off": "log not synced",
-    }[durability]
+    synced = {"fsync": "log synced", "interval": "log synced now and then", "off": "log not synced"}[durability]
     does = f"{count_text(figures['subscriptions'], 'subscription', ',')}, {rate:.1f} updates/s, "
     problems = figures["problems"]  # the worst component first
     if not problems:

@@ -116,7 +116,7 @@ def load_applications(folder: Path) -> list[Application]:
     applications, faults = [], []
     for path in sorted(folder.glob("*.jsap")):
         try:
-            applications.append(_loaded(path)[0])
+            applications.append(_load(path)[0])
         except JsapError as error:
             faults.append(str(error))
     if faults:
@@ -124,7 +124,7 @@ def load_applications(folder: Path) -> list[Application]:
     return applications
 
 
-def _loaded(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
+def _load(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
     """unknown: whether unknown members are allowed. Raises JsapError, whose faults name the document and the line."""
     loader = Loader(network=False)  # a gateway may have no applications
     tree = loader.tree(path)
@@ -168,7 +168,7 @@ def sparql_faults(folder: Path) -> list[str]:
     faults: list[str] = []
     for path in sorted(folder.glob("*.jsap")):
         with suppress(JsapError):
-            application, loader = _loaded(path, unknown=True)
+            application, loader = _load(path, unknown=True)
             faults += map(str, loader.locate_faults(JsapError(*_sparql_faults(application))).args)
     return faults
 

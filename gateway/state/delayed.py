@@ -185,7 +185,7 @@ class DelayedState(msgspec.Struct, frozen=True):
         names: set[str] = set()
         for number, (record, due_us) in enumerate(self.pending):
             try:
-                name = _checked(record, due_us)
+                name = _pending_id(record, due_us)
                 if name in names:
                     raise ValueError("timer.id: another one has it too")
             except ValueError as error:
@@ -193,7 +193,7 @@ class DelayedState(msgspec.Struct, frozen=True):
             names.add(name)
 
 
-def _checked(record: Record, due_us: int | None) -> str:
+def _pending_id(record: Record, due_us: int | None) -> str:
     """The id of a pending delayed update. Raises ValueError."""
     timer = record.timer
     if timer is None:
@@ -270,13 +270,13 @@ class DelayedUpdates:
                 told.steady_since_us = record.boottime_us
             told.offset_us, told.looked_us = offset_us, record.boottime_us
         if record.timer is not None:
-            self._put(record, None if record.timer.delay_us is None else record.boottime_us + record.timer.delay_us)
+            self._add(record, None if record.timer.delay_us is None else record.boottime_us + record.timer.delay_us)
         if record.cancel is not None:
             self._forget(record.cancel)
         if cause is not None and cause.kind == "timer":
             self._forget(cause.id)
 
-    def _put(self, record: Record, due_us: int | None) -> None:
+    def _add(self, record: Record, due_us: int | None) -> None:
         assert record.timer is not None
         at = None if record.timer.at is None else moment(record.timer.at)
         pending = Pending(record, self._numbered, due_us, at)
@@ -336,7 +336,7 @@ class DelayedUpdates:
             entries.append(entry)
         self._by_boottime.sort()
         self._by_wall.sort()
-        self._trusted()
+        self._clock_is_trusted()
 
     def news(self) -> str | None:
         """Why the clocks should be logged now, by a record whose cause is CLOCK; None if they need not be.
@@ -371,7 +371,7 @@ class DelayedUpdates:
         assert self._told is None
         self._told = None if state.boot is None else msgspec.structs.replace(state.boot)
         for record, due_us in state.pending:
-            self._put(record, due_us)
+            self._add(record, due_us)
 
     # --- what is due ---
 
@@ -381,7 +381,7 @@ class DelayedUpdates:
     def get(self, name: str) -> Pending | None:
         return self._pending.get(name)
 
-    def _trusted(self) -> bool:
+    def _clock_is_trusted(self) -> bool:
         trusted = self._clock.trusted()
         if trusted and self._start_wall_us is None and self._start_us is not None:
             # By CLOCK_BOOTTIME, so that a step of the wall clock does not change whether one was missed.
@@ -393,7 +393,7 @@ class DelayedUpdates:
         """(microseconds until it is due, number, name), the earliest first, of those whose due time is known."""
         now_us = self._clock.boottime_us()
         by_boottime = ((due_us - now_us, number, name) for due_us, number, name in self._by_boottime)
-        if not self._trusted() or not self._by_wall:
+        if not self._clock_is_trusted() or not self._by_wall:
             return by_boottime
         wall_us = since_1970_us(self._clock.wall())
         return heapq.merge(by_boottime, ((at_us - wall_us, number, name) for at_us, number, name in self._by_wall))
@@ -454,15 +454,15 @@ class DelayedUpdates:
 
         limit = limit or LISTED_MAX
 
-        def wanted(entry: tuple[int, int, str]) -> bool:
+        def is_current(entry: tuple[int, int, str]) -> bool:
             return client is None or self._pending[entry[2]].timer.client == client
 
         rows = [
             _row(self._pending[name], self._due_text(self._pending[name]), wait_us, characters)
-            for wait_us, _, name in islice(filter(wanted, self._waits()), limit)
+            for wait_us, _, name in islice(filter(is_current, self._waits()), limit)
         ]
-        if not self._trusted():
-            for _, _, name in islice(filter(wanted, self._by_wall), limit - len(rows)):
+        if not self._clock_is_trusted():
+            for _, _, name in islice(filter(is_current, self._by_wall), limit - len(rows)):
                 rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None, characters))
         return rows
 
@@ -617,16 +617,16 @@ class Scheduler:
         """
         wait = None if self._busy else self._updates.next_in(self._claimed)
         if wait is not None:
-            self._armed_us = self._armed(wait, self._armed_us, self._begin_due, "next due")
+            self._armed_us = self._arm(wait, self._armed_us, self._begin_due, "next due")
 
     def rearm_boundary(self) -> None:
         """The same for the next boundary. Called after each group of steps, so it is cheap if nothing is sooner."""
         due = None if self._boundaries is None else self._boundaries.next_due
         if due is not None:
             wait = due - self._clock.wall()
-            self._boundary_us = self._armed(wait, self._boundary_us, self._begin_boundary, "next boundary")
+            self._boundary_us = self._arm(wait, self._boundary_us, self._begin_boundary, "next boundary")
 
-    def _armed(self, wait: timedelta, armed_us: int | None, begin: Callable[[], Awaitable[None]], job: str) -> int:
+    def _arm(self, wait: timedelta, armed_us: int | None, begin: Callable[[], Awaitable[None]], job: str) -> int:
         """Sets a job unless it is set for an earlier time; the boot time for which it is set then."""
         # Up to the next millisecond: for the last microseconds the loop would only spin.
         wait_us = -(-min(wait, _LOOK_AGAIN) // _MILLISECOND) * 1000 if wait > timedelta(0) else 0

@@ -421,7 +421,7 @@ class ResumableSubscriptions(Generic[Sink]):
     def state(self) -> list[Retained]:
         """The content of a snapshot."""
         lost = [Retained(followed, 0, lost=reason) for followed, reason in self._interrupted.values()]
-        return lost + [_retained(kept) for kept in self._kept.values()]
+        return lost + [_cost_of(kept) for kept in self._kept.values()]
 
     def restore(self, state: Retained, handle: str) -> None:
         """Restores a subscription from a snapshot, with no client attached; handle: as in `begin`."""
@@ -434,7 +434,7 @@ class ResumableSubscriptions(Generic[Sink]):
             self._grow(kept, len(members) + _ENTRY_BYTES)
 
 
-def _retained(kept: _Kept[Any]) -> Retained:
+def _cost_of(kept: _Kept[Any]) -> Retained:
     texts = tuple(note.members.decode() for note in kept.retained)
     return Retained(kept.followed, kept.sequence, texts, tuple(note.commit for note in kept.retained))
 
@@ -470,7 +470,7 @@ def outlives_process(followed: Followed) -> bool:
     return followed.planned or not depends_on_order(followed.sparql)
 
 
-def shown(spuid: str) -> str:
+def public_spuid(spuid: str) -> str:
     """The public part of a spuid; the whole spuid allows a client to resume."""
     return spuid[:_SHOWN] + "…"
 

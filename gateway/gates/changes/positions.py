@@ -25,7 +25,7 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.history.changes import LOST, PERMISSIONS, LogPosition, ResetError
-from lamplighter.gateway.log.snapshots import shown
+from lamplighter.gateway.log.snapshots import label
 from lamplighter.gateway.security.callers import Caller
 
 KEY_FILE: Final = "security/changes.key"
@@ -64,7 +64,7 @@ class PlainPositions:
         self._gateway = gateway
 
     def text(self, at: LogPosition) -> str:
-        return f"{self._gateway}/{shown(at.place)}/{at.mark or _NO_MARK}"
+        return f"{self._gateway}/{label(at.place)}/{at.mark or _NO_MARK}"
 
     def read(self, text: str) -> LogPosition:
         found = _PLAIN.fullmatch(text)
@@ -77,7 +77,7 @@ class PlainPositions:
 
     def patch_id(self, at: LogPosition) -> Term:
         """As that of the export: `lamplighter.engine.change_log.rdf_patch.patch_id`."""
-        name = f"lamplighter:{self._gateway}/{shown(at.place)}"
+        name = f"lamplighter:{self._gateway}/{label(at.place)}"
         return f"<urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, name)}>"
 
 
@@ -118,7 +118,7 @@ class SealedPositions:
         return LogPosition((epoch, sequence), mark.hex() if sequence else "")
 
     def patch_id(self, at: LogPosition) -> Term:
-        name = hmac.digest(self._key, self._owner + shown(at.place).encode(), "sha256")[:16]
+        name = hmac.digest(self._key, self._owner + label(at.place).encode(), "sha256")[:16]
         return f"<urn:uuid:{uuid.UUID(bytes=name, version=5)}>"
 
 

@@ -12,13 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lamplighter.engine.errors import (
-    GatewayError,
-    QueueFullError,
-    RequestError,
-    ShapesViolatedError,
-    UnauthorizedError,
-)
+from lamplighter.engine.errors import GatewayError, QueueFullError, RequestError, ShapesViolatedError, UnauthorizedError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate
 
@@ -119,10 +113,7 @@ def _prefers_turtle(request: Request) -> bool:
 
 
 async def stream_answer(
-    request: Request,
-    chunks: AsyncGenerator[bytes, None],
-    media_type: str,
-    headers: Mapping[str, str] | None = None,
+    request: Request, chunks: AsyncGenerator[bytes, None], media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """An answer in chunks, of which the first was received: it decides between an answer and an error.
 

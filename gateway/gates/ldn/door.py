@@ -12,15 +12,7 @@ import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.client.inboxes import (
-    ACCEPT,
-    INBOX,
-    JSON_LD,
-    LDP,
-    NoInboxError,
-    inbox_in_body,
-    inbox_in_links,
-)
+from lamplighter.engine.client.inboxes import ACCEPT, INBOX, JSON_LD, LDP, NoInboxError, inbox_in_body, inbox_in_links
 from lamplighter.engine.client.outward import OutwardHttp
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError, UpstreamError
 from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery

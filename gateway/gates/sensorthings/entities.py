@@ -136,10 +136,7 @@ _PLACE_TYPES = f"%e a %vtype . FILTER(%vtype IN ({iri(PLATFORM)}, {iri(FEATURE_O
 _LATITUDE = f"{iri(LIGHTING + 'hasLatitude')}|{iri(WGS84 + 'lat')}"
 _LONGITUDE = f"{iri(LIGHTING + 'hasLongitude')}|{iri(WGS84 + 'long')}"
 _WKT = f"{iri(GEO + 'asWKT')}|({iri(GEO + 'hasGeometry')}/{iri(GEO + 'asWKT')})"
-_POSITION = {
-    "position": f"%e {_LATITUDE} %vlatitude . %e {_LONGITUDE} %vlongitude .",
-    "wkt": f"%e {_WKT} %vwkt .",
-}
+_POSITION = {"position": f"%e {_LATITUDE} %vlatitude . %e {_LONGITUDE} %vlongitude .", "wkt": f"%e {_WKT} %vwkt ."}
 _ABOUT_STREAM = {
     name: f"{iri(predicate)}|({iri(LIVE_OBSERVATION)}/{iri(predicate)})"
     for name, predicate in (("sensor", MADE_BY_SENSOR), ("property", OBSERVED_PROPERTY))
@@ -149,12 +146,7 @@ _THING_LOCATION = (
     f"%thing ({iri(HOSTS)}/^{iri(MADE_BY_SENSOR)}/{iri(HAS_FEATURE_OF_INTEREST)})? %place . %thing a {iri(PLATFORM)} ."
 )
 _GEOMETRY = "write a condition on name, description or properties; geometries cannot be compared"
-_VARIABLES = {
-    "label": ("label",),
-    "comment": ("comment",),
-    "position": ("latitude", "longitude"),
-    "wkt": ("wkt",),
-}
+_VARIABLES = {"label": ("label",), "comment": ("comment",), "position": ("latitude", "longitude"), "wkt": ("wkt",)}
 
 
 def _between(pattern: str, first: str, second: str) -> str:
@@ -233,11 +225,7 @@ def _datastream(value: str, row: Row) -> dict[str, Any]:
     return {
         **_name_and_description(value, row),
         "observationType": GENERAL if unit is None and code is None else MEASUREMENT,
-        "unitOfMeasurement": {
-            "name": name,
-            "symbol": code if unit is None else ucum(unit) or name,
-            "definition": unit,
-        },
+        "unitOfMeasurement": {"name": name, "symbol": code if unit is None else ucum(unit) or name, "definition": unit},
         "properties": {"iri": value, **({"topic": _text(row, "topic")} if "topic" in row else {})},
     }
 
@@ -284,11 +272,7 @@ THINGS = EntityType(
     "Thing",
     "Things",
     f"%e a {iri(PLATFORM)} .",
-    {
-        **_LABEL,
-        "manufacturer": _value(MANUFACTURER, "manufacturer"),
-        "model": _value(MODEL, "model"),
-    },
+    {**_LABEL, "manufacturer": _value(MANUFACTURER, "manufacturer"), "model": _value(MODEL, "model")},
     {
         **_NAMED,
         "properties": EntityProperty(
@@ -333,10 +317,7 @@ HISTORICAL_LOCATIONS = EntityType(
     "FILTER(false)",
     {},
     {"time": EntityProperty("datetime", (), "1/0")},
-    {
-        "Thing": Navigation("Things", False),
-        "Locations": Navigation("Locations", True),
-    },
+    {"Thing": Navigation("Things", False), "Locations": Navigation("Locations", True)},
     _historical_location,
     {},
 )

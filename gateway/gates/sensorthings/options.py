@@ -111,7 +111,7 @@ class _OptionsParser:
         if depth >= EXPANSION_DEPTH_MAX:
             raise ExpressionError("$expand", offset, f"it is nested more than {EXPANSION_DEPTH_MAX} deep")
         found: dict[str, QueryOptions] = {}
-        for item, start in _split(text, offset, ","):
+        for item, start in _segments(text, offset, ","):
             self._expansions += 1
             if self._expansions > EXPANSIONS_MAX:
                 raise ExpressionError(
@@ -147,7 +147,7 @@ def _merge(one: QueryOptions, other: QueryOptions) -> QueryOptions:
 def _inner(body: str, offset: int) -> dict[str, tuple[str, int]]:
     """The options in the parentheses of an expansion."""
     texts: dict[str, tuple[str, int]] = {}
-    for part, start in _split(body, offset, ";"):
+    for part, start in _segments(body, offset, ";"):
         name, equals, text = part.partition("=")
         name = name.strip()
         if name not in NAMES or not equals:
@@ -160,7 +160,7 @@ def _inner(body: str, offset: int) -> dict[str, tuple[str, int]]:
     return texts
 
 
-def _split(text: str, offset: int, separator: str) -> Iterator[tuple[str, int]]:
+def _segments(text: str, offset: int, separator: str) -> Iterator[tuple[str, int]]:
     """The parts of a text outside of strings and parentheses, with their offsets. Empty parts are an error."""
     depth, quoted, begun = 0, False, 0
     for place, sign in enumerate(text + separator):

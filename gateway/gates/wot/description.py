@@ -72,9 +72,7 @@ def thing_description(thing: Thing, access: Reach) -> Description:
     actions = {name: _action(identifier, one) for name, one in thing.properties.items() if one.actuator is not None}
     if actions:
         found["actions"] = actions
-    found["forms"] = [
-        {"op": "readallproperties", "href": thing_path(identifier, "properties"), "contentType": JSON},
-    ]
+    found["forms"] = [{"op": "readallproperties", "href": thing_path(identifier, "properties"), "contentType": JSON}]
     return found
 
 

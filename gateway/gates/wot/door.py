@@ -13,11 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.adapters.devices.desired import desired_update, status_update
-from lamplighter.engine.errors import (
-    LimitExceededError,
-    MalformedRequestError,
-    RequestError,
-)
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
 from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, is_known, stream_answer

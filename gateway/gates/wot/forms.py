@@ -157,10 +157,7 @@ def mqtt_place(thing: DescribedThing, form: Table, href: str, at: str, ops: Sequ
         raise UnusableError(f"{at}.href", f"no broker of lamplighter.toml that can be used is there; {cure}")
     topic = form.get("mqv:topic", form.get("mqv:filter", unquote(_path(href).removeprefix("/"))))
     qos = form.get("mqv:qos", 1)
-    message: Table = {
-        "qos": int(qos) if str(qos) in ("0", "1", "2") else 1,
-        "retain": form.get("mqv:retain") is True,
-    }
+    message: Table = {"qos": int(qos) if str(qos) in ("0", "1", "2") else 1, "retain": form.get("mqv:retain") is True}
     if not isinstance(topic, str):
         raise UnusableError(f"{at}.mqv:filter", "write one topic, without wildcards")
     return FormPlace("mqtt", topic, media(form, at, ("json", "text")), message, {})

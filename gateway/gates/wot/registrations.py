@@ -21,12 +21,7 @@ from lamplighter.gateway.gates.http.devices import OwnDataset
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.wot.description import JSON, TD, TD_LIST, thing_path
 from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError, no_thing, problem_details
-from lamplighter.gateway.gates.wot.submitted import (
-    Adopted,
-    Submitted,
-    device_of,
-    parse_description,
-)
+from lamplighter.gateway.gates.wot.submitted import Adopted, Submitted, device_of, parse_description
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 

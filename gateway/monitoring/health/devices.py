@@ -74,11 +74,7 @@ class DeviceComponents:
         """The component ``devices``, which has the totals, and the first devices that are not ok."""
         try:
             self._turn()
-            found = {
-                "offline": self._offline(),
-                "not as desired": self._not_as_desired(),
-                "refusing": self._refusing(),
-            }
+            found = {"offline": self._offline(), "not as desired": self._not_as_desired(), "refusing": self._refusing()}
             making = {(kind, key): make for kind, ones in found.items() for key, make in ones.items()}
             chosen = sorted(making, key=lambda one: one not in self._listed)[:LISTED_MAX]
             self._listed = set(chosen)

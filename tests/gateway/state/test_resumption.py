@@ -32,7 +32,7 @@ from lamplighter.gateway.state.resumption import (
     Retained,
     depends_on_order,
     outlives_process,
-    shown,
+    public_spuid,
 )
 from lamplighter.gateway.systemd import fields
 from tests.support.gateway_parts import FakeClock, idle, lines, put_lines, records, recovered_runner, segments, update
@@ -354,7 +354,7 @@ def test_what_depends_on_the_order_of_solutions_outlives_the_process_only_by_a_p
 
 def test_others_see_only_the_beginning_of_a_spuid() -> None:
     spuid = "sepa://subscription/0123456789abcdef0123456789abcdef"
-    assert shown(spuid) == "sepa://subscription/01234567…"
+    assert public_spuid(spuid) == "sepa://subscription/01234567…"
 
 
 # --- any history ------------------------------------------------------------------------------------
@@ -543,7 +543,7 @@ async def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
         assert runner.figures.status()["subscriptions"] == 0
     [line] = [record for record in caplog.records if "subscription expired" in record.getMessage()]
     found = fields(line)["SUBSCRIPTION"]
-    assert shown(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
+    assert public_spuid(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
     assert found.isalnum() and len(found) == 8, "so that nothing has to be quoted; and the whole is a secret"
 
 
@@ -565,7 +565,7 @@ async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog
         assert isinstance(sink.error, LimitExceededError)
         assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)
         [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
-        assert shown(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
+        assert public_spuid(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
         assert "PEER" in fields(line) and "CLIENT" not in fields(line)  # which is the name of a registered one
     assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
     async with recovered_runner(tmp_path, settings=settings()) as runner:
