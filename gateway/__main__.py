@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lamplighter.engine.errors import GatewayError
-from lamplighter.gateway.cli.command_table import COMMANDS, Adder
-from lamplighter.gateway.cli.config_file import DEFAULT_CONFIG
-from lamplighter.gateway.cli.exit_codes import ExitCode, epilog, exit_code
+from lamplighter.gateway.cli.command_table import COMMANDS, Adder, ExitCode, epilog, exit_code
+from lamplighter.gateway.cli.options import DEFAULT_CONFIG
 from lamplighter.gateway.systemd import set_up_logging
 from lamplighter.gateway.texts import printable
 
@@ -21,8 +20,8 @@ _HELP = {name: text for group in COMMANDS for name, text in group.commands.items
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code (`gateway.cli.exit_codes`). arguments: None, those of this process, which
-    then is the command's own."""
+    """Runs the command; returns its `ExitCode`. arguments: None, those of this process, which then is the command's
+    own."""
     try:
         try:
             code = _run_command(arguments)

@@ -12,8 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-TEMPORARY = ".new"
-"""Suffix of incomplete files; a start removes them."""
+TEMPORARY = ".new"  # suffix of incomplete files; a start removes them
 
 
 class Disk:

@@ -22,14 +22,12 @@ from pathlib import Path
 from lamplighter.engine.log_events import Event
 
 _FIRST_SOCKET = 3
-_EXTENSION_S = 120
-"""Extra time of a start for each sign of progress."""
+_EXTENSION_S = 120  # extra time of a start for each sign of progress
 _RECORDS_EACH = 1000
 _SAY_S = 1.0
 _JOURNAL = Path("/run/systemd/journal/socket")
 _JOURNAL_SEND_S = 1.0
-_MESSAGE_CHARACTERS_MAX = 32_768
-"""A datagram holds 200 KiB by default; the end of a long traceback is cut."""
+_MESSAGE_CHARACTERS_MAX = 32_768  # a datagram holds 200 KiB by default; the end of a long traceback is cut
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,7 @@ class Supervisor:
 
 # --- the journal ---------------------------------------------------------------------------------------------
 
-_NAMES = {"spuid": "SUBSCRIPTION", "id": "TIMER_ID"}
-"""Fields whose name in the journal is not their key in capitals."""
+_NAMES = {"spuid": "SUBSCRIPTION", "id": "TIMER_ID"}  # fields whose name in the journal is not their key in capitals
 _RESERVED = re.compile(r"(MESSAGE|PRIORITY|ERRNO|LOGGER|GATEWAY|(CODE|SYSLOG|OBJECT|COREDUMP|INVOCATION)_.*)")
 
 

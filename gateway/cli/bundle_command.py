@@ -30,10 +30,9 @@ from lamplighter.engine.errors import ChangeLogError, ConfigurationError, Gatewa
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.check_command import check_configuration
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.progress import ProgressBar
-from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.cli.console import ProgressBar, confirm, print_result
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
+from lamplighter.gateway.cli.options import add_confirmation, config_folder, settings_and_data
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.opening import FOLDER
 from lamplighter.gateway.history.verification import verify
@@ -41,17 +40,15 @@ from lamplighter.gateway.service.preflight import CREDENTIALS
 from lamplighter.gateway.settings import Settings
 
 _REMOVED = "[removed]"
-_SECRET_KEYS = {"username"}
-"""Keys of the settings whose values are removed; secrets themselves are in files."""
+_SECRET_KEYS = {"username"}  # keys of the settings whose values are removed; secrets themselves are in files
 _JOURNAL_LINES = 5000
-_PROGRAM_S = 60
-"""Longest run of journalctl or systemctl."""
-_LEAST_CHARACTERS = 6
-"""Of a secret that is searched for; a shorter one would be found everywhere."""
+_PROGRAM_S = 60  # longest run of journalctl or systemctl
+_LEAST_CHARACTERS = 6  # of a secret that is searched for; a shorter one would be found everywhere
 _STORED = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
 _SECRET_NAME = (
     r"(?i)\b([\w-]{0,40}(?:secret(?:_hex|_access_key)?|password|token|passwd|psk|(?:access|account|api)_?key))"
 )
+# Private keys, tokens, credentials of headers and URLs, and values named like secrets.
 _SUSPICIOUS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL), _REMOVED),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*){1,2}"), _REMOVED),
@@ -60,10 +57,8 @@ _SUSPICIOUS = (
     (re.compile(rf"{_SECRET_NAME}([\"']?\s*[=:]\s*)(\"[^\"\n]*\"|'[^'\n]*')"), rf'\1\2"{_REMOVED}"'),
     (re.compile(rf"{_SECRET_NAME}([\"']?\s*[=:]\s*[\"']?)[^\s\"',}}]+"), rf"\1\2{_REMOVED}"),
 )
-"""Private keys, tokens, credentials of headers and URLs, and values named like secrets."""
 
-Part = tuple[str, Callable[[], str]]
-"""The name of a file, and what makes its text."""
+Part = tuple[str, Callable[[], str]]  # the name of a file, and what makes its text
 
 
 def add_bundle_command(command: Adder) -> None:
@@ -79,7 +74,7 @@ def add_bundle_command(command: Adder) -> None:
 
 def _bundle(options: argparse.Namespace) -> int:
     file: Path = options.file or Path(f"lamplighter-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
-    if file.exists() and not confirmed(f"Replace the existing file {file}?", yes=options.yes):
+    if file.exists() and not confirm(f"Replace the existing file {file}?", yes=options.yes):
         return 1
     settings, data = settings_and_data(options)
     secrets = sorted(known_secrets(settings, config_folder(options), data), key=len, reverse=True)
@@ -96,10 +91,8 @@ def _bundle(options: argparse.Namespace) -> int:
                 bar.advance(1)
     except OSError as error:
         raise ChangeLogError(str(error.strerror), path=file, hint="name a file that can be written") from error
-    if options.json:
-        print(json.dumps({"file": str(file), "parts": [name for name, _ in parts]}))
-    else:
-        print(f"wrote {file}: {count_text(len(parts), 'part')}; read it before you send it")
+    value = {"file": str(file), "parts": [name for name, _ in parts]}
+    print_result(options, value, f"wrote {file}: {count_text(len(parts), 'part')}; read it before you send it")
     return 0
 
 
@@ -125,7 +118,7 @@ def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[
     folder = config_folder(options)
 
     def answer_text(path: str) -> str:
-        with called(options, "GET", path) as answer:
+        with call_gateway(options, "GET", path) as answer:
             return answer.read().decode(errors="replace")
 
     def health() -> str:

@@ -8,7 +8,7 @@ import json
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_file
+from lamplighter.gateway.cli.options import config_file
 from lamplighter.gateway.service.preflight import MachineFindings, preflight
 from lamplighter.gateway.service.process import Configuration, RefusedConfigurationError
 from lamplighter.gateway.texts import printable

@@ -23,9 +23,8 @@ from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.parts import add_json, print_json, table
-from lamplighter.gateway.cli.reaching import (
+from lamplighter.gateway.cli.console import print_result, table
+from lamplighter.gateway.cli.endpoint import (
     EndpointAddresses,
     add_reach_options,
     addresses_at,
@@ -33,6 +32,7 @@ from lamplighter.gateway.cli.reaching import (
     tokens,
     url_option,
 )
+from lamplighter.gateway.cli.options import add_json, settings_and_data
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 from lamplighter.gateway.texts import printable
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lamplighter.engine.protocol.jsap import Jsap
 
 _JSON = "application/sparql-results+json"
+# Requested media types; the second one is for queries that return graphs.
 _FORMATS = {
     "table": f"{_JSON}, text/turtle;q=0.9",
     "json": f"{_JSON}, application/ld+json;q=0.9",
@@ -48,11 +49,8 @@ _FORMATS = {
     "tsv": "text/tab-separated-values",
     "turtle": "text/turtle",
 }
-"""Requested media types; the second one is for queries that return graphs."""
-_FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
-"""Matches the name of a file; no SPARQL text looks like that."""
-CONNECT_S = 30.0
-"""How long `subscribe` tries to make its first connection."""
+_FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")  # matches the name of a file; no SPARQL text looks like that
+CONNECT_S = 30.0  # how long `subscribe` tries to make its first connection
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
@@ -400,8 +398,6 @@ def _register(options: argparse.Namespace) -> int:
     url = f"{options.url.rstrip('/')}/oauth/register"
     credentials = asyncio.run(register(url, options.identity, code=options.code, ca=options.ca))
     credentials.save(options.file)
-    if options.json:
-        print_json({"registered": credentials.client_id, "file": str(options.file)})
-    else:
-        print(f"client {printable(credentials.client_id)}: its credentials are in {options.file}")
+    value = {"registered": credentials.client_id, "file": str(options.file)}
+    print_result(options, value, f"client {printable(value['registered'])}: its credentials are in {options.file}")
     return 0

@@ -21,9 +21,8 @@ from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
+from lamplighter.gateway.cli.console import confirm, print_json, print_result
+from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode, settings_and_data
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.names import Names
@@ -35,8 +34,7 @@ from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.texts import printable
 
-TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
-"""The types of records in the log."""
+TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")  # the types of records in the log
 _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 
 
@@ -140,7 +138,7 @@ def _accept(options: argparse.Namespace, settings: Settings, data: Path, damage:
     """Accepts the reports of damage that were shown. False if the user does not want to. Raises ConfigurationError."""
     count = len(damage)
     check_owner(data, f"run it as that user: sudo -u '#{data.stat().st_uid}' lamplighter verify --accept")
-    if not confirmed(f"Accept {count_text(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
+    if not confirm(f"Accept {count_text(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
         return False
     user, clock = _user(), MachineClock(settings.gateway.clock_trusted)
     try:
@@ -228,10 +226,10 @@ def _restore_at(options: argparse.Namespace) -> int:
         out.write(replay.engine.dump(media_type))
     if empty:
         _say(f"the file leaves out {count_text(len(empty), 'empty named graph')}: the format cannot express any")
-    if options.json:
-        print_json({"wrote": str(options.output), "record": label(place), "quads": replay.engine.quad_count})
-    else:
-        print(f"wrote {count_text(replay.engine.quad_count, 'quad')} as of record {label(place)} to {options.output}")
+    count = replay.engine.quad_count
+    value = {"wrote": str(options.output), "record": label(place), "quads": count}
+    line = f"wrote {count_text(count, 'quad')} as of record {label(place)} to {options.output}"
+    print_result(options, value, line)
     return 0
 
 

@@ -20,9 +20,8 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError,
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import SYSTEM_CONFIG, config_file, config_folder
-from lamplighter.gateway.cli.confirmation import ask
-from lamplighter.gateway.cli.parts import add_json, print_json
+from lamplighter.gateway.cli.console import ask, print_json
+from lamplighter.gateway.cli.options import SYSTEM_CONFIG, add_json, config_file, config_folder
 from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Template, mapping_text, profile_text
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.delayed import delay_us
@@ -33,8 +32,7 @@ _SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
 _NAME = re.compile(_SEGMENT)
 _PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _SPAN = re.compile(r"(\d+)\s*(s|m|min|h)")
-_DIGITS_MAX = 15
-"""Of a temperature, before and behind the point."""
+_DIGITS_MAX = 15  # of a temperature, before and behind the point
 _UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
 
 

@@ -23,7 +23,8 @@ from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, PROGRAM, texts
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.console import confirm
+from lamplighter.gateway.cli.options import add_confirmation
 from lamplighter.gateway.service.units import LONG_RUNNING, STATES, UNIT_KINDS, unit_names, units
 
 _PACKAGE = Path(lamplighter.__file__).parent
@@ -49,8 +50,8 @@ from lamplighter.gateway.__main__ import main
 sys.exit(main())
 """
 
+# Runs a program and returns what it printed. Raises ConfigurationError when it fails.
 Run = Callable[[Sequence[str]], str]
-"""Runs a program and returns what it printed. Raises ConfigurationError when it fails."""
 
 
 def run(command: Sequence[str]) -> str:
@@ -406,7 +407,7 @@ def _install(options: argparse.Namespace) -> int:
 def _uninstall(options: argparse.Namespace) -> int:
     folders = ", ".join(f"/{name}" for name in (_SETTINGS, _STATE, *STATES))
     question = f"Delete settings, data and secrets in {folders} and /etc/credstore?"
-    if options.purge and not options.dry_run and not confirmed(question, yes=options.yes):
+    if options.purge and not options.dry_run and not confirm(question, yes=options.yes):
         return 1
     Installer(dry=options.dry_run).uninstall(purge=options.purge)
     return 0

@@ -25,10 +25,9 @@ from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
-from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
-from lamplighter.gateway.cli.running_dataset import RunningDataset
+from lamplighter.gateway.cli.console import print_json
+from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options, call_gateway, url_option
+from lamplighter.gateway.cli.options import add_json, add_mode, config_folder, settings_and_data
 from lamplighter.gateway.devices.trial import (
     InDataset,
     MessageTrial,
@@ -44,8 +43,7 @@ from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.texts import printable
 from lamplighter.ontology.vocabulary import PREFIXES
 
-GATEWAY_S = 2.0
-"""How long the command waits for the rules of a running gateway."""
+GATEWAY_S = 2.0  # how long the command waits for the rules of a running gateway
 
 
 def add_mapping_commands(command: Adder) -> None:
@@ -135,7 +133,7 @@ def _tried_there(options: argparse.Namespace, message: TriedMessage) -> TrialRes
     if options.rules is not None:
         asked["rule"] = _rules_text(options.rules)
     headers = {"Content-Type": "application/json"}
-    with called(options, "POST", "/mapping/try", json.dumps(asked).encode(), headers) as answer:
+    with call_gateway(options, "POST", "/mapping/try", json.dumps(asked).encode(), headers) as answer:
         text = answer.read()
     try:
         return msgspec.json.decode(text, type=TrialResult)

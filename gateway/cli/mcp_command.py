@@ -26,18 +26,14 @@ from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.addresses import ports_here, socket_paths
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.reaching import add_reach_options, addresses_at, file_option, tokens, url_option
+from lamplighter.gateway.cli.endpoint import add_reach_options, addresses_at, file_option, tokens, url_option
+from lamplighter.gateway.cli.options import settings_and_data
 
 PATH: Final = "/mcp"
-AT_ONCE: Final = 16
-"""Messages that wait for their answers; more are not read."""
-LINE_BYTES_MAX: Final = 1024 * 1024
-"""Of a message. The gateway takes less."""
-TIMEOUT_S: Final = 600.0
-"""Longest wait for an answer; the gateway bounds its queries."""
-FAILED: Final = -32000
-"""The code of errors on the way (JSON-RPC 2.0, 5.1: server errors)."""
+AT_ONCE: Final = 16  # messages that wait for their answers; more are not read
+LINE_BYTES_MAX: Final = 1024 * 1024  # of a message. The gateway takes less.
+TIMEOUT_S: Final = 600.0  # longest wait for an answer; the gateway bounds its queries
+FAILED: Final = -32000  # the code of errors on the way (JSON-RPC 2.0, 5.1: server errors)
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _NAMED_BY = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}

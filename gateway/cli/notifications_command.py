@@ -13,10 +13,9 @@ from lamplighter.engine.client.results import Triple
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import is_iri, lexical
-from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.exit_codes import ExitCode
-from lamplighter.gateway.cli.parts import print_json, shortened, table
-from lamplighter.gateway.cli.reaching import EndpointAddresses, add_credentials, file_option, tokens
+from lamplighter.gateway.cli.command_table import Adder, ExitCode
+from lamplighter.gateway.cli.console import print_json, shorten, table
+from lamplighter.gateway.cli.endpoint import EndpointAddresses, add_credentials, file_option, tokens
 from lamplighter.gateway.texts import printable
 
 LIMIT = 100
@@ -84,8 +83,8 @@ def _row(inbox: str, url: str, triples: list[Triple]) -> tuple[str, ...]:
 
     return (
         printable(url.removeprefix(inbox) or url),
-        shortened(", ".join(_name(one) for one in of(_TYPE))),
-        *(shortened(", ".join(map(_text, of(predicate)))) for predicate in (_ACTOR, _OBJECT)),
+        shorten(", ".join(_name(one) for one in of(_TYPE))),
+        *(shorten(", ".join(map(_text, of(predicate)))) for predicate in (_ACTOR, _OBJECT)),
         str(len(triples)),
     )
 

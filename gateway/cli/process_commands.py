@@ -17,7 +17,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_file
+from lamplighter.gateway.cli.options import config_file
 from lamplighter.gateway.log.writer import Recovery
 from lamplighter.gateway.service.adapter_process import AdapterConfiguration, ended_by_signals, serve
 from lamplighter.gateway.service.process import (

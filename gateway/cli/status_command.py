@@ -11,13 +11,12 @@ from typing import Any
 
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.parts import table
-from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.cli.console import print_result, table
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
 from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.texts import printable
 
-_SHOWN_MAX = 8
-"""Components that are not ok, so that the output stays on one screen."""
+_SHOWN_MAX = 8  # components that are not ok, so that the output stays on one screen
 _TITLES = ("COMPONENT", "STATE", "FOR", "REASON AND CURE")
 
 
@@ -28,13 +27,9 @@ def add_status_command(command: Adder) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    with called(options, "GET", "/figures") as answer:
-        text = answer.read().decode()
-    if options.json:
-        print(text)
-        return 0
-    for line in status_lines(json.loads(text), datetime.now(UTC)):
-        print(line)
+    with call_gateway(options, "GET", "/figures") as answer:
+        figures = json.load(answer)
+    print_result(options, figures, status_lines(figures, datetime.now(UTC)))
     return 0
 
 
@@ -132,6 +127,7 @@ def _average(timing: dict[str, Any]) -> str:
 
 
 ABSENT = "absent: the gateway has another version"
+# The seven lines of the paper's table 1 (Roffia 2018, 6), the queue, how long the loop is blocked, quotas.
 _STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
     "up-time": lambda found: _up_time(found["engine"]["up_time_s"]),
     "processed requests": lambda found: f"{found['scheduler']['requests']:,}",
@@ -144,4 +140,3 @@ _STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
     "loop held": lambda found: _average(found["engine"]["loop_held_ms"]),
     "most of a quota": _quotas,
 }
-"""The seven lines of the paper's table 1 (Roffia 2018, 6), the queue, how long the loop is blocked, quotas."""

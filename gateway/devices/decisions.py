@@ -32,8 +32,8 @@ STATES = ("proposed", "adopted", "retired", "ignored")
 Row = tuple[Term | None, ...]
 
 _SWITCHED = {"cover", "fan", "light", "lock", "siren", "switch", "valve"}
+# Of a command: which states it takes. They mean the same for a topic and for a resource.
 _STATE_KEYS = ("payload", "values", "minimum", "maximum")
-"""Of a command: which states it takes. They mean the same for a topic and for a resource."""
 _ON_OFF = {"on": "true", "off": "false", "true": "true", "false": "false"}
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 

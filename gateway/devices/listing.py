@@ -17,10 +17,8 @@ from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, HOSTS, MADE_BY_SENSOR, REPORTED_STATE, RESULT_TIME
 
-LISTED_MAX = 1_000
-"""Devices in a list."""
-PLACES_MAX = 32
-"""Topics and resources of a device whose messages are shown."""
+LISTED_MAX = 1_000  # devices in a list
+PLACES_MAX = 32  # topics and resources of a device whose messages are shown
 
 
 def decided(entry: Entry) -> dict[str, Any]:

@@ -24,24 +24,16 @@ from websockets.http11 import Request, Response
 from lamplighter.gateway.monitoring.timings import Holds
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-HEAD_BYTES_MAX = 16 * 1024
-"""Of a handshake. A token has at most 1 KiB; the library would accept 1 MiB, and keep it."""
-QUEUED_BYTES_MAX = 1024 * 1024
-"""Complete messages that wait. Above it, the connection is not read."""
-FRAME_BYTES = 256
-"""Bytes of a frame besides its content."""
-PACKET_BYTES_MAX = 256 * 1024
-"""Bytes that arrive at once (asyncio)."""
-INFLATED_BYTES_MAX = 1024 * 1024
-"""The inflated size of a compressed message without a valid token."""
+HEAD_BYTES_MAX = 16 * 1024  # of a handshake. A token has at most 1 KiB; the library would accept 1 MiB, and keep it.
+QUEUED_BYTES_MAX = 1024 * 1024  # complete messages that wait. Above it, the connection is not read.
+FRAME_BYTES = 256  # bytes of a frame besides its content
+PACKET_BYTES_MAX = 256 * 1024  # bytes that arrive at once (asyncio)
+INFLATED_BYTES_MAX = 1024 * 1024  # the inflated size of a compressed message without a valid token
+# Bytes that are parsed before they are counted: plain ones, and those of a gate that inflates.
 PART_BYTES, COMPRESSED_BYTES = 8192, 4096
-"""Bytes that are parsed before they are counted: plain ones, and those of a gate that inflates."""
-PARSED_S = 0.01
-"""How long the parts of one packet are parsed before other tasks run."""
-PONGS_BYTES_MAX = 64 * 1024
-"""Unread answers to the pings of a client, with `FRAME_BYTES` for each."""
-LINGER_S = 1.0
-"""How long a refused client may take to read the reason."""
+PARSED_S = 0.01  # how long the parts of one packet are parsed before other tasks run
+PONGS_BYTES_MAX = 64 * 1024  # unread answers to the pings of a client, with `FRAME_BYTES` for each
+LINGER_S = 1.0  # how long a refused client may take to read the reason
 _NOTHING = memoryview(b"")
 
 
@@ -86,8 +78,7 @@ class BoundedSocket(ServerConnection):
         if self.local:
             self.unread = ReceiveBudget(sys.maxsize)
         self.trusted = False
-        self.client = ""
-        """As whom it counts: nobody until a message has told."""
+        self.client = ""  # as whom it counts: nobody until a message has told
         self.protocol.max_message_size = INFLATED_BYTES_MAX if self.compression else MESSAGE_BYTES_MAX
         self._head = 0
         self._pongs = 0  # bytes since the peer last read

@@ -36,8 +36,8 @@ from lamplighter.gateway.state.resumption import SPUID
 logger = EventLogger(__name__)
 
 MEDIA_TYPE: Final = "text/event-stream"
+# How long a subscription is kept for a client that is away, if it does not say. Browsers come back after seconds.
 KEEP_DEFAULT = "PT5M"
-"""How long a subscription is kept for a client that is away, if it does not say. Browsers come back after seconds."""
 _NOT_KEPT = "PT0S"
 _ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/([0-9]{1,15})")
 _HEARTBEAT = b":\n\n"

@@ -17,10 +17,8 @@ from lamplighter.gateway.security.rates import network
 
 logger = EventLogger(__name__)
 
-BACKLOG = 256
-"""The listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100."""
-HANDSHAKES_MAX = 100
-"""Connections beyond those that a gate may have: in their handshake, or about to be refused."""
+BACKLOG = 256  # the listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100.
+HANDSHAKES_MAX = 100  # connections beyond those that a gate may have: in their handshake, or about to be refused
 
 
 @dataclass(eq=False)

@@ -14,8 +14,7 @@ from lamplighter.gateway.addresses import ports_here, socket_paths
 if TYPE_CHECKING:
     from lamplighter.gateway.settings import Settings
 
-ANSWER_S = 600
-"""Longest wait for the next bytes; comparing a large backup takes minutes."""
+ANSWER_S = 600  # longest wait for the next bytes; comparing a large backup takes minutes
 _CHECK_S = 20
 
 

@@ -45,14 +45,11 @@ if TYPE_CHECKING:
     from lamplighter.gateway.security.authorization import Authorization
     from lamplighter.gateway.security.certificates import Identity
 
+# Optional prefix of every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1).
 PREFIX = "/secure"
-"""Optional prefix of every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1)."""
-FOLDER = "security"
-"""The folder of keys, certificates and clients, in the data folder."""
-HTTP, WEBSOCKET = "http", "ws"
-"""Names of the sockets that systemd opens for the gates (`FileDescriptorName=`)."""
-_ADDRESS_BYTES_MAX = 107
-"""Of the address of a Unix socket: sun_path of unix(7), without the zero at its end."""
+FOLDER = "security"  # the folder of keys, certificates and clients, in the data folder
+HTTP, WEBSOCKET = "http", "ws"  # names of the sockets that systemd opens for the gates (`FileDescriptorName=`)
+_ADDRESS_BYTES_MAX = 107  # of the address of a Unix socket: sun_path of unix(7), without the zero at its end
 
 logger = EventLogger(__name__)
 

@@ -22,8 +22,8 @@ from lamplighter.gateway.gates.outbox import Outbox, SequenceCounter
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.state.resumption import Attached
 
+# Characters of the longest alias that each notification repeats. A longer one is in the first message only.
 ALIAS_ECHOED_MAX = 256
-"""Characters of the longest alias that each notification repeats. A longer one is in the first message only."""
 
 
 class Connection(Protocol):

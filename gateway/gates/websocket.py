@@ -64,10 +64,9 @@ from lamplighter.gateway.workers.ad_hoc import Answer, ReadyAnswer
 
 logger = EventLogger(__name__)
 
-QUEUED_MESSAGES_MAX = 4
-"""Received messages of one client that wait to be read."""
+QUEUED_MESSAGES_MAX = 4  # received messages of one client that wait to be read
+# Characters of one client's requests that wait to be answered. Above it, its connection is not read.
 UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
-"""Characters of one client's requests that wait to be answered. Above it, its connection is not read."""
 QUERIES_PER_CLIENT_MAX = 4
 _OPERATIONS: dict[type, str] = {
     SubscribeRequest: "subscribe",
@@ -77,13 +76,11 @@ _OPERATIONS: dict[type, str] = {
     MessagesRequest: "offer messages",
 }
 HANDSHAKE_S = 10
-UNKNOWN_REFUSED_MAX = 100
-"""Requests without a valid token, after which the connection is closed."""
+UNKNOWN_REFUSED_MAX = 100  # requests without a valid token, after which the connection is closed
+# Causes that only the gateway's own adapters may declare. They connect by the Unix sockets, or on loopback in plain
+# mode. The records of a registered client must not look like a device's.
 ADAPTER_KINDS = frozenset(KINDS)
-"""Causes that only the gateway's own adapters may declare. They connect by the Unix sockets, or on loopback in plain
-mode. The records of a registered client must not look like a device's."""
-_ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}
-"""Their kinds by their User-Agent."""
+_ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}  # their kinds by their User-Agent
 
 
 class _Connection:
@@ -116,8 +113,7 @@ class _Connection:
         self._subscribing = 0
         self._queries: set[asyncio.Task[None]] = set()
         self._messages: MessageSource | None = None
-        self._together: list[bytes] = []
-        """Answers that go out in one message, when all that are due now are known."""
+        self._together: list[bytes] = []  # answers that go out in one message, when all that are due now are known
         address = socket.remote_address
         self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
         self._cause = Cause("ws", self.name)

@@ -17,14 +17,11 @@ from lamplighter.engine.errors import ChangeLogError, RequestError
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, place_of
 
-CHANGES_MAX = 1_000
-"""Changes of one part."""
-PART_CHARACTERS_MAX = 1024 * 1024
-"""Characters of the terms of a part, unless a single change has more."""
+CHANGES_MAX = 1_000  # changes of one part
+PART_CHARACTERS_MAX = 1024 * 1024  # characters of the terms of a part, unless a single change has more
+# Characters of the terms of a change; a longer one is a reset. In a snapshot they can be streamed.
 CHANGE_CHARACTERS_MAX = 8 * 1024 * 1024
-"""Characters of the terms of a change; a longer one is a reset. In a snapshot they can be streamed."""
-SCANNED_MAX = 20_000
-"""Records that are read for one part, whether they are in it or not."""
+SCANNED_MAX = 20_000  # records that are read for one part, whether they are in it or not
 
 REMOVED = "the records behind this position were removed from the change log to free space (log.bytes_max)"
 LOST = (

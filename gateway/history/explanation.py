@@ -44,8 +44,7 @@ from lamplighter.ontology.vocabulary import (
     TARGET,
 )
 
-ACTUATION = "/actuation"
-"""What the IRI of an actuation has behind that of its actuator."""
+ACTUATION = "/actuation"  # what the IRI of an actuation has behind that of its actuator
 BY_TIME = "found by time"
 NOT_RECORDED = "not recorded"
 _PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")

@@ -16,17 +16,12 @@ from lamplighter.gateway.log.snapshots import Place, label, place_of
 from lamplighter.gateway.state.resumption import public_spuid
 from lamplighter.gateway.texts import cut
 
-RECORDS_MAX = 1_000
-"""Records of a page."""
-PAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of the records of a page, as JSON."""
+RECORDS_MAX = 1_000  # records of a page
+PAGE_BYTES_MAX = 4 * 1024 * 1024  # bytes of the records of a page, as JSON
 QUADS_DEFAULT = 20
-QUADS_MAX = 1_000
-"""Of each kind that a record is shown with."""
-QUAD_CHARACTERS_MAX = 4_000
-"""A longer quad is counted, and not shown."""
-TEXT_CHARACTERS_MAX = 1_000
-"""A longer text is cut."""
+QUADS_MAX = 1_000  # of each kind that a record is shown with
+QUAD_CHARACTERS_MAX = 4_000  # a longer quad is counted, and not shown
+TEXT_CHARACTERS_MAX = 1_000  # a longer text is cut
 
 
 class LogRange(msgspec.Struct, frozen=True):

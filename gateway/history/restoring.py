@@ -48,10 +48,8 @@ from lamplighter.gateway.state.knowledge import known
 from lamplighter.gateway.texts import cut
 from lamplighter.gateway.workers.ad_hoc import Answer
 
-KIND = "restore"
-"""The cause of the records of a restore; its id is gateway, epoch and sequence of the backup."""
-RESTORE_BYTES_MAX = 1024 * 1024 * 1024
-"""A larger backup is refused."""
+KIND = "restore"  # the cause of the records of a restore; its id is gateway, epoch and sequence of the backup
+RESTORE_BYTES_MAX = 1024 * 1024 * 1024  # a larger backup is refused
 _ERROR_CHARACTERS_MAX = 500
 
 

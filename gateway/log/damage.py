@@ -21,8 +21,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 
 DAMAGE, ACCEPTED = "damage.json", "damage-accepted.json"
-REPORTS_MAX = 100
-"""Later damage of a gateway that nobody looks after is only in its log."""
+REPORTS_MAX = 100  # later damage of a gateway that nobody looks after is only in its log
 
 
 class DamageReport(msgspec.Struct, frozen=True):

@@ -20,8 +20,7 @@ from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import TEMPORARY, Disk
 
-LOCK_WAIT_S = 3.0
-"""How long a start waits for the data folder."""
+LOCK_WAIT_S = 3.0  # how long a start waits for the data folder
 
 
 class DataFolder:

@@ -27,8 +27,7 @@ from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 logger = EventLogger(__name__)
 
 PAUSE_S = 1.0
-LOOK_TURNS = 60
-"""The files are listed at least every so many turns; a log of a gigabyte has some thousand."""
+LOOK_TURNS = 60  # the files are listed at least every so many turns; a log of a gigabyte has some thousand
 _AGAIN_S = 10.0
 
 
@@ -78,12 +77,10 @@ class LogKeeper:
         self._turns = 0
         self._looked_at = -1  # segments that had ended when the files were last listed
         self._one_at_a_time = asyncio.Lock()
-        self.snapshot = (0, 0)
-        """The place of the newest snapshot."""
+        self.snapshot = (0, 0)  # the place of the newest snapshot
         self.sealed = 0
         self.evicted = 0
-        self.used = 0
-        """Bytes on the disk, when last measured."""
+        self.used = 0  # bytes on the disk, when last measured
 
     async def run(self) -> None:
         """Takes turns until cancelled."""

@@ -100,8 +100,7 @@ def ends(found: Iterable[Segment]) -> dict[int, int]:
     return {gap.epoch: gap.first for gap in gaps if gap.last is None}
 
 
-LOG_FILE_BYTES_MAX = 2 * 1024**3
-"""Of a segment. It ends at `log.segment_bytes_max`, or with one record more."""
+LOG_FILE_BYTES_MAX = 2 * 1024**3  # of a segment. It ends at `log.segment_bytes_max`, or with one record more.
 
 
 def contents(path: Path) -> bytes:
@@ -131,10 +130,9 @@ class LogReader:
         self.epoch = epoch
         self.sequence = sequence
         self.segments = segments(folder)
+        # Segments that are no longer part of the log: another one continues where their good records ended.
         self.unread: list[Segment] = []
-        """Segments that are no longer part of the log: another one continues where their good records ended."""
-        self.torn: list[Trouble] = []
-        """Tails that an interrupted write left and that were cut off at this place."""
+        self.torn: list[Trouble] = []  # tails that an interrupted write left and that were cut off at this place
         self.damage: Damage | None = None
         self._boot = boot
         self._last_boot: str | None = None

@@ -17,8 +17,7 @@ from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.gateway.log.reader import Segment, segments
 from lamplighter.gateway.log.snapshots import KEPT, snapshots
 
-DAMAGED_SHARE = 4
-"""Damaged files may take one part in so many of the limit."""
+DAMAGED_SHARE = 4  # damaged files may take one part in so many of the limit
 
 
 class Shipped(msgspec.Struct, frozen=True):

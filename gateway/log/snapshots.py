@@ -30,15 +30,12 @@ from lamplighter.gateway.state.knowledge import known
 KEPT = 2
 _LEVEL = 3
 
-Place = tuple[int, int]
-"""Epoch and sequence, the permanent name of a record; written ``1/17``."""
+Place = tuple[int, int]  # epoch and sequence, the permanent name of a record; written ``1/17``
 
 _NAME_CHARACTERS_MAX = 200
+# Bytes of the terms in a line of a snapshot, unless a single quad has more; with escapes far below `LINE_BYTES_MAX`.
 _LINE_CHARACTERS = 8 * 1024 * 1024
-"""Bytes of the terms in a line of a snapshot, unless a single quad has more; with escapes far below
-`LINE_BYTES_MAX`."""
-LINE_BYTES_MAX = 512 * 1024 * 1024
-"""Longest line of a snapshot; earlier versions wrote long ones."""
+LINE_BYTES_MAX = 512 * 1024 * 1024  # longest line of a snapshot; earlier versions wrote long ones
 
 
 def label(place: Place) -> str:

@@ -80,8 +80,7 @@ class LogWriter:
         self._folder = DataFolder(data, self.disk)
         self._clock = clock
         self._durability = durability
-        self.waits = durability == "fsync"
-        """Whether answers have to wait for `sync`."""
+        self.waits = durability == "fsync"  # whether answers have to wait for `sync`
         self._file: int | None = None
         self._frames = FrameWriter()
         self._files = threading.Lock()  # held while files are synced, opened or closed
@@ -95,26 +94,19 @@ class LogWriter:
         self._placed = False  # whether the names of the folders are durable
         self._durable = 0  # the last sequence that is durable
         self.tail = LogTail()
-        self.damage = KnownDamage(data, self.disk)
-        """What starts have found and no operator has accepted."""
-        self.slices = Slices()
-        """Called where the encoding of a long record may be interrupted."""
+        self.damage = KnownDamage(data, self.disk)  # what starts have found and no operator has accepted
+        self.slices = Slices()  # called where the encoding of a long record may be interrupted
         self.gateway = ""
         self.epoch = 1
         self.sequence = 0
-        self.current: SegmentName | None = None
-        """The segment that is being written."""
-        self.size = 0
-        """Its bytes."""
-        self.begun_us = 0
-        """CLOCK_BOOTTIME at which it was begun."""
-        self.ended = 0
-        """Segments that ended since the start."""
-        self.refusing = ""
-        """Why the last append failed; empty when it did not."""
+        self.current: SegmentName | None = None  # the segment that is being written
+        self.size = 0  # its bytes
+        self.begun_us = 0  # CLOCK_BOOTTIME at which it was begun
+        self.ended = 0  # segments that ended since the start
+        self.refusing = ""  # why the last append failed; empty when it did not
+        # Set after a failed sync. It is then unknown what is on the disk, and another sync reports nothing. No record
+        # is accepted any more; only a restart recovers.
         self.broken: ChangeLogError | None = None
-        """Set after a failed sync. It is then unknown what is on the disk, and another sync reports nothing. No record
-        is accepted any more; only a restart recovers."""
 
     # --- start ---
 

@@ -34,13 +34,11 @@ from lamplighter.ontology.vocabulary import (
     broker_iri,
 )
 
-GRACE_S = 10.0
-"""A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
+GRACE_S = 10.0  # a shorter outage, such as a broker restart or the start of the adapter, does not change the health
 
+# Adapters for polled devices -> their tables of lamplighter.toml.
 POLLED = {spec.name: spec.table for spec in ADAPTERS if spec.polled}
-"""Adapters for polled devices -> their tables of lamplighter.toml."""
-_WORST_SAID = 3
-"""Devices in the text."""
+_WORST_SAID = 3  # devices in the text
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 State = Literal["connected", "not connected", "unknown"]

@@ -37,8 +37,7 @@ from lamplighter.gateway.state.resumption import ResumableSubscriptions, public_
 from lamplighter.gateway.state.shares import Shares
 from lamplighter.gateway.workers.trials import Trials
 
-LISTED_MAX = 1000
-"""Subscriptions that are listed at once, in a few milliseconds."""
+LISTED_MAX = 1000  # subscriptions that are listed at once, in a few milliseconds
 
 
 @dataclass
@@ -182,13 +181,11 @@ class Figures(Generic[S]):
         self._started, self._started_us = parts.clock.wall(), parts.clock.boottime_us()
         self.http = HttpCounters()
         self.http_connections, self.websocket_connections = Usage(), Usage()
-        self.shares = Shares()
-        """By client: see `gateway.state.quotas`."""
+        self.shares = Shares()  # by client: see `gateway.state.quotas`
         self.websocket = WebsocketCounters()
         self.addresses: Mapping[str, str] = {}
         self.secure = False
-        self.adapters = parts.brokers.adapters
-        """Connections of the gateway's own adapters, by kind."""
+        self.adapters = parts.brokers.adapters  # connections of the gateway's own adapters, by kind
 
     def status(self) -> dict[str, Any]:
         """The answer of `GET /health`."""

@@ -14,6 +14,7 @@ from lamplighter.engine.protocol import Priority
 
 logger = EventLogger(__name__)
 
+# Upper bounds of the buckets; longer durations are in one more.
 BOUNDS_S = (
     *(0.000_01, 0.000_025, 0.000_05),
     *(0.000_1, 0.000_25, 0.000_5),
@@ -22,13 +23,10 @@ BOUNDS_S = (
     *(0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0),
 )
-"""Upper bounds of the buckets; longer durations are in one more."""
 
 
-HELD_S_MAX = 0.25
-"""Processor time that no piece of work should take from the event loop; longer ones are logged."""
-Work = str | Callable[..., object]
-"""Names a piece of work: a text, or the function that does it."""
+HELD_S_MAX = 0.25  # processor time that no piece of work should take from the event loop; longer ones are logged
+Work = str | Callable[..., object]  # names a piece of work: a text, or the function that does it
 
 
 class Timing:

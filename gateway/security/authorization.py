@@ -20,12 +20,10 @@ from lamplighter.gateway.security.registry import Client, ClientRegistry, check_
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import Registration, SecuritySettings
 
+# Wrong one-time codes from one address. After them, the address has one try each `CODE_WAIT_S`. The code stays valid.
 CODE_TRIES = 5
-"""Wrong one-time codes from one address. After them, the address has one try each `CODE_WAIT_S`. The code stays
-valid."""
 CODE_WAIT_S = 120
-CODES_PER_S = 50
-"""Codes that may be tried, over all addresses. 2^40 codes take 700 years at that rate."""
+CODES_PER_S = 50  # codes that may be tried, over all addresses. 2^40 codes take 700 years at that rate.
 TEST_IDENTITY = "SEPATest"
 TEST_TOKEN_LIFE_S = 5
 _TEST_CLIENT = Client(

@@ -20,23 +20,19 @@ from lamplighter.gateway.settings.security import SecuritySettings
 
 logger = EventLogger(__name__)
 
-_TOLD_MAX = 100
-"""Log lines about refused requests; a page can make any number of them, each with another name."""
+_TOLD_MAX = 100  # log lines about refused requests; a page can make any number of them, each with another name
 _SHOWN_MAX = 200
-_HOST_CHARACTERS_MAX = 300
-"""A name has at most 253 (RFC 1035, 2.3.4)."""
+_HOST_CHARACTERS_MAX = 300  # a name has at most 253 (RFC 1035, 2.3.4)
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re.IGNORECASE)
 
-Headers = Iterable[tuple[bytes, bytes]]
-"""Names in lower case."""
+Headers = Iterable[tuple[bytes, bytes]]  # names in lower case
 
-NOSNIFF = ("x-content-type-options", "nosniff")
-"""A header of all answers: browsers take no text for a page or a script."""
+NOSNIFF = ("x-content-type-options", "nosniff")  # a header of all answers: browsers take no text for a page or a script
+# The cookie of the gateway's page, with an access token. Browsers take a cookie of this prefix over TLS only, and not
+# for other hosts (RFC 6265bis, 4.1.3.2).
 COOKIE = "__Host-lamplighter"
-"""The cookie of the gateway's page, with an access token. Browsers take a cookie of this prefix over TLS only, and not
-for other hosts (RFC 6265bis, 4.1.3.2)."""
+# A header that forms cannot send, and scripts of other origins only after a preflight.
 PAGE_HEADER = b"x-lamplighter-page"
-"""A header that forms cannot send, and scripts of other origins only after a preflight."""
 
 
 def cookie_token(headers: Iterable[str]) -> str | None:
@@ -61,8 +57,7 @@ class Browsers:
     def __init__(self, settings: SecuritySettings, listening: Iterable[str] = ()) -> None:
         self._listening = frozenset(host.lower() for host in listening)
         self._told: set[str] = set()
-        self.page_port = 0
-        """The address of the HTTP gate: its own pages may use both gates."""
+        self.page_port = 0  # the address of the HTTP gate: its own pages may use both gates
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:

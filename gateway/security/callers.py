@@ -30,8 +30,8 @@ class Caller:
     highest: Priority = Priority.NORMAL
     origin: str = ""
 
+    # As whom its requests count where clients share something (`gateway.sharing`).
     client: str = field(init=False, repr=False, compare=False)
-    """As whom its requests count where clients share something (`gateway.sharing`)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client", self.name or self.origin)
@@ -63,8 +63,8 @@ class Caller:
         return found
 
 
+# The caller in plain mode, which requires no authentication.
 ANYBODY = Caller("", FULL, operator=True, registered=False, highest=Priority.ALARM)
-"""The caller in plain mode, which requires no authentication."""
 
+# The caller on the machine's own Unix sockets, whose user the kernel has authenticated.
 LOCAL = Caller("", FULL, operator=True, registered=False, highest=Priority.ALARM)
-"""The caller on the machine's own Unix sockets, whose user the kernel has authenticated."""

@@ -31,13 +31,12 @@ from lamplighter.gateway.security.interfaces import interface_addresses
 
 logger = EventLogger(__name__)
 
+# The date of this build, updated with each release: no correct clock shows an earlier time.
 BUILT = datetime(2026, 11, 1, tzinfo=UTC)
-"""The date of this build, updated with each release: no correct clock shows an earlier time."""
 LIFE = timedelta(days=20 * 365)
 
 AUTHORITY = "authority.pem"
-DEVICE = "device.pem"
-"""Each file has a key and its certificate, so that a power cut leaves both or none."""
+DEVICE = "device.pem"  # each file has a key and its certificate, so that a power cut leaves both or none
 
 _CN_CHARACTERS_MAX = 64  # RFC 5280, appendix A.1, ub-common-name
 

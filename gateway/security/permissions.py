@@ -12,8 +12,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.protocol import PriorityName
 from lamplighter.engine.terms import Term, iri
 
-GRAPHS_MAX = 1000
-"""Graphs that one list may name."""
+GRAPHS_MAX = 1000  # graphs that one list may name
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:.")
 
 

@@ -61,8 +61,7 @@ class _Code:
     until_us: int
 
 
-Changed = Callable[[str], object]
-"""Receives the name of a client that was removed or whose permissions changed."""
+Changed = Callable[[str], object]  # receives the name of a client that was removed or whose permissions changed
 
 
 class ClientRegistry:

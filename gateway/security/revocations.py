@@ -14,10 +14,8 @@ from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.lifetimes import ClockReading
 
 REVOKED = "revoked.json"
-REVOKED_MAX = 5_000
-"""Revoked tokens that have not expired."""
-PER_CLIENT_MAX = 100
-"""Those of one client, so that none can use up the room of the others."""
+REVOKED_MAX = 5_000  # revoked tokens that have not expired
+PER_CLIENT_MAX = 100  # those of one client, so that none can use up the room of the others
 
 
 class RevokedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

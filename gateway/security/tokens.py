@@ -26,8 +26,7 @@ from lamplighter.gateway.security.revocations import RevokedToken, RevokedTokens
 ALGORITHM = "ES256"
 KEYS = "keys.json"
 TOKEN_CHARACTERS_MAX = 4096
-VERIFIED_MAX = 1024
-"""Tokens whose valid signature is remembered; checking one takes 0.1 ms."""
+VERIFIED_MAX = 1024  # tokens whose valid signature is remembered; checking one takes 0.1 ms
 
 
 @dataclass(frozen=True)

@@ -31,15 +31,13 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 logger = EventLogger(__name__)
 
-NOBODY = Supervisor({})
-"""For processes without a supervisor."""
+NOBODY = Supervisor({})  # for processes without a supervisor
+# How long a starting service waits for the gateway. Then it reports ready, and its status says what it waits for.
 FIRST_STEP_S = 60.0
-"""How long a starting service waits for the gateway. Then it reports ready, and its status says what it waits for."""
+# Additional container objects between two garbage collections: a few MB. A batch of messages makes thousands, none of
+# them in cycles.
 _COLLECTED_AFTER = 10_000
-"""Additional container objects between two garbage collections: a few MB. A batch of messages makes thousands, none of
-them in cycles."""
-STATUS_S = 10.0
-"""Interval of the status text, unless the watchdog needs a shorter one."""
+STATUS_S = 10.0  # interval of the status text, unless the watchdog needs a shorter one
 
 
 # --- configuration --------------------------------------------------------------------------------------------
@@ -67,8 +65,8 @@ class AdapterConfiguration:
         return cls(tables, gateway.base_iri, folder, data, url, gateway.log_level, secure, gateway.clock_trusted)
 
 
+# The tables of lamplighter.toml that an adapter needs. The gateway checks the others.
 TABLES = ("gateway", "websocket", "security", *(spec.table for spec in ADAPTERS))
-"""The tables of lamplighter.toml that an adapter needs. The gateway checks the others."""
 
 
 def read_configuration(config: Path) -> AdapterConfiguration:
@@ -84,8 +82,7 @@ class _NotWantedError(ConfigurationError):
     """The settings are valid, but do not enable this adapter."""
 
 
-Reread = Callable[[], AdapterConfiguration]
-"""Reads the configuration again. Raises ConfigurationError."""
+Reread = Callable[[], AdapterConfiguration]  # reads the configuration again. Raises ConfigurationError.
 
 
 async def run_adapter(
@@ -125,8 +122,7 @@ def turn_s(service: Supervisor) -> float:
     return STATUS_S if service.watchdog_s is None else min(STATUS_S, service.watchdog_s / 3)
 
 
-_ON_HANGUP: set[asyncio.Event] = set()
-"""Of the parts of this process that reload."""
+_ON_HANGUP: set[asyncio.Event] = set()  # of the parts of this process that reload
 
 
 @asynccontextmanager

@@ -28,15 +28,13 @@ from lamplighter.gateway.gates.opening import check_passed_host
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor
 
-SERVICE_FOLDER = Path("/etc/lamplighter")
-"""The folder with the settings of systemd's units."""
+SERVICE_FOLDER = Path("/etc/lamplighter")  # the folder with the settings of systemd's units
 CREDENTIALS = Path("/etc/credstore")
 SOCKETS = ("lamplighter-http.socket", "lamplighter-ws.socket")
 _LISTEN = re.compile(r"Listen=\[?(?P<host>[^\]]*)\]?:(?P<port>[0-9]+) \(Stream\)")
 _SYSTEMCTL_S = 10
 
-Show = Callable[[Sequence[str]], str]
-"""Runs `systemctl` with arguments and returns its output; "" if it cannot."""
+Show = Callable[[Sequence[str]], str]  # runs `systemctl` with arguments and returns its output; "" if it cannot
 
 
 @dataclass(frozen=True)

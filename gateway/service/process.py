@@ -66,10 +66,8 @@ logger = EventLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h
 _TLS_BYTES = 64 * 1024
-_OWN_FILES = 256
-"""Open files of the process besides its connections, with reserve: log, store, readers, adapters."""
-ADAPTERS_S = 10.0
-"""How long the start of a gateway with adapters waits for their peers."""
+_OWN_FILES = 256  # open files of the process besides its connections, with reserve: log, store, readers, adapters
+ADAPTERS_S = 10.0  # how long the start of a gateway with adapters waits for their peers
 
 
 class RefusedConfigurationError(ConfigurationError):

@@ -10,6 +10,7 @@ import msgspec
 from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.gateway.settings import QuotaSettings, Settings
 
+# Keys, by table, that take effect with the next request.
 LIVE: dict[str, frozenset[str]] = {
     "gateway": frozenset({"log_level", "queue_max"}),
     "query": frozenset({"time_ms_max", "rows_max", "memory_bytes_max", "concurrent_max"}),
@@ -37,9 +38,8 @@ LIVE: dict[str, frozenset[str]] = {
         }
     ),
 }
-"""Keys, by table, that take effect with the next request."""
+# Tables of the adapters and of the shipper, which reload them themselves.
 _ELSEWHERE = (*(spec.table for spec in ADAPTERS), "sync")
-"""Tables of the adapters and of the shipper, which reload them themselves."""
 
 
 @dataclass(frozen=True)

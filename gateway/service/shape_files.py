@@ -18,12 +18,9 @@ if TYPE_CHECKING:
     from lamplighter.engine.shacl.model import Triple
     from lamplighter.engine.shacl.sources import ShapeSources
 
-BYTES_MAX = 16 * 1024 * 1024
-"""Of a file with shapes, and of its triples as N-Triples."""
-REASON_CHARS_MAX = 500
-"""Of a reason, which may have a long term of the file."""
-PROFILE = Path(lamplighter.ontology.__file__).parent / "shapes.ttl"
-"""The shapes of what the gateway itself writes."""
+BYTES_MAX = 16 * 1024 * 1024  # of a file with shapes, and of its triples as N-Triples
+REASON_CHARS_MAX = 500  # of a reason, which may have a long term of the file
+PROFILE = Path(lamplighter.ontology.__file__).parent / "shapes.ttl"  # the shapes of what the gateway itself writes
 
 
 def shape_sources(settings: ShaclSettings, folder: Path) -> ShapeSources | None:

@@ -30,8 +30,7 @@ logger = EventLogger(__name__)
 _ASK_AGAIN_S = 1.0
 _PROBE = "?query=ASK%20%7B%7D"
 
-Reread = Callable[[], Settings]
-"""Reads and checks the whole configuration again. Raises ConfigurationError."""
+Reread = Callable[[], Settings]  # reads and checks the whole configuration again. Raises ConfigurationError.
 
 
 # --- the gateway ---------------------------------------------------------------------------------------------

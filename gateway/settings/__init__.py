@@ -33,11 +33,11 @@ from lamplighter.gateway.settings.refusals import located, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.settings.shacl import ShaclSettings, check_shacl
 
+# fsync: updates are acknowledged when they are on the disk, and a power cut loses none of them. interval: acknowledged
+# at once and synced every ``log.sync_interval_ms``, which a power cut may lose. off: synced only at the end of a
+# segment; a power cut may lose what the kernel has not written, by default half a minute. A killed process loses
+# nothing under any of them.
 Durability = Literal["fsync", "interval", "off"]
-"""fsync: updates are acknowledged when they are on the disk, and a power cut loses none of them. interval: acknowledged
-at once and synced every ``log.sync_interval_ms``, which a power cut may lose. off: synced only at the end of a segment;
-a power cut may lose what the kernel has not written, by default half a minute. A killed process loses nothing under any
-of them."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]

@@ -10,8 +10,7 @@ import msgspec
 from lamplighter.engine.access import INFERRED
 from lamplighter.engine.terms import Term, iri
 
-GRAPHS_MAX = 100
-"""Graphs that one list may name."""
+GRAPHS_MAX = 100  # graphs that one list may name
 
 
 class InferenceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -11,8 +11,7 @@ from lamplighter.engine.access import INFERRED, VIOLATIONS
 from lamplighter.engine.terms import Term, iri
 from lamplighter.gateway.settings.inference import GRAPHS_MAX
 
-FILES_MAX = 100
-"""Names of files that the list may have."""
+FILES_MAX = 100  # names of files that the list may have
 
 
 class ShaclSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from lamplighter.gateway.settings import Settings
 
+# A quota of one client, and the setting with the room of all that it is a part of.
 SHARED = (
     ("quotas.delayed_max", "delayed.pending_max"),
     ("quotas.resumable_max", "resume.subscriptions_max"),
@@ -14,7 +15,6 @@ SHARED = (
     ("quotas.outbox_bytes_max", "websocket.unsent_bytes_max"),
     ("quotas.retained_bytes_max", "resume.bytes_max"),
 )
-"""A quota of one client, and the setting with the room of all that it is a part of."""
 
 
 class Overruled(NamedTuple):

@@ -30,15 +30,13 @@ from lamplighter.engine.sparql.requests import parse_query, parse_update, subscr
 from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 
-KIND = "application"
-"""The cause of every record of an application."""
+KIND = "application"  # the cause of every record of an application
 
 _NEAR_CHARACTERS = 30
 
+# Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped.
 REACTIONS_MAX = 1000
-"""Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped."""
-SAMPLE_IRI = iri("urn:x:y")
-"""Stands for every IRI that a caller gives, where a text is only looked at."""
+SAMPLE_IRI = iri("urn:x:y")  # stands for every IRI that a caller gives, where a text is only looked at
 
 
 @dataclass(frozen=True)

@@ -36,41 +36,35 @@ from lamplighter.gateway.sharing import Usage
 
 logger = EventLogger(__name__)
 
-CLOCK = "clock"
-"""The cause of a record that only logs the clocks; its id is the reason from `DelayedUpdates.news`."""
-LISTED_MAX = 1000
-"""Delayed updates that are listed at once, in a few milliseconds."""
+CLOCK = "clock"  # the cause of a record that only logs the clocks; its id is the reason from `DelayedUpdates.news`
+LISTED_MAX = 1000  # delayed updates that are listed at once, in a few milliseconds
+# Drift of the wall clock against CLOCK_BOOTTIME, by leap seconds and corrections; a larger one is a step.
 STEP_US = 2_000_000
-"""Drift of the wall clock against CLOCK_BOOTTIME, by leap seconds and corrections; a larger one is a step."""
-SILENCE_US = 15 * 60 * 1_000_000
-"""Uptime that the log may miss while a delay is pending."""
-LOOK_US = 1_000_000
-"""The clocks are compared at one record in that time, so the check costs an update nothing."""
+SILENCE_US = 15 * 60 * 1_000_000  # uptime that the log may miss while a delay is pending
+LOOK_US = 1_000_000  # the clocks are compared at one record in that time, so the check costs an update nothing
 
 _DUE_AT_ONCE_MAX = 1000
-_BEGIN_AT_ONCE_MAX = 100
-"""Jobs that may run: APScheduler counts a job for one pass of the loop longer than it runs."""
+_BEGIN_AT_ONCE_MAX = 100  # jobs that may run: APScheduler counts a job for one pass of the loop longer than it runs
 _RETRY_S = 1.0
 _LOOK_S = 1.0
 _LOOK_AGAIN = timedelta(days=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _DELAY_MAX = timedelta(days=3650)
-DELAY_US_MAX = _DELAY_MAX // timedelta(microseconds=1)
-"""Of a delayed update; an `at` may be later."""
+DELAY_US_MAX = _DELAY_MAX // timedelta(microseconds=1)  # of a delayed update; an `at` may be later
 _TEXT_MAX = 64
 
+# xsd:duration (XML Schema 1.1 part 2, 3.3.6.2), and the weeks of ISO 8601.
 _DURATION = re.compile(
     r"-?P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y)?(?:[0-9]+M)?(?:[0-9]+D)?"
     r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]+)?S)?)?)"
 )
-"""xsd:duration (XML Schema 1.1 part 2, 3.3.6.2), and the weeks of ISO 8601."""
 
+# xsd:dateTime (XML Schema 1.1 part 2, 3.3.7.2).
 _MOMENT = re.compile(
     r"-?(?:[1-9][0-9]{3,}|0[0-9]{3})-[0-9]{2}-[0-9]{2}"
     r"T(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?|24:00:00(?:\.0+)?)"
     r"(?P<zone>Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"
 )
-"""xsd:dateTime (XML Schema 1.1 part 2, 3.3.7.2)."""
 
 
 def delay_us(text: str) -> int:
@@ -235,14 +229,13 @@ class DelayedUpdates:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[str, Pending] = {}
+        # By client, of those that have names: how many are pending, and the bytes of their texts.
         self.usage, self.usage_bytes = Usage(), Usage()
-        """By client, of those that have names: how many are pending, and the bytes of their texts."""
         # (due, number, name), sorted; a hundred thousand of them are moved in some microseconds. Empty until `rebase`.
         self._by_boottime: list[tuple[int, int, str]] = []
         self._by_wall: list[tuple[int, int, str]] = []
         self._numbered = 0
-        self.changes = 0
-        """Grows when one is set or ends."""
+        self.changes = 0  # grows when one is set or ends
         self._told: BootState | None = None
         self._unrecorded = False  # whether the log has no record of this boot yet
         self._start_us: int | None = None

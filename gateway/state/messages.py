@@ -10,10 +10,8 @@ from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.protocol import KeptMessage, MessagePlace
 from lamplighter.gateway.sharing import SharedRoom
 
-SOURCES_MAX = 16
-"""Clients that offer messages at the same time."""
-ANSWER_S = 5.0
-"""How long their answers may take."""
+SOURCES_MAX = 16  # clients that offer messages at the same time
+ANSWER_S = 5.0  # how long their answers may take
 
 
 class MessageSource:

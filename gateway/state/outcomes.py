@@ -13,8 +13,7 @@ from typing import Literal
 from lamplighter.engine.change_log import Cause
 from lamplighter.gateway.state.applications import KIND, Application
 
-RECOVERED = 3
-"""Successes in a row after which a reaction that failed is well again."""
+RECOVERED = 3  # successes in a row after which a reaction that failed is well again
 _REASON_CHARACTERS_MAX = 300
 
 

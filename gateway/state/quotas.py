@@ -17,8 +17,7 @@ from lamplighter.gateway.security.peers import PeerSocket, origin
 from lamplighter.gateway.settings import QuotaSettings
 from lamplighter.gateway.sharing import Usage, refusal
 
-Quotas = Callable[[], QuotaSettings]
-"""The current quotas."""
+Quotas = Callable[[], QuotaSettings]  # the current quotas
 
 
 def check(used: int, more: int, quota: str, most: int, what: str) -> None:

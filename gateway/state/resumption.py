@@ -30,20 +30,17 @@ from lamplighter.gateway.sharing import Usage, refusal
 from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.gateway.state.quotas import Quotas
 
-Sink = TypeVar("Sink")
-"""The sink of a client; compared by identity."""
-Place = tuple[int, int]
-"""Epoch and sequence of a record."""
+Sink = TypeVar("Sink")  # the sink of a client; compared by identity
+Place = tuple[int, int]  # epoch and sequence of a record
 
-_ENTRY_BYTES = 64
-"""Bytes of a retained notification besides its results."""
+_ENTRY_BYTES = 64  # bytes of a retained notification besides its results
+# An attached client needs retained notifications only for those in transit; an absent one needs all.
 _ATTACHED_WEIGHT = 8
-"""An attached client needs retained notifications only for those in transit; an absent one needs all."""
 SPUID = "sepa://subscription/"
 _SHOWN = len(SPUID) + 8
+# Keywords whose result may depend on the order of solutions. The store's order differs between processes; plans have
+# none.
 _BY_ORDER = ("LIMIT", "OFFSET", "SAMPLE", "GROUP_CONCAT", "SUM", "AVG", "MIN", "MAX")
-"""Keywords whose result may depend on the order of solutions. The store's order differs between processes; plans have
-none."""
 BY_ORDER = (
     "the gateway was restarted, and the result may depend on the order in which the store finds the solutions, which "
     "is another one now: LIMIT without ORDER BY, SAMPLE, or another query with LIMIT, OFFSET, SUM, AVG, MIN, MAX or "
@@ -53,8 +50,7 @@ _DISTRUSTED = (
     "the gateway was restarted, and its change log may lack notifications that were delivered: a part of the log was "
     "lost, or the power failed while gateway.durability was not fsync"
 )
-_LOST_MAX = 1_000
-"""Subscriptions that a start could not continue, whose clients are told why; the oldest are forgotten."""
+_LOST_MAX = 1_000  # subscriptions that a start could not continue, whose clients are told why; the oldest are forgotten
 
 
 class Retained(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,8 +140,8 @@ class ResumableSubscriptions(Generic[Sink]):
         """quotas: the current ones."""
         self._settings = settings
         self._quotas = quotas
+        # By client, where clients have names: the number of subscriptions, and the bytes retained for them.
         self.usage, self.usage_bytes = Usage(), Usage()
-        """By client, where clients have names: the number of subscriptions, and the bytes retained for them."""
         self._kept: dict[str, _Kept[Sink]] = {}
         self._by_handle: dict[str, _Kept[Sink]] = {}
         self._bytes = 0

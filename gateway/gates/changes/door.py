@@ -33,11 +33,9 @@ from lamplighter.gateway.workers.ad_hoc import again_if_stuck
 
 PATH: Final = "/changes"
 SNAPSHOT: Final = "/changes/snapshot"
-POSITION: Final = "Lamplighter-Position"
-"""The header with the position behind an answer."""
+POSITION: Final = "Lamplighter-Position"  # the header with the position behind an answer
 WAIT_S_MAX = 30.0
-SNAPSHOTS_MAX = 2
-"""Snapshots that are sent at the same time, one to each client."""
+SNAPSHOTS_MAX = 2  # snapshots that are sent at the same time, one to each client
 
 
 class ChangeFeed:

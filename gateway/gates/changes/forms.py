@@ -67,8 +67,7 @@ def patches(positions: FeedPositions, changes: Sequence[LoggedChange]) -> bytes:
     return "".join(texts).encode()
 
 
-WRITERS: Final = {NDJSON: ndjson, RDF_PATCH: patches, EVENTS: events}
-"""By media type, in order of preference."""
+WRITERS: Final = {NDJSON: ndjson, RDF_PATCH: patches, EVENTS: events}  # by media type, in order of preference
 
 
 def _line(positions: FeedPositions, change: LoggedChange) -> bytes:
@@ -136,8 +135,8 @@ class QuadsForm(DatasetForm):
         yield from (f"{quad.to_nquads()}\n".encode() for quad in part.added)
 
 
+# By media type, in order of preference.
 DATASETS: Final = {N_QUADS: QuadsForm(), NDJSON: NdjsonForm(), RDF_PATCH: PatchForm()}
-"""By media type, in order of preference."""
 _NAMES_MAX = 1_000
 
 

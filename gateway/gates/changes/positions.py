@@ -28,8 +28,8 @@ from lamplighter.gateway.history.changes import LOST, PERMISSIONS, LogPosition, 
 from lamplighter.gateway.log.snapshots import label
 from lamplighter.gateway.security.callers import Caller
 
+# The key of encrypted positions, in the data folder. Without it, clients begin anew.
 KEY_FILE: Final = "security/changes.key"
-"""The key of encrypted positions, in the data folder. Without it, clients begin anew."""
 _KEY_BYTES = 64  # AES-256-SIV (RFC 5297)
 _NONCE_BYTES = 16
 _CONTENT = struct.Struct(">IQ4s8s")  # epoch, sequence, mark, graphs

@@ -30,8 +30,7 @@ from lamplighter.gateway.settings.deliveries import LeasedDeliverySettings
 from lamplighter.gateway.state.applications import Application
 
 BODY_BYTES_MAX = 256 * 1024
-UNSUBSCRIBED = "unsubscribed"
-"""Why a delivery has ended that its client deleted."""
+UNSUBSCRIBED = "unsubscribed"  # why a delivery has ended that its client deleted
 
 
 class QueryReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

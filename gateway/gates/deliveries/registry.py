@@ -37,11 +37,9 @@ from lamplighter.gateway.state.delayed import delay_us
 logger = EventLogger(__name__)
 
 ANSWER_BYTES_MAX = 64 * 1024
-FAILING_AFTER = 3
-"""Failures in a row after which a delivery makes its component degraded."""
+FAILING_AFTER = 3  # failures in a row after which a delivery makes its component degraded
 LEASE_DEFAULT = "P10D"
-_TOLD_MAX = 10
-"""Receivers that are told of their end at the same time; further ones are not told."""
+_TOLD_MAX = 10  # receivers that are told of their end at the same time; further ones are not told
 URL_BYTES_MAX = 2000
 _PRINTABLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 """The characters of a URL (RFC 3986, appendix A)."""
@@ -63,8 +61,8 @@ class DeliveryRegistry:
         self.kind = kind
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
         self._http = _client(settings, kind)
+        # For all but notifications: receivers that hang when they are asked keep no notification waiting.
         self.asking_http = _client(settings, kind)
-        """For all but notifications: receivers that hang when they are asked keep no notification waiting."""
         positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.delivered.acknowledge)
         self.context = DeliveryContext(runner, settings, kind, self._http, positions, self._on_end)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,8 +70,7 @@ class DeliveryRegistry:
         self._room = SharedRoom(lambda: deliveries_max, f"{kind.name}.deliveries_max")
         self._asking_room = SharedRoom(lambda: at_once, f"{kind.name}.concurrent_max")
         self._telling_room = SharedRoom(lambda: _TOLD_MAX, "the number of receivers that may be told of their end")
-        self.recovered = asyncio.Event()
-        """Whether those of the log are known. The HTTP gate is open before."""
+        self.recovered = asyncio.Event()  # whether those of the log are known. The HTTP gate is open before.
 
     def _on_end(self, worker: DeliveryWorker) -> None:
         """A delivery has ended: its receiver is told."""

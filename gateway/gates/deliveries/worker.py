@@ -46,13 +46,10 @@ from lamplighter.gateway.state.resumption import SPUID, Attached
 
 logger = EventLogger(__name__)
 
-SLOW_S = 1.0
-"""A receiver that took longer for its last answer counts as slow."""
-_ENTRY_BYTES = 64
-"""Bytes of a message besides its results, as `state.resumption` counts them."""
+SLOW_S = 1.0  # a receiver that took longer for its last answer counts as slow
+_ENTRY_BYTES = 64  # bytes of a message besides its results, as `state.resumption` counts them
 _GONE = 410
-_NEVER_GONE = Resume("PT0S")
-"""The gateway itself is the client, and it does not go away."""
+_NEVER_GONE = Resume("PT0S")  # the gateway itself is the client, and it does not go away
 UNSEEN = "the gateway was restarted before the first result was acknowledged"
 TOO_MUCH = "more notifications waited for the receiver than are retained"
 ENDED = "the gateway has ended the subscription; register it again"
@@ -276,22 +273,18 @@ class DeliveryWorker:
         self.position = position
         self._reason: str | None = None  # why the subscription begins anew
         self.sink: WorkerSink | None = None
+        # Held while it is about to begin or to go on. It ends after that, or it would begin behind its end.
         self.attaching = asyncio.Lock()
-        """Held while it is about to begin or to go on. It ends after that, or it would begin behind its end."""
         self.waiting: deque[WaitingNotification] = deque()
         self.bytes = 0
         self.failures = 0
         self.error = ""
-        self.next_s: float | None = None
-        """When it is tried again, by the monotonic clock."""
-        self.sent = 0
-        """Requests since the start."""
+        self.next_s: float | None = None  # when it is tried again, by the monotonic clock
+        self.sent = 0  # requests since the start
         self.succeeded_s: float | None = None
-        self.failed_s: float | None = None
-        """When the last request succeeded and failed, in seconds since 1970."""
+        self.failed_s: float | None = None  # when the last request succeeded and failed, in seconds since 1970
         self.dead = False
-        self.ended = ""
-        """Why it has ended; empty while it goes on."""
+        self.ended = ""  # why it has ended; empty while it goes on
         self._stale = True  # it has to attach before the next attempt
         self._slow = True  # until it has answered promptly
         self._part = 0  # of the first notification that waits: the one that is sent next

@@ -26,11 +26,9 @@ from lamplighter.gateway.sharing import ClientTurns, SharedRoom
 from lamplighter.gateway.state.delayed import missed_policy
 
 FORM = "application/x-www-form-urlencoded"
-BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
-"""Bytes of the bodies of all unanswered requests."""
+BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX  # bytes of the bodies of all unanswered requests
 
-BODY: Final = "lamplighter.body"
-"""Key of a request's scope: its body, empty where its method has none."""
+BODY: Final = "lamplighter.body"  # key of a request's scope: its body, empty where its method has none
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 Operation = Literal["query", "update"]
@@ -38,10 +36,11 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 QUERY: tuple[Operation, ...] = ("query",)
 UPDATE: tuple[Operation, ...] = ("update",)
 EITHER = QUERY + UPDATE
+# Media types of bodies that are SPARQL texts.
 TEXTS: Mapping[str, Operation] = {"application/sparql-query": "query", "application/sparql-update": "update"}
-"""Media types of bodies that are SPARQL texts."""
 _OF_QUERY = "it is a parameter of a query"
 _OF_UPDATE = "it is a parameter of an update"
+# Of URLs and forms (SPARQL 1.1 Protocol, 2.1 and 2.2, and Lamplighter's own).
 PARAMETERS: Mapping[Operation, Parameters] = {
     "query": Parameters(
         ("query", "at", "priority", *FORMAT_PARAMETERS),
@@ -61,7 +60,6 @@ PARAMETERS: Mapping[Operation, Parameters] = {
         },
     ),
 }
-"""Of URLs and forms (SPARQL 1.1 Protocol, 2.1 and 2.2, and Lamplighter's own)."""
 
 
 class QueryParameters(NamedTuple):

@@ -25,26 +25,22 @@ from lamplighter.gateway.state.quotas import Held
 
 logger = EventLogger(__name__)
 
-HEAD_BYTES_MAX = 64 * 1024
-"""Request line and headers, without the packet that ends them."""
+HEAD_BYTES_MAX = 64 * 1024  # request line and headers, without the packet that ends them
+# Bytes that are parsed at once. Once a request waits for its turn, no further piece is parsed and nothing is read.
 _PIECE_BYTES = 4096
-"""Bytes that are parsed at once. Once a request waits for its turn, no further piece is parsed and nothing is read."""
+# Bytes that are read after a refusal: a client that still writes would not see the reason.
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes that are read after a refusal: a client that still writes would not see the reason."""
-RATE_BYTES_S = 1024
-"""Lowest rate of a body."""
+RATE_BYTES_S = 1024  # lowest rate of a body
+# A client that has ended its side gets the answers that come within this time of each other. It may have gone away, and
+# then a longer query works for no one.
 AFTER_END_S = 2.0
-"""A client that has ended its side gets the answers that come within this time of each other. It may have gone away,
-and then a longer query works for no one."""
-_JOINED_BYTES_MAX = 64 * 1024
-"""A larger part of an answer is not copied behind its head."""
+_JOINED_BYTES_MAX = 64 * 1024  # a larger part of an answer is not copied behind its head
 _AUTHORITY_END = re.compile(rb"[/?#]")
 _DIGITS_MAX = 16
 _INVALID = (400, "http", "the request is not valid HTTP")
 _CODING = (501, "transfer_encoding", "the Transfer-Encoding is not supported; use chunked, or none")
 _UPGRADE = (501, "upgrade", "the protocol cannot be changed, and a body is only read without that; leave Upgrade out")
-_CONTINUE = b"HTTP/1.1 100 "
-"""Begins the interim answer to `Expect: 100-continue`."""
+_CONTINUE = b"HTTP/1.1 100 "  # begins the interim answer to `Expect: 100-continue`
 
 
 class _Answers:

@@ -12,8 +12,8 @@ from starlette.types import Scope
 from lamplighter.gateway.gates.http.answers import Refusal
 from lamplighter.gateway.security.browsers import Browsers
 
+# For every answer, to requests without Origin too (Fetch standard, 3.2.5: CORS protocol and HTTP caches).
 VARY = (b"vary", b"Origin")
-"""For every answer, to requests without Origin too (Fetch standard, 3.2.5: CORS protocol and HTTP caches)."""
 
 
 class CorsRules(NamedTuple):

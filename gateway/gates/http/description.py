@@ -17,8 +17,8 @@ from lamplighter.ontology.vocabulary import GATEWAY, RDF_TYPE, RDFS_LABEL
 SD = "http://www.w3.org/ns/sparql-service-description#"
 FORMATS = "http://www.w3.org/ns/formats/"
 
+# The language extension: subscriptions to queries, by SEPA's SPARQL 1.1 SE Protocol.
 SUBSCRIPTIONS = GATEWAY + "subscriptions"
-"""The language extension: subscriptions to queries, by SEPA's SPARQL 1.1 SE Protocol."""
 _RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV")
 _GRAPHS = ("Turtle", "N-Triples", "RDF_XML", "JSON-LD")
 

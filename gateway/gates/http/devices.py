@@ -25,10 +25,8 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
     from lamplighter.gateway.devices.decisions import Devices, Row
 
 BODY_BYTES_MAX = 64 * 1024
-ROWS_BYTES_MAX = 64 * 1024 * 1024
-"""Of what the dataset has about devices."""
-AT_ONCE_MAX, WAITING_MAX = 2, 64
-"""Requests that are answered at the same time, and those with them that may wait."""
+ROWS_BYTES_MAX = 64 * 1024 * 1024  # of what the dataset has about devices
+AT_ONCE_MAX, WAITING_MAX = 2, 64  # requests that are answered at the same time, and those with them that may wait
 
 
 class DeviceAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

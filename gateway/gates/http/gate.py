@@ -34,8 +34,7 @@ from lamplighter.gateway.settings import HttpSettings
 from lamplighter.gateway.state.quotas import Held
 
 _WATCH_S = 1.0
-_CLOSING_S = 1.0
-"""How long running requests may take to end when the gate closes."""
+_CLOSING_S = 1.0  # how long running requests may take to end when the gate closes
 
 
 def _routes(

@@ -29,14 +29,10 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
     from lamplighter.gateway.devices.trial import MessageTrial, TrialResult, TriedMessage
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
-ROWS_BYTES_MAX = 64 * 1024 * 1024
-"""Of the rules in the dataset."""
-AT_ONCE_MAX, WAITING_MAX = 1, 16
-"""Messages on trial at the same time, and those with them that may wait."""
-MADE_MAX = 100
-"""Values that one rule is shown with."""
-_RULE_TEXT = "rule"
-"""Stands for the file in the places of rules that came with a request."""
+ROWS_BYTES_MAX = 64 * 1024 * 1024  # of the rules in the dataset
+AT_ONCE_MAX, WAITING_MAX = 1, 16  # messages on trial at the same time, and those with them that may wait
+MADE_MAX = 100  # values that one rule is shown with
+_RULE_TEXT = "rule"  # stands for the file in the places of rules that came with a request
 
 _Rows = list[tuple["Term", "Term"]]
 

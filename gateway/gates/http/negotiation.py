@@ -14,9 +14,9 @@ from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, SOLUTION_FORMATS
 
 _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
-RANGES_MAX = 100
-"""Media ranges of one Accept header; further ones are ignored."""
+RANGES_MAX = 100  # media ranges of one Accept header; further ones are ignored
 
+# Other names of a media type; SEPA's clients ask for application/json (SEPA protocol 1.3).
 ALSO: Mapping[str, tuple[str, ...]] = {
     "application/sparql-results+json": ("application/json",),
     "application/sparql-results+xml": ("application/xml", "text/xml"),
@@ -24,9 +24,8 @@ ALSO: Mapping[str, tuple[str, ...]] = {
     "application/rdf+xml": ("application/xml", "text/xml"),
     "application/n-triples": ("text/plain",),
 }
-"""Other names of a media type; SEPA's clients ask for application/json (SEPA protocol 1.3)."""
+# Each names the format of the answer to a query, in place of Accept. SPARQLWrapper sends all three.
 FORMAT_PARAMETERS = ("format", "output", "results")
-"""Each names the format of the answer to a query, in place of Accept. SPARQLWrapper sends all three."""
 _NAMED: Mapping[str, tuple[str, ...]] = {
     "json": ("application/sparql-results+json", "application/ld+json"),
     "json-ld": ("application/ld+json",),

@@ -24,11 +24,9 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.delayed import LISTED_MAX as DELAYED_LISTED_MAX
 from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 
-LISTED = Parameters(("limit", "characters"))
-"""Of lists: how many, and how much of each text."""
+LISTED = Parameters(("limit", "characters"))  # of lists: how many, and how much of each text
 ECHO_BYTES_MAX = 64 * 1024
-CHARACTERS_MAX = 9_999
-"""Of the parameter `characters`."""
+CHARACTERS_MAX = 9_999  # of the parameter `characters`
 _CREDENTIALS = frozenset({"authorization", "cookie"})
 
 

@@ -24,10 +24,9 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 
 PAGE = "/page/"
+# Each has the address `/page/<view>`.
 VIEWS = ("now", "street", "devices", "query", "timers", "subscriptions", "log", "explain", "health")
-"""Each has the address `/page/<view>`."""
-TEXTS_MAX = 16 * 1024 * 1024
-"""Characters of the texts of a view's rows."""
+TEXTS_MAX = 16 * 1024 * 1024  # characters of the texts of a view's rows
 _QUERY = Parameters(("query",))
 _ROWS_HEADERS = {"Cache-Control": "no-store"}
 _YEAR = "public, max-age=31536000, immutable"

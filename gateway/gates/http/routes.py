@@ -32,10 +32,8 @@ from lamplighter.gateway.state.quotas import Held
 
 logger = EventLogger(__name__)
 
-WAITED = "lamplighter.waited"
-"""Key of a request's scope: seconds that its handler only waited."""
-RELEASE = "lamplighter.release"
-"""Key of a request's scope: called when its handler has answered."""
+WAITED = "lamplighter.waited"  # key of a request's scope: seconds that its handler only waited
+RELEASE = "lamplighter.release"  # key of a request's scope: called when its handler has answered
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -54,12 +52,12 @@ class ConditionError(RequestError):
     status = 501
 
 
+# If-Modified-Since is for GET and HEAD only.
 _CONDITIONS = frozenset((b"if-match", b"if-none-match", b"if-unmodified-since"))
-"""If-Modified-Since is for GET and HEAD only."""
 
 _NOTHING = Graphs(frozenset())
+# The caller of paths that require no authentication.
 NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, registered=False)
-"""The caller of paths that require no authentication."""
 
 
 class Permission(Enum):

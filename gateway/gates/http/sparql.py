@@ -29,10 +29,8 @@ from lamplighter.gateway.workers.ad_hoc import ReadyAnswer
 
 RESULTS_JSON: Final = "application/sparql-results+json"
 _RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
-_SEARCHED = 1024 * 1024
-"""Characters that are searched at a time, in at most 30 ms."""
-_RELATIVE_MAX = 64 * 1024
-"""Characters of the longest relative IRI that is searched beyond these."""
+_SEARCHED = 1024 * 1024  # characters that are searched at a time, in at most 30 ms
+_RELATIVE_MAX = 64 * 1024  # characters of the longest relative IRI that is searched beyond these
 _REPRESENTATION = "return=representation"
 
 

@@ -42,8 +42,7 @@ from lamplighter.gateway.state.applications import Application
 PATH: Final = "/inbox/"
 CONSTRAINTS: Final = "/ldn/constraints"
 _FORMATS = (JSON_LD, TURTLE, "application/n-triples")
-_LONG_BYTES = 256 * 1024
-"""A longer notification is written beside the loop."""
+_LONG_BYTES = 256 * 1024  # a longer notification is written beside the loop
 _RDF_TYPE = ox.NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
 _COMMENT = ox.NamedNode("http://www.w3.org/2000/01/rdf-schema#comment")
 
@@ -208,5 +207,4 @@ def _inbox_url(request: Request) -> str:
     return iri[: iri.index(PATH) + len(PATH)]
 
 
-LINK: Final = f'<{PATH}>; rel="{INBOX}"'
-"""The header that advertises the inbox."""
+LINK: Final = f'<{PATH}>; rel="{INBOX}"'  # the header that advertises the inbox

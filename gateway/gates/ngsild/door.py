@@ -58,11 +58,9 @@ from lamplighter.gateway.settings import Settings
 
 ROOT: Final = "/ngsi-ld/v1"
 BODY_BYTES_MAX: Final = 128 * 1024
-WAITING_MAX: Final = 64
-"""Requests that wait until others are answered."""
+WAITING_MAX: Final = 64  # requests that wait until others are answered
 TYPES_MAX: Final = 1_000
-BATCH_MAX: Final = 100
-"""Entities of one batch."""
+BATCH_MAX: Final = 100  # entities of one batch
 _LOCKS = 64
 
 

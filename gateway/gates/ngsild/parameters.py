@@ -15,11 +15,9 @@ from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import Form
 from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, TooManyResultsError
 
-LIMIT, LIMIT_MAX = 20, 1_000
-"""Entities of a page, if the client does not say, and at most."""
+LIMIT, LIMIT_MAX = 20, 1_000  # entities of a page, if the client does not say, and at most
 OFFSET_MAX: Final = 1_000_000
-NAMES_MAX: Final = 100
-"""Of one list."""
+NAMES_MAX: Final = 100  # of one list
 FORMS: Final[Mapping[str, Form]] = {
     "normalized": "normalized",
     "concise": "concise",

@@ -38,8 +38,7 @@ from lamplighter.gateway.gates.ngsild.watching import Watching
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 
-DOCUMENT_CHARS_MAX: Final = 32 * 1024
-"""Of what the change log has of a subscription beside its query."""
+DOCUMENT_CHARS_MAX: Final = 32 * 1024  # of what the change log has of a subscription beside its query
 _TABLE = "ngsild.subscriptions"
 
 

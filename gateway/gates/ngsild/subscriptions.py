@@ -43,6 +43,7 @@ _READ_ONLY_OF_NOTIFICATION: Final = (
 )
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1998}[\x21-\x7e])?")
+# Headers that are the gateway's.
 _OWN_HEADERS: Final = frozenset(
     {
         *("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect"),
@@ -50,7 +51,6 @@ _OWN_HEADERS: Final = frozenset(
         *("webhook-reset", "proxy-connection", "proxy-authorization", "user-agent"),
     }
 )
-"""Headers that are the gateway's."""
 
 
 @dataclass(frozen=True)

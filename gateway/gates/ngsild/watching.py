@@ -21,14 +21,12 @@ from lamplighter.gateway.gates.ngsild.information import Attribute
 from lamplighter.gateway.gates.ngsild.reading import attribute_of
 from lamplighter.gateway.gates.ngsild.subscriptions import EntitySelector, EntitySubscription
 
-PATTERNS_MAX: Final = 32
-"""Triple patterns of a query that a plan follows (`engine.matching.analysis`)."""
+PATTERNS_MAX: Final = 32  # triple patterns of a query that a plan follows (`engine.matching.analysis`)
+# Watched attributes that are patterns with a predicate each; more are found by a pattern for all predicates.
 _NAMED_MAX: Final = 3
-"""Watched attributes that are patterns with a predicate each; more are found by a pattern for all predicates."""
 _EXISTENCE: Final = frozenset({"entityCreated", "entityDeleted", "attributeDeleted"})
 _TRUE: Final = literal("true", datatype=XSD + "boolean")
-_STREAM: Final = "s"
-"""Suffix of the variables of streams; those of other attributes have numbers."""
+_STREAM: Final = "s"  # suffix of the variables of streams; those of other attributes have numbers
 
 
 @dataclass

@@ -42,10 +42,9 @@ from lamplighter.ontology.vocabulary import (
     UNKNOWN_UNIT,
 )
 
+# The type of an expression; "any": that of a result, which the dataset decides.
 Type = Literal["boolean", "number", "string", "datetime", "date", "time", "duration", "any", "null"]
-"""The type of an expression; "any": that of a result, which the dataset decides."""
-Row = Mapping[str, Term]
-"""The variables of an entity's parts that are bound, by name."""
+Row = Mapping[str, Term]  # the variables of an entity's parts that are bound, by name
 
 MEASUREMENT: Final = "http://www.opengis.net/def/observationType/OGC-OM/2.0/OM_Measurement"
 GENERAL: Final = "http://www.opengis.net/def/observationType/OGC-OM/2.0/OM_Observation"

@@ -13,12 +13,10 @@ from lamplighter.gateway.gates.sensorthings.expressions import Expression, SortK
 from lamplighter.gateway.gates.sensorthings.patterns import single
 from lamplighter.gateway.gates.sensorthings.tokens import EXPRESSION_CHARS_MAX, ExpressionError
 
-PAGE: Final = 100
-"""Entities of one page, if the request does not say."""
+PAGE: Final = 100  # entities of one page, if the request does not say
 PAGE_MAX: Final = 1_000
 EXPANSION_DEPTH_MAX: Final = 4
-EXPANSIONS_MAX: Final = 20
-"""Of one request."""
+EXPANSIONS_MAX: Final = 20  # of one request
 SKIP_MAX: Final = 2**31 - 1
 
 NAMES = ("$filter", "$orderby", "$top", "$skip", "$count", "$select", "$expand", "$resultFormat")
@@ -27,13 +25,12 @@ _UNSUPPORTED = {
     **{name.removeprefix("$"): f"write {name}" for name in NAMES},
     **dict.fromkeys(("$search", "$apply", "$compute", "$format", "$skiptoken"), f"use {', '.join(NAMES)}"),
 }
-MANY: Final = Parameters(NAMES, unsupported=_UNSUPPORTED)
-"""Of a collection."""
+MANY: Final = Parameters(NAMES, unsupported=_UNSUPPORTED)  # of a collection
+# Of an entity.
 ONE: Final = Parameters(
     ("$select", "$expand"),
     unsupported={**_UNSUPPORTED, **dict.fromkeys(_OF_MANY, "it is for collections, and this is one entity")},
 )
-"""Of an entity."""
 IDENTITY = {"id": "@iot.id", "@iot.id": "@iot.id", "selfLink": "@iot.selfLink", "@iot.selfLink": "@iot.selfLink"}
 _NUMBER = re.compile(r"[0-9]{1,10}")
 

@@ -15,11 +15,11 @@ from lamplighter.gateway.gates.sensorthings.patterns import Node, VariableNames
 
 ENTITY: Final = "e"
 PARENT: Final = "i"
+# Variables of the answers: an entity, the number of the parent that it was found for, how many there are.
 COUNT: Final = "c"
-"""Variables of the answers: an entity, the number of the parent that it was found for, how many there are."""
 
+# Related entities of several parents that one query may find, before what each parent has too many of is left out.
 ROWS_MAX: Final = 10_000
-"""Related entities of several parents that one query may find, before what each parent has too many of is left out."""
 _PARENTS = "\x01"  # no term has a control character, so this stands for nothing else in a text
 
 

@@ -28,12 +28,9 @@ from lamplighter.gateway.gates.sensorthings.queries import (
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
-ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of the answer to one query."""
-SLICE: Final = 200
-"""Entities that are written before other tasks have a turn."""
-ENTITIES_MAX: Final = 5_000
-"""Of one answer, the expanded ones included."""
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024  # of the answer to one query
+SLICE: Final = 200  # entities that are written before other tasks have a turn
+ENTITIES_MAX: Final = 5_000  # of one answer, the expanded ones included
 _IN_URL = "$',()/:;=@!~*"
 
 

@@ -23,8 +23,7 @@ WELL_KNOWN: Final = "/.well-known/wot"
 THINGS: Final = "/things"
 SEARCH: Final = "/search/sparql"
 
-Description = dict[str, Any]
-"""A Thing Description, or a part of one."""
+Description = dict[str, Any]  # a Thing Description, or a part of one
 
 
 @dataclass(frozen=True)

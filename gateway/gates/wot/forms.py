@@ -17,9 +17,9 @@ from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError
 from lamplighter.gateway.settings import Settings
 
-OPEN = ("nosec", "auto")
-"""Security schemes that need no credentials."""
+OPEN = ("nosec", "auto")  # security schemes that need no credentials
 _METHOD: Final = "htv:methodName"
+# Media types -> names of content formats; "": of none that a single value is read from.
 _FORMATS = {
     "": "json",
     "application/json": "json",
@@ -27,7 +27,6 @@ _FORMATS = {
     "text/plain": "text",
     "application/cbor": "cbor",
 }
-"""Media types -> names of content formats; "": of none that a single value is read from."""
 
 
 class UnusableError(ValueError):

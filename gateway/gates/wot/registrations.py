@@ -25,8 +25,7 @@ from lamplighter.gateway.gates.wot.submitted import Adopted, Submitted, device_o
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
-DEVICES_MAX = 1_000
-"""Things that were submitted."""
+DEVICES_MAX = 1_000  # things that were submitted
 
 
 class SubmittedThings:

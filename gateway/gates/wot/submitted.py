@@ -38,12 +38,10 @@ from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionErro
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import UNIT
 
-BYTES_MAX = 128 * 1024
-"""Of a Thing Description."""
+BYTES_MAX = 128 * 1024  # of a Thing Description
 DEPTH_MAX = 32
 FAULTS_MAX = 20
-FORMS_MAX = 20
-"""Of one affordance; further ones are not read."""
+FORMS_MAX = 20  # of one affordance; further ones are not read
 AFFORDANCES_MAX = 100
 ID_CHARS_MAX = 300
 _CONTEXTS = (CONTEXT, "https://www.w3.org/2019/wot/td/v1", "http://www.w3.org/ns/td")
@@ -51,15 +49,14 @@ _ID = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|\\^`\x00-\x20\x7f-\x9f]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _QUDT = re.compile(re.escape(UNIT) + r"([A-Za-z0-9_-]{1,28})")
 _KINDS: Mapping[str, Payload] = {"number": "number", "integer": "number", "boolean": "boolean", "string": "text"}
+# The forms of resources by their scheme.
 _READERS: Mapping[str, FormReader] = {
     "coap": coap_place,
     "http": http_place,
     "https": http_place,
     MODBUS_SCHEME: modbus_place,
 }
-"""The forms of resources by their scheme."""
-_JSON_TEXT = '^"(.*)"$'
-"""A JSON string that needs no escapes: its text."""
+_JSON_TEXT = '^"(.*)"$'  # a JSON string that needs no escapes: its text
 
 
 class Submitted(NamedTuple):

@@ -11,11 +11,9 @@ import msgspec
 from lamplighter.gateway.clock import iso
 
 State = Literal["ok", "degraded", "failed"]
-STATES: tuple[State, ...] = ("ok", "degraded", "failed")
-"""Each is worse than the one before."""
+STATES: tuple[State, ...] = ("ok", "degraded", "failed")  # each is worse than the one before
 _CHARACTERS_MAX = 400
-_READ_MAX = 4 * _CHARACTERS_MAX
-"""Of a text that becomes one line: its blanks may be many."""
+_READ_MAX = 4 * _CHARACTERS_MAX  # of a text that becomes one line: its blanks may be many
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):

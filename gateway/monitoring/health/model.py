@@ -19,10 +19,8 @@ from lamplighter.gateway.monitoring.health.own import LOG, OwnComponents
 
 logger = EventLogger(__name__)
 
-TICK_S = 10.0
-"""Interval of the checks of the components between requests."""
-CHANGES_MAX = 20
-"""Changes that are logged in one minute."""
+TICK_S = 10.0  # interval of the checks of the components between requests
+CHANGES_MAX = 20  # changes that are logged in one minute
 _MINUTE_US = 60_000_000
 
 Overall = Literal["ok", "degraded", "refusing", "damaged"]

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from lamplighter.gateway.monitoring.health.components import STATES, Component, State, not_ok
 
-REPORTS_MAX = 10
-"""Reports of one component that are kept; the first ones are closest to the cause."""
+REPORTS_MAX = 10  # reports of one component that are kept; the first ones are closest to the cause
 
 
 class Reports:

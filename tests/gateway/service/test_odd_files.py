@@ -26,8 +26,8 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client import Credentials, load_profile
 from lamplighter.engine.client.files import NESTING_MAX, read_file, toml_document
 from lamplighter.engine.errors import ConfigurationError, GatewayError
+from lamplighter.gateway.cli.endpoint import tokens
 from lamplighter.gateway.cli.mapping_commands import _rules_text
-from lamplighter.gateway.cli.reaching import tokens
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.ngsild.contexts import KnownContexts
