@@ -25,8 +25,8 @@ from lamplighter.gateway.cli.console import confirm, print_json, print_result, s
 from lamplighter.gateway.cli.devices_coap import add_discover_arguments, add_key_arguments, found_devices, make_key
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
 from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode
-from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
-from lamplighter.gateway.devices.listing import DeviceList, decided
+from lamplighter.gateway.devices.decisions import STATES, Devices, NotDecidedError, Row, StateMismatch, word
+from lamplighter.gateway.devices.listing import DeviceList, decision_json
 from lamplighter.gateway.texts import printable
 
 
@@ -116,7 +116,7 @@ class _Gateway(RunningDataset):
             print(f"not shown: a device in the dataset cannot be read: {printable(fault)}", file=sys.stderr)
         return found
 
-    def differing(self, entries: Sequence[Entry]) -> dict[str, list[Differing]]:
+    def differing(self, entries: Sequence[Entry]) -> dict[str, list[StateMismatch]]:
         """As `Devices.differing`."""
         return asyncio.run(self.devices.differing(entries))
 
@@ -161,7 +161,7 @@ _TITLES = ("ID", "NAME", "AREA", "MODEL", "STATE", "HAS")
 _DIFFERS = "NOT AS DESIRED"  # title of a column that is there if a device reports another state than the desired one
 
 
-def _differences(differing: Sequence[Differing]) -> str:
+def _differences(differing: Sequence[StateMismatch]) -> str:
     found = (f"{word(one.actuator.kind)}: {one.desired}, reports {one.reported}" for one in differing)
     return shorten("; ".join(found))
 
@@ -187,7 +187,7 @@ def _kinds(device: Device) -> Iterator[str]:
         yield word(kind) if count == 1 else f"{count} {word(kind)}"
 
 
-def _as_json(entry: Entry, differing: Sequence[Differing]) -> dict[str, Any]:
+def _as_json(entry: Entry, differing: Sequence[StateMismatch]) -> dict[str, Any]:
     device = entry.device
     return {
         "id": entry.identity,
@@ -310,7 +310,7 @@ def _adopt(options: argparse.Namespace) -> int:
     adopted = _without_refusals(found)
     if options.json:
         warned = ({"warnings": gateway.devices.refused_topics(entry.device)} for entry in adopted)
-        print_json({"adopted": [decided(entry) | more for entry, more in zip(adopted, warned, strict=True)]})
+        print_json({"adopted": [decision_json(entry) | more for entry, more in zip(adopted, warned, strict=True)]})
     else:
         if not entries:
             print("no device is proposed")
@@ -339,7 +339,7 @@ def _ignore(options: argparse.Namespace) -> int:
     entry = gateway.named(options.device)
     ignored = _without_refusals(asyncio.run(gateway.devices.ignore([entry])))
     lines = [f"ignored {one.identity}, {printable(one.name)}" for one in ignored]
-    print_result(options, {"ignored": [decided(one) for one in ignored]}, lines)
+    print_result(options, {"ignored": [decision_json(one) for one in ignored]}, lines)
     return 0 if ignored else 1
 
 
@@ -358,7 +358,7 @@ def _rename(options: argparse.Namespace) -> int:
         f"{one.identity} is called {printable(one.name)}{f', in {printable(one.area)}' if one.area else ''}"
         for one in renamed
     ]
-    print_result(options, {"renamed": [decided(one) for one in renamed]}, lines)
+    print_result(options, {"renamed": [decision_json(one) for one in renamed]}, lines)
     return 0 if renamed else 1
 
 

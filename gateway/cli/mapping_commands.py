@@ -29,14 +29,14 @@ from lamplighter.gateway.cli.console import print_json
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options, call_gateway, url_option
 from lamplighter.gateway.cli.options import add_json, add_mode, config_folder, settings_and_data
 from lamplighter.gateway.devices.trial import (
-    InDataset,
     MessageTrial,
     RuleTrial,
+    StoredRules,
     TrialResult,
     TriedMessage,
     all_rules_of,
     content_format,
-    uncovered,
+    uncovered_text,
 )
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
@@ -116,7 +116,7 @@ def _tried_here(options: argparse.Namespace, message: TriedMessage) -> TrialResu
         found, faults = _of_rows([], settings), []
     tried = MessageTrial(files, found, event=settings.mqtt.model == "event").of(message)
     untested = [*(str(fault.error) for fault in files.faults), *faults]
-    return TrialResult(tried, untested, "" if tried else uncovered(message))
+    return TrialResult(tried, untested, "" if tried else uncovered_text(message))
 
 
 def _tried_there(options: argparse.Namespace, message: TriedMessage) -> TrialResult:
@@ -249,7 +249,7 @@ class RuleFindings(msgspec.Struct, frozen=True):
         )
 
 
-def _findings(files: FileRules, settings: Settings, dataset: InDataset, not_checked: list[str]) -> RuleFindings:
+def _findings(files: FileRules, settings: Settings, dataset: StoredRules, not_checked: list[str]) -> RuleFindings:
     every = [*files.mqtt.rules, *dataset.mqtt.streams()]
     actuating = [*files.mqtt.commands, *dataset.mqtt.commands()]
     publishes = [*files.mqtt.publishes, *dataset.mqtt.publishes()]
@@ -291,11 +291,11 @@ def _files(options: argparse.Namespace, settings: Settings) -> FileRules:
     return file_rules(config_folder(options) / "mapping", settings.gateway.base_iri)
 
 
-def _of_rows(rows: Sequence[tuple[Term, Term]], settings: Settings) -> InDataset:
-    return InDataset.of(rows, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
+def _of_rows(rows: Sequence[tuple[Term, Term]], settings: Settings) -> StoredRules:
+    return StoredRules.of(rows, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
 
 
-def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
+def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) -> tuple[StoredRules, list[str]]:
     """The rules in the dataset of a gateway, and what is wrong with some. If this machine's gateway does not run, the
     texts say so. Raises UpstreamError and RefusedError for the gateway of --url."""
     if url_option(options) is not None:
@@ -305,7 +305,7 @@ def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) 
     return asyncio.run(_rules_here(settings, data))
 
 
-async def _rules_here(settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
+async def _rules_here(settings: Settings, data: Path) -> tuple[StoredRules, list[str]]:
     try:
         async with EngineClient(local_url(settings, data), name="mapping") as client:
             async with asyncio.timeout(GATEWAY_S):

@@ -55,7 +55,7 @@ class NotDecidedError(ValueError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredState:
     """A desired state that was set. name: of the actuator, for people."""
 
     name: str
@@ -64,7 +64,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Differing:
+class StateMismatch:
     """An actuator that reports another state than the desired one."""
 
     actuator: Actuator
@@ -107,14 +107,14 @@ class Devices:
         found.sort(key=lambda entry: (STATES.index(entry.adoption), entry.name.casefold(), entry.identity))
         return found, faults
 
-    async def differing(self, entries: Sequence[Entry]) -> dict[str, list[Differing]]:
+    async def differing(self, entries: Sequence[Entry]) -> dict[str, list[StateMismatch]]:
         """By the identity of a device: its actuators that report another state than the desired one."""
         found = differences(await self._dataset.rows(states_query()))
-        told: dict[str, list[Differing]] = {}
+        told: dict[str, list[StateMismatch]] = {}
         for entry in entries:
             states = [(one, found.get(self.registry.actuator_iri(one))) for one in entry.device.actuators]
             told[entry.identity] = [
-                Differing(one, lexical(state[0]), lexical(state[1])) for one, state in states if state is not None
+                StateMismatch(one, lexical(state[0]), lexical(state[1])) for one, state in states if state is not None
             ]
         return told
 
@@ -172,7 +172,7 @@ class Devices:
         if now is not None and not _is_proposed_again(entry, now):
             raise _still(now)
 
-    async def set(self, entry: Entry, actuator: str | None, state: str) -> Wanted:
+    async def set(self, entry: Entry, actuator: str | None, state: str) -> DesiredState:
         """Sets the desired state of an actuator of an adopted device."""
         if entry.adoption != "adopted":
             raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
@@ -183,13 +183,13 @@ class Devices:
         target = self.registry.actuator_iri(found)
         return await self._set_state(f"{entry.name}, {word(found.kind)}", target, wanted, f"{target} a <{ACTUATOR}> . ")
 
-    async def set_by_rule(self, path: str, state: str) -> Wanted:
+    async def set_by_rule(self, path: str, state: str) -> DesiredState:
         """Sets the desired state of the actuator of a ``[[command]]`` rule. path: ``actuator/kitchen``."""
         return await self._set_state(path, iri(self.registry.base_iri + path), state_term(state))
 
-    async def _set_state(self, name: str, actuator: Term, state: Term, condition: str = "") -> Wanted:
+    async def _set_state(self, name: str, actuator: Term, state: Term, condition: str = "") -> DesiredState:
         await self._dataset.update(desired_update(actuator, state, condition))
-        return Wanted(name, actuator, state)
+        return DesiredState(name, actuator, state)
 
     async def _decide(
         self, entries: Sequence[Entry], state: str, update: Callable[[Entry], str]

@@ -21,7 +21,7 @@ LISTED_MAX = 1_000  # devices in a list
 PLACES_MAX = 32  # topics and resources of a device whose messages are shown
 
 
-def decided(entry: Entry) -> dict[str, Any]:
+def decision_json(entry: Entry) -> dict[str, Any]:
     """A device after a decision about it."""
     return {"id": entry.identity, "name": entry.name, "area": entry.area, "state": entry.adoption}
 

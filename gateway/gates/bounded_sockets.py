@@ -21,7 +21,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 
-from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.monitoring.timings import LoopHoldTimer
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 HEAD_BYTES_MAX = 16 * 1024  # of a handshake. A token has at most 1 KiB; the library would accept 1 MiB, and keep it.
@@ -70,7 +70,7 @@ class BoundedSocket(ServerConnection):
     unread: ReceiveBudget
     first_bytes_max: int
     compression: bool
-    loop_held: Holds
+    loop_held: LoopHoldTimer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.security.rates import network
+from lamplighter.gateway.security.peers import network
 
 logger = EventLogger(__name__)
 

@@ -23,7 +23,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.doors import door_routes
+from lamplighter.gateway.gates.apis import api_routes
 from lamplighter.gateway.gates.http.clients import Clients
 from lamplighter.gateway.gates.http.gate import check_paths
 from lamplighter.gateway.gates.http.oauth import OAuthHandlers
@@ -37,7 +37,7 @@ from lamplighter.gateway.security.peers import trusted_users
 from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import Changed, ClientRegistry
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.settings.inference import graph_terms
+from lamplighter.gateway.settings.reasoning import graph_terms
 from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.systemd import Passed
 
@@ -294,7 +294,7 @@ def _check_gate_paths(settings: Settings, folder: Path) -> None:
     nobody: Any = None  # only the paths are used; no handler is called
     check_paths(
         settings.http,
-        [*_routes(security, None, b"" if own_certificate else None, nobody), *door_routes(settings, folder)],
+        [*_routes(security, None, b"" if own_certificate else None, nobody), *api_routes(settings, folder)],
         PREFIX if security.enabled else "",
     )
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from lamplighter.engine.protocol import Results, committed_message, results_message
 from lamplighter.engine.terms import Bag, Binding
-from lamplighter.gateway.state.shares import Share
+from lamplighter.gateway.state.client_budgets import ClientBudget
 
 _ENVELOPE_BYTES = 128  # bytes of a notification besides its results, on the wire and roughly in memory
 # Bindings that are composed in one go, which takes 0.1 s, mostly to write what is left. 700,000 took 1.6 s. What has
@@ -125,7 +125,7 @@ class Outbox:
         self._closed = False
         self.overflowed = asyncio.Event()
         self.exceeded = ""  # the setting whose limit it exceeded
-        self.share: Share | None = None  # the shares of its client, if the client has a name
+        self.share: ClientBudget | None = None  # the shares of its client, if the client has a name
 
     def allow(self, bytes_max: int) -> None:
         """Applies another limit."""
@@ -214,7 +214,7 @@ class Outbox:
             return
         self._filled.set()
         if self.share is not None:
-            self.share.grown(self)
+            self.share.on_growth(self)
         self._send_budget.count(self, self._bytes + self._sending)
 
     def overflow(self, exceeded: str) -> None:

@@ -58,7 +58,7 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.messages import MessageSource
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.workers.ad_hoc import Answer, ReadyAnswer
 
@@ -333,7 +333,7 @@ class _Connection:
         caller.require_operator("offer messages of devices")
         if request.number is not None:
             if self._messages is not None:
-                self._messages.answered(request.number, request.found)
+                self._messages.answer(request.number, request.found)
         elif self._messages is None:
 
             def ask(number: int, places: Sequence[MessagePlace]) -> None:
@@ -572,7 +572,7 @@ class _CountedSocket(BoundedSocket):
         self.first_bytes_max = gate.security.first_message_bytes_max
         self.compression = gate.settings.compression
         self.loop_held = gate.runner.timings.loop_held
-        self.held = Held(
+        self.held = ConnectionLease(
             gate.runner.figures.websocket_connections, gate.runner.current.quotas, gate.settings.connections_max
         )
         super().connection_made(transport)

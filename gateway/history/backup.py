@@ -19,7 +19,7 @@ from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log import snapshots
 from lamplighter.gateway.log.snapshots import read_snapshot
-from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.state.knowledge import snapshot_state
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,11 @@ def check(path: Path) -> Backup:
     head, batches = read_snapshot(path)
     quads = sum(map(len, batches))
     return Backup(
-        f"{head.gw}/{head.epoch}/{head.seq}", head.ts, quads, len(known(head).delayed.pending), path.stat().st_size
+        f"{head.gw}/{head.epoch}/{head.seq}",
+        head.ts,
+        quads,
+        len(snapshot_state(head).delayed.pending),
+        path.stat().st_size,
     )
 
 
@@ -84,7 +88,7 @@ def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[b
             boot=clock.boot,
             boottime_us=clock.boottime_us(),
         )
-        state = msgspec.json.encode(replay.state())
+        state = msgspec.json.encode(replay.knowledge.state())
         out = io.BytesIO()  # compressed, and so small beside the dataset in memory
         snapshots.write(out, head, replay.engine.store.graphs(), state, replay.engine.snapshot())
         yield out.getvalue()

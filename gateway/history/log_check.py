@@ -55,7 +55,7 @@ class LogCheck:
                     if segment.begin > reached:
                         checked = self._check_segment(segment)
                         if checked.first is None:
-                            before = checked if checked.segment.sealed else before
+                            before = checked if checked.segment.is_sealed else before
                         elif self._check_order(before, checked, checked.first):
                             before = checked
                         reached, tries = segment.begin, 0
@@ -68,10 +68,10 @@ class LogCheck:
     def _check_segment(self, segment: Segment) -> _Checked:
         """Checks a segment by itself, except the tail of an unsealed one."""
         data = _content(segment.path)
-        seal_text = self._seal_text(segment) if segment.sealed else None
+        seal_text = self._seal_text(segment) if segment.is_sealed else None
         end = ends(self._history.segments()).get(segment.name.epoch)
-        records, tail, offset = self._good_records(data, None if segment.sealed else end)
-        while tail and not segment.sealed and (again := _content(segment.path)) != data:  # it is being written
+        records, tail, offset = self._good_records(data, None if segment.is_sealed else end)
+        while tail and not segment.is_sealed and (again := _content(segment.path)) != data:  # it is being written
             data = again
             records, tail, offset = self._good_records(data, end)
         self._findings.reading(segment.path)
@@ -93,7 +93,7 @@ class LogCheck:
             report.first = place_of(records[0])
         report.last = last or report.last
         seal = None
-        if segment.sealed:
+        if segment.is_sealed:
             report.sealed += 1
             seal = self._check_seal(
                 segment, data, seal_text, records[0].gw if records else self._report.gateway, bool(tail)
@@ -174,7 +174,7 @@ class LogCheck:
             self._broken(this, before.seal.sha256)
         assert before.last is not None
         if _goes_on(before.last, first):
-            if before.tail and not before.segment.sealed:
+            if before.tail and not before.segment.is_sealed:
                 self._report.notes.append(
                     f"{before.segment.path}: {before.tail}; the log leaves out {count_text(before.bytes, 'byte')}, "
                     f"{this.segment.path.name} goes on behind record {label(before.last)}"

@@ -26,8 +26,8 @@ from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.reader import CheckedLines, LogReader, Segment, ends, segments
 from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot, snapshots
 from lamplighter.gateway.state.delayed import DelayedUpdates, at_moment
-from lamplighter.gateway.state.knowledge import Knowledge, Known
-from lamplighter.gateway.state.resumption import Retained, outlives_process, seen
+from lamplighter.gateway.state.knowledge import Knowledge
+from lamplighter.gateway.state.resumption import Retained, outlives_process, visible_graphs
 
 _TRIES = 100  # how often files may disappear without one more record being read
 _SHOWN_MAX = 100
@@ -67,7 +67,7 @@ class _Subscriptions:
         for spuid in {followed.spuid, replaced} & self._handles.keys():
             self._engine.unsubscribe(self._handles.pop(spuid))
         if self._wanted and outlives_process(followed):
-            access = Access(FULL.read, FULL.write, seen(followed))
+            access = Access(FULL.read, FULL.write, visible_graphs(followed))
             graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
             with suppress(Exception):  # a start skips it, too
                 self._handles[followed.spuid] = self._engine.subscribe(followed.sparql, access=access, **graphs).spuid
@@ -87,12 +87,12 @@ class Replay:
 
     def _clear(self) -> None:
         self.engine = Engine()
-        self._knowledge = Knowledge(self._clock, _Subscriptions(self.engine, wanted=self._subscriptions))
+        self.knowledge = Knowledge(self._clock, _Subscriptions(self.engine, wanted=self._subscriptions))
         self.place: Place = (1, 0)
 
     @property
     def delayed_updates(self) -> DelayedUpdates:
-        return self._knowledge.delayed
+        return self.knowledge.delayed
 
     def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
         """Replaces the state by a snapshot. Raises the errors of reading it; then the state is empty."""
@@ -103,21 +103,17 @@ class Replay:
         except BaseException:
             self._clear()
             raise
-        self._knowledge.restore(head)
+        self.knowledge.restore(head)
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
         """Follows the next record."""
-        self._knowledge.follow(record)
+        self.knowledge.follow(record)
         if record.type == "commit":
             commit = self.engine.commit(record.delta, record.seq)
             for notification in commit.notifications:
                 Results(notification.added, notification.removed).members  # noqa: B018 - it must be possible
         self.place = place_of(record)
-
-    def state(self) -> Known:
-        """The state, for a snapshot."""
-        return self._knowledge.state()
 
 
 # --- the log ----------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from lamplighter.gateway.clock import iso, moment
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.log.snapshots import read_snapshot
 from lamplighter.gateway.state.delayed import DELAY_US_MAX
-from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.state.knowledge import snapshot_state
 from lamplighter.gateway.texts import cut
 from lamplighter.gateway.workers.ad_hoc import Answer
 
@@ -169,7 +169,7 @@ def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator
 def _timers(head: Record, now: datetime) -> Iterator[Timer]:
     """The delayed updates of a backup, with their remaining time, under new ids. Raises ValueError for one that no
     request can create."""
-    state = known(head).delayed
+    state = snapshot_state(head).delayed
     boot = state.boot
     now_us = head.boottime_us if boot is None or boot.boot == head.boot else boot.uptime_us
     good: set[str] = set()  # texts

@@ -36,7 +36,7 @@ from lamplighter.gateway.history.records import History, Replay
 from lamplighter.gateway.log.reader import LogReader
 from lamplighter.gateway.log.retention import Shipped
 from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot
-from lamplighter.gateway.state.knowledge import Known, known
+from lamplighter.gateway.state.knowledge import SnapshotState, snapshot_state
 
 _SHOWN_MAX = 3
 _REMOVE_IT = "remove it; its records are then shipped again"
@@ -216,7 +216,7 @@ class _Verification:
             if isinstance(error.__cause__, FileNotFoundError):
                 return
             raise
-        for what in _differences(other, known(head), replay):
+        for what in _differences(other, snapshot_state(head), replay):
             self._findings.problem(
                 snapshot.path,
                 f"record {label(snapshot.place)}",
@@ -238,7 +238,7 @@ class _Verification:
             self._findings.problem(path, "", what, _REMOVE_IT)
 
 
-def _differences(snapshot: Engine, had: Known, replay: Replay) -> Iterator[str]:
+def _differences(snapshot: Engine, had: SnapshotState, replay: Replay) -> Iterator[str]:
     """The differences between a snapshot and the replay."""
     only = list(islice(_missing(snapshot, replay.engine), _SHOWN_MAX))
     lacks = list(islice(_missing(replay.engine, snapshot), _SHOWN_MAX))
@@ -247,7 +247,7 @@ def _differences(snapshot: Engine, had: Known, replay: Replay) -> Iterator[str]:
             yield f"it {verb} {', '.join(quad.to_nquads() for quad in quads)} and perhaps more"
     if set(snapshot.store.graphs()) != set(replay.engine.store.graphs()):
         yield "it has other graphs"
-    now = replay.state()
+    now = replay.knowledge.state()
     if [_timer(record) for record, _ in had.delayed.pending] != [_timer(record) for record, _ in now.delayed.pending]:
         yield "it has other delayed updates"
     if had.requests != now.requests:

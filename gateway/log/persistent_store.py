@@ -48,7 +48,7 @@ class PersistentStore:
         delta = self._way_back(epoch, sequence) if self._is_trusted() and not anew else None
         try:
             if delta is None and self.path.exists():
-                self.emptied()
+                self.empty()
             try:
                 self._write_mark(closed=False)
             except OSError:  # the disk is full; without a mark the next start rebuilds the store
@@ -59,7 +59,7 @@ class PersistentStore:
             ) from error
         return delta
 
-    def emptied(self) -> None:
+    def empty(self) -> None:
         """Removes the store. Raises OSError."""
         logger.warning("store rebuilt", path=self.path)
         self._log.disk.remove(self._mark)
@@ -92,7 +92,7 @@ class PersistentStore:
             dropped=tuple(name for name, present in graphs.items() if not present),
         )
 
-    def closed(self) -> None:
+    def mark_closed(self) -> None:
         """Marks the store as closed; everything must be durable. Raises OSError."""
         self._write_mark(closed=True)
 

@@ -34,7 +34,7 @@ class Segment:
     name: SegmentName
 
     @property
-    def sealed(self) -> bool:
+    def is_sealed(self) -> bool:
         return self.name.last is not None
 
     @property
@@ -43,7 +43,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ReadError:
     """Where the good records of a segment end. offset: in its file; bytes: how many are left; proven: whether they
     prove that durable records are missing."""
 
@@ -55,7 +55,7 @@ class Trouble:
 
 
 @dataclass
-class Damage:
+class Corruption:
     """Durable records cannot be read. aside: the segments with the rest of them."""
 
     reason: str
@@ -63,7 +63,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Unfollowable:
+class UnreplayableRecord:
     """A record that is whole and cannot be applied. place: its epoch and sequence."""
 
     place: tuple[int, int]
@@ -80,7 +80,7 @@ def segments(folder: Path) -> list[Segment]:
         segment = Segment(path, name)
         other = found.get(segment.begin)
         # The seal is written last. Without it, the original segment still exists.
-        if other is None or (segment.sealed and seal_of(segment) is not None):
+        if other is None or (segment.is_sealed and seal_of(segment) is not None):
             found[segment.begin] = segment
     return [found[begin] for begin in sorted(found)]
 
@@ -125,15 +125,15 @@ class LogReader:
         epoch: int = 1,
         sequence: int = 0,
         boot: str | None = None,
-        unfollowable: Unfollowable | None = None,
+        unfollowable: UnreplayableRecord | None = None,
     ) -> None:
         self.epoch = epoch
         self.sequence = sequence
         self.segments = segments(folder)
         # Segments that are no longer part of the log: another one continues where their good records ended.
         self.unread: list[Segment] = []
-        self.torn: list[Trouble] = []  # tails that an interrupted write left and that were cut off at this place
-        self.damage: Damage | None = None
+        self.torn: list[ReadError] = []  # tails that an interrupted write left and that were cut off at this place
+        self.damage: Corruption | None = None
         self._boot = boot
         self._last_boot: str | None = None
         self._unfollowable = unfollowable
@@ -144,7 +144,7 @@ class LogReader:
         while len(rest) > 1 and rest[1].begin <= (self.epoch, self.sequence + 1):
             rest = rest[1:]
         self._ends = ends(rest)
-        open_: list[Trouble] = []
+        open_: list[ReadError] = []
         while rest:
             segment, rest = rest[0], rest[1:]
             trouble = yield from self._records(segment)
@@ -157,7 +157,7 @@ class LogReader:
         if not open_:
             return
         if any(trouble.proven for trouble in open_):
-            self.damage = Damage(open_[0].reason, [trouble.segment for trouble in open_])
+            self.damage = Corruption(open_[0].reason, [trouble.segment for trouble in open_])
         else:
             self.torn = open_
 
@@ -175,7 +175,7 @@ class LogReader:
             and (gap.epoch, gap.first) == (self.epoch, self.sequence + 1)
         )
 
-    def _records(self, segment: Segment) -> Generator[Record, None, Trouble | None]:
+    def _records(self, segment: Segment) -> Generator[Record, None, ReadError | None]:
         """Its good records behind the position; returns what is wrong with the rest, None if there is no rest."""
         data = contents(segment.path)
         lines = FrameReader(data)
@@ -204,8 +204,8 @@ class LogReader:
         tail = lines.tail
         if not tail.reason:
             return None
-        proven = missing or segment.sealed or lines.closed or self._proven(lines)
-        return Trouble(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
+        proven = missing or segment.is_sealed or lines.closed or self._proven(lines)
+        return ReadError(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
 
     def _unfit(self, record: Record) -> str:
         """Why a readable record counts as damage, "" if it does not."""

@@ -25,7 +25,7 @@ from lamplighter.engine.client.files import open_file
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.state.delayed import checked_moment
-from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.state.knowledge import snapshot_state
 
 KEPT = 2
 _LEVEL = 3
@@ -124,7 +124,7 @@ def _check_head(head: Record) -> None:
     if len(head.gw) > _NAME_CHARACTERS_MAX or not head.gw.isprintable():
         raise ValueError(f"gw is no name of a gateway, of up to {_NAME_CHARACTERS_MAX} printable characters")
     checked_moment("ts", head.ts)
-    known(head)
+    snapshot_state(head)
 
 
 def _snapshot_records(path: Path, place: Place | None, content: ByteSource | None) -> Iterator[Record]:

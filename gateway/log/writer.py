@@ -46,7 +46,7 @@ from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.damage import DamageReport, KnownDamage
 from lamplighter.gateway.log.data_folder import DataFolder
 from lamplighter.gateway.log.entries import LogEntry
-from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
+from lamplighter.gateway.log.reader import Corruption, LogReader, Segment, UnreplayableRecord
 from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.settings import Durability
 
@@ -87,7 +87,7 @@ class LogWriter:
         self._behind: list[int] = []  # files of segments that are ended and may not be durable
         self._before: list[Segment] = []  # the same, of earlier runs
         self._removed: list[Segment] = []  # no longer part of the log; removed when there is a next one
-        self._damage: Damage | None = None
+        self._damage: Corruption | None = None
         self._gap: Gap | None = None
         self._dirty = False  # whether there is something to sync
         self._named = True  # whether the name of the file is durable
@@ -122,7 +122,7 @@ class LogWriter:
         sequence: int = 0,
         *,
         strict: bool = False,
-        unfollowable: Unfollowable | None = None,
+        unfollowable: UnreplayableRecord | None = None,
     ) -> Recovery:
         """Passes every good record behind a position to `take`, in order, and makes the log ready for append.
 
@@ -136,7 +136,7 @@ class LogWriter:
             take(record)
             count += 1
         self.epoch, self.sequence = reader.epoch, reader.sequence
-        self._before = [segment for segment in reader.segments if not segment.sealed]
+        self._before = [segment for segment in reader.segments if not segment.is_sealed]
         self._removed = reader.unread
         if reader.damage is not None:
             if strict:

@@ -47,7 +47,7 @@ from lamplighter.gateway.log.snapshots import Place, label
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.sharing import ClientTurns, SharedRoom
+from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
@@ -105,7 +105,7 @@ class Past:
         self._log = log
         self._clock = clock
         self._rebuilding = ClientTurns(1)  # a dataset in memory besides the current one
-        self._asking = SharedRoom(lambda: ASKING_MAX, "the number of queries of the past that may wait")
+        self._asking = TotalBudget(lambda: ASKING_MAX, "the number of queries of the past that may wait")
         self._verified: OrderedDict[LogPosition, None] = OrderedDict()  # positions that the log has
 
     async def position(self, place: Place, caller: Caller) -> LogPosition:
@@ -214,7 +214,7 @@ class Past:
         """
         if why := self._asking.refusal(caller.client):
             raise QueueFullError(f"{why}; try again later")
-        with self._asking.held(caller.client):
+        with self._asking.hold(caller.client):
             async with self._rebuilding.of(caller.client), aclosing(self._answer(query, caller, headers)) as chunks:
                 async for chunk in chunks:
                     yield chunk

@@ -24,17 +24,17 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock, iso
-from lamplighter.gateway.log.keeper import LogKeeper
+from lamplighter.gateway.log.maintenance import LogMaintenance
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.health.model import HealthModel
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.client_budgets import ClientBudgets
 from lamplighter.gateway.state.delayed import DelayedUpdates
 from lamplighter.gateway.state.outcomes import Outcomes
 from lamplighter.gateway.state.resumption import ResumableSubscriptions, public_spuid
-from lamplighter.gateway.state.shares import Shares
 from lamplighter.gateway.workers.trials import Trials
 
 LISTED_MAX = 1000  # subscriptions that are listed at once, in a few milliseconds
@@ -152,7 +152,7 @@ class Parts(Generic[S]):
 
     clock: Clock
     log: LogWriter
-    log_keeper: LogKeeper
+    log_keeper: LogMaintenance
     engine: Engine
     delayed: DelayedUpdates
     trials: Trials
@@ -181,7 +181,7 @@ class Figures(Generic[S]):
         self._started, self._started_us = parts.clock.wall(), parts.clock.boottime_us()
         self.http = HttpCounters()
         self.http_connections, self.websocket_connections = Usage(), Usage()
-        self.shares = Shares()  # by client: see `gateway.state.quotas`
+        self.shares = ClientBudgets()  # by client: see `gateway.state.quotas`
         self.websocket = WebsocketCounters()
         self.addresses: Mapping[str, str] = {}
         self.secure = False

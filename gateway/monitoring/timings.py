@@ -69,7 +69,7 @@ class Timing:
         return {"count": count} | {name: round(seconds * 1000, 4) for name, seconds in found.items()}
 
 
-class Holds(Timing):
+class LoopHoldTimer(Timing):
     """Durations for which single pieces of work blocked the event loop.
 
     busiest: the most processor time of one, in seconds; on a busy machine the loop also waits for a processor, which
@@ -139,7 +139,7 @@ class Timings:
     sync: Timing = field(default_factory=Timing)
     updates: tuple[Timing, ...] = field(default_factory=lambda: tuple(Timing() for _ in Priority))
     http: Timing = field(default_factory=Timing)
-    loop_held: Holds = field(default_factory=Holds)
+    loop_held: LoopHoldTimer = field(default_factory=LoopHoldTimer)
     _last_update: float = 0.0
 
     def update_took(self, priority: Priority, seconds: float) -> None:

@@ -14,8 +14,8 @@ from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import audit, log_refusal
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.peers import network, too_many
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
-from lamplighter.gateway.security.rates import network, too_many
 from lamplighter.gateway.security.registry import Client, ClientRegistry, check_name
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import Registration, SecuritySettings
@@ -90,7 +90,7 @@ class Authorization:
             audit("registered", client=identity, address=address, test=True)
             return IssuedCredentials(TEST_IDENTITY, TEST_IDENTITY)
         name = identity
-        if code is None and "#" in identity and self.registry.get(identity) is None:
+        if code is None and "#" in identity and self.registry.clients.get(identity) is None:
             name, _, code = identity.rpartition("#")
         # No caller is authenticated yet, so every call counts.
         self._attempt(address)
@@ -169,7 +169,7 @@ class Authorization:
         """The current permissions of a client; None for one that is not registered (any more)."""
         if self._settings.test_identity and name == TEST_IDENTITY:
             return _TEST_CLIENT.permissions.access
-        client = self.registry.get(name)
+        client = self.registry.clients.get(name)
         return None if client is None or not client.registration else self._caller(client).access
 
     def refuse(self, address: str, event: str, error: UnauthorizedError, **fields: object) -> NoReturn:
@@ -191,7 +191,7 @@ class Authorization:
         claims = self.tokens.check(token.strip())
         if self._settings.test_identity and claims.registration == _TEST_CLIENT.registration:
             return _TEST_CLIENT
-        client = self.registry.get(claims.client)
+        client = self.registry.clients.get(claims.client)
         if client is None or not client.registration or client.registration != claims.registration:
             raise UnauthorizedError("invalid_grant", "the client of this token is no longer registered")
         return client

@@ -18,8 +18,7 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import log_refusal
 from lamplighter.gateway.security.browsers import Browsers, cookie_token
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
-from lamplighter.gateway.security.peers import PeerSocket, origin, peer
-from lamplighter.gateway.security.rates import network, too_many
+from lamplighter.gateway.security.peers import PeerSocket, network, origin, peer, too_many
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization

@@ -72,23 +72,20 @@ class ClientRegistry:
         self._path = folder / CLIENTS
         self._clock = clock
         self._disk = disk
-        self._clients_max = clients_max
+        self.clients_max = clients_max
         self._code_life_s = code_life_s
-        self._clients = {client.name: client for client in self._read_file()}
+        self.clients = {client.name: client for client in self._read_file()}
         self._codes: dict[str, _Code] = {}
         self._writing = asyncio.Lock()
         self.changed: list[Changed] = []
 
-    def get(self, name: str) -> Client | None:
-        return self._clients.get(name)
-
     def all(self) -> list[Client]:
         """By name."""
-        return sorted(self._clients.values(), key=lambda client: client.name)
+        return sorted(self.clients.values(), key=lambda client: client.name)
 
     def authenticate(self, name: str, secret: str) -> Client:
         """The client with this secret. Raises UnauthorizedError, the same whether the name or the secret is wrong."""
-        client = self._clients.get(name)
+        client = self.clients.get(name)
         known = client.secret_sha256 if client is not None else ""
         # Also for an unknown name, so that the time taken reveals nothing.
         if hmac.compare_digest(_sha256(secret), known or "0" * 64) and client is not None and known:
@@ -105,7 +102,7 @@ class ClientRegistry:
         Raises UnauthorizedError: it may not register, or the registration could not be stored.
         """
         async with self._writing:
-            listed = self._clients.get(name)
+            listed = self.clients.get(name)
             if listed is not None and listed.registration:
                 raise _not_authorized()
             if listed is None and mode != "open":
@@ -134,7 +131,7 @@ class ClientRegistry:
         UnauthorizedError.
         """
         async with self._writing:
-            listed = self._clients.get(name)
+            listed = self.clients.get(name)
             if listed is None or permissions is not None or not listed.coded:
                 if listed is not None and listed.registration:
                     raise MalformedRequestError(f"{name} has registered; remove it first")
@@ -155,7 +152,7 @@ class ClientRegistry:
         """Removes a client; its tokens become invalid. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             self._existing(name)
-            await self._write({kept: client for kept, client in self._clients.items() if kept != name})
+            await self._write({kept: client for kept, client in self.clients.items() if kept != name})
             self._codes.pop(name, None)
         self._tell(name)
 
@@ -180,20 +177,20 @@ class ClientRegistry:
         return client, secret
 
     def _must_be_new(self, name: str) -> None:
-        if name in self._clients:
+        if name in self.clients:
             raise MalformedRequestError(f"there is a client {name} already; remove it first, or change its permissions")
 
     def _existing(self, name: str) -> Client:
-        client = self._clients.get(name)
+        client = self.clients.get(name)
         if client is None:
             raise MalformedRequestError(f"there is no client {name}; lamplighter clients list shows them")
         return client
 
     async def _store(self, client: Client) -> None:
         check_name(client.name)
-        if client.name not in self._clients and len(self._clients) >= self._clients_max:
-            raise UnauthorizedError("storing_credentials", f"security.clients_max = {self._clients_max} is reached")
-        await self._write({**self._clients, client.name: client})
+        if client.name not in self.clients and len(self.clients) >= self.clients_max:
+            raise UnauthorizedError("storing_credentials", f"security.clients_max = {self.clients_max} is reached")
+        await self._write({**self.clients, client.name: client})
 
     async def _write(self, clients: dict[str, Client]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_File(list(clients.values()))), indent=1)
@@ -202,7 +199,7 @@ class ClientRegistry:
         except OSError as error:
             reason = f"the credentials cannot be stored: {error.strerror}"
             raise UnauthorizedError("storing_credentials", reason) from error
-        self._clients = clients
+        self.clients = clients
 
     def _tell(self, name: str) -> None:
         for changed in self.changed:

@@ -1,4 +1,4 @@
-"""Tokens that a log-out has revoked, until they expire. They are stored, because the keys outlive a restart too."""
+"""Lifetimes of tokens, and the tokens that a log-out has revoked, until they expire."""
 
 from __future__ import annotations
 
@@ -11,9 +11,34 @@ import msgspec
 from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.lifetimes import ClockReading
 
-REVOKED = "revoked.json"
+
+class ClockReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A time on all clocks. boot: the start of the machine that `up_us` counts from; wall_us: since 1970; trusted:
+    whether the wall clock was synchronised."""
+
+    boot: str
+    up_us: int
+    wall_us: int
+    trusted: bool
+
+    # Within a boot, CLOCK_BOOTTIME counts: steps of the wall clock do not change a lifetime, and a board without a
+    # clock can issue tokens. Across boots only the wall clock is left: where it was not trusted at issue or is not
+    # trusted now, the token is expired and the client fetches another.
+    def is_over(self, life_us: int, now: ClockReading) -> bool:
+        """Whether a lifetime that began at this moment is over, as far as is known now."""
+        if self.boot == now.boot:
+            return not 0 <= now.up_us - self.up_us < life_us
+        return not (self.trusted and now.trusted and 0 <= now.wall_us - self.wall_us < life_us)
+
+    def is_over_for_ever(self, life_us: int, now: ClockReading) -> bool:
+        """Whether the lifetime is over whatever a clock that becomes trusted or is stepped back says later."""
+        if self.boot == now.boot:
+            return now.up_us - self.up_us >= life_us
+        return not self.trusted or (now.trusted and now.wall_us - self.wall_us >= life_us)
+
+
+REVOKED = "revoked.json"  # stored, because the keys outlive a restart, too
 REVOKED_MAX = 5_000  # revoked tokens that have not expired
 PER_CLIENT_MAX = 100  # those of one client, so that none can use up the room of the others
 

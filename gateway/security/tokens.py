@@ -20,8 +20,7 @@ from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.lifetimes import ClockReading
-from lamplighter.gateway.security.revocations import RevokedToken, RevokedTokens
+from lamplighter.gateway.security.revocations import ClockReading, RevokedToken, RevokedTokens
 
 ALGORITHM = "ES256"
 KEYS = "keys.json"

@@ -20,7 +20,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
-from lamplighter.gateway.gates.doors import Door, DoorContext, door_headers, doors
+from lamplighter.gateway.gates.apis import Api, ApiContext, api_headers, apis
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
@@ -278,7 +278,7 @@ async def _serve(
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
     send_budget = SendBudget(settings.websocket.unsent_bytes_max)
-    around = DoorContext(
+    context = ApiContext(
         runner,
         settings,
         configuration.folder,
@@ -288,13 +288,13 @@ async def _serve(
         send_budget,
         gates.addresses.page,
     )
-    opened = doors(around)
+    api_list = apis(context)
     async with (
         websocket_gate(runner, settings, gates.websocket, gates.gatekeeper, gates.browsers, send_budget, gates.prefix),
         http_gate(
             runner,
             settings.http,
-            _about(settings, gates.addresses.subscribe, opened),
+            _about(settings, gates.addresses.subscribe, api_list),
             gates.http,
             gates.gatekeeper,
             gates.browsers,
@@ -303,20 +303,20 @@ async def _serve(
                 *gates.routes,
                 mapping.route,
                 messages.route,
-                *(route for door in opened for route in door.routes()),
+                *(route for door in api_list for route in door.routes()),
             ],
             prefix=gates.prefix,
             base_iri=settings.gateway.base_iri,
-            headers=door_headers(settings),
+            headers=api_headers(settings),
         ),
         AsyncExitStack() as stack,
     ):
-        for door in opened:
+        for door in api_list:
             await stack.enter_async_context(background(door.run(), stop))
         yield
 
 
-def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str:
+def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> str:
     """The answer of `GET /`."""
     http = settings.http
     rows = [
@@ -337,7 +337,7 @@ def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]
-    rows += [row for door in opened for row in door.about()]
+    rows += [row for door in api_list for row in door.about()]
     below = resources_path(settings.gateway.base_iri)
     if below is not None:
         rows.append((f"{below}...", f"what the dataset says about {settings.gateway.base_iri}..."))

@@ -39,7 +39,7 @@ LIVE: dict[str, frozenset[str]] = {
     ),
 }
 # Tables of the adapters and of the shipper, which reload them themselves.
-_ELSEWHERE = (*(spec.table for spec in ADAPTERS), "sync")
+OTHER_PROCESS_TABLES = (*(spec.table for spec in ADAPTERS), "sync")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def change(before: Settings, after: Settings) -> Change:
     tables: dict[str, Any] = {}
     for table in Settings.__struct_fields__:
         old, new = getattr(before, table), getattr(after, table)
-        if table in _ELSEWHERE:
+        if table in OTHER_PROCESS_TABLES:
             tables[table] = new
             continue
         keys = [key for key in old.__struct_fields__ if getattr(old, key) != getattr(new, key)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import lamplighter.ontology
 from lamplighter.engine.errors import ConfigurationError, RequestError
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
-from lamplighter.gateway.settings.shacl import ShaclSettings, data_graphs, shapes_graph
+from lamplighter.gateway.settings.reasoning import ShaclSettings, data_graphs, shapes_graph
 
 if TYPE_CHECKING:
     from lamplighter.engine.shacl.model import Triple

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import GatewayError
@@ -22,7 +22,6 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.service.adapter_process import background, on_hangup, turn_s
 from lamplighter.gateway.service.reload import change
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.settings.shares import overruled
 from lamplighter.gateway.systemd import Supervisor
 
 logger = EventLogger(__name__)
@@ -124,7 +123,7 @@ class GatewayService:
 
 def warn_of_quotas(settings: Settings) -> None:
     """Logs the quotas that have no effect."""
-    for one in overruled(settings):
+    for one in overruled_quotas(settings):
         logger.warning("quota above the share of a client", quota=one.quota, room=one.room, share=one.share)
 
 
@@ -143,3 +142,37 @@ def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
         return f"{does}{synced}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}; {does.rstrip(', ')}"
+
+
+# A quota of one client, and the setting with the room of all that it is a part of.
+SHARED = (
+    ("quotas.delayed_max", "delayed.pending_max"),
+    ("quotas.resumable_max", "resume.subscriptions_max"),
+    ("quotas.connections_max", "http.connections_max"),
+    ("quotas.connections_max", "websocket.connections_max"),
+    ("quotas.outbox_bytes_max", "websocket.unsent_bytes_max"),
+    ("quotas.retained_bytes_max", "resume.bytes_max"),
+)
+
+
+class Overruled(NamedTuple):
+    """A quota that is larger than the share that one client can have: the share counts."""
+
+    quota: str
+    room: str
+    share: int
+
+
+def overruled_quotas(settings: Settings) -> list[Overruled]:
+    """The quotas without effect. A file that has them still starts the gateway, since the shares hold anyway."""
+    found = []
+    for quota, room in SHARED:
+        share = (_value(settings, room) + 1) // 2
+        if _value(settings, quota) > share:
+            found.append(Overruled(quota, room, share))
+    return found
+
+
+def _value(settings: Settings, name: str) -> int:
+    table, _, key = name.partition(".")
+    return int(getattr(getattr(settings, table), key))

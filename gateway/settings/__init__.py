@@ -1,7 +1,7 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
-security, inference, shacl: the tables of these names; deliveries: ``[webhooks]`` and ``[ldn]``; shares: quotas without
-effect; ``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
+security: the table of this name; reasoning: ``[inference]`` and ``[shacl]``; deliveries: ``[webhooks]`` and ``[ldn]``;
+``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
 tables are here. An unknown key or a bad value stops the start; the error names file, line and key (refusals). No store
 is loaded, so that the adapters' processes read the same model.
 """
@@ -28,10 +28,9 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.settings.deliveries import EntitySubscriptionSettings, LdnSettings, WebhookSettings
-from lamplighter.gateway.settings.inference import InferenceSettings, graph_terms
-from lamplighter.gateway.settings.refusals import located, refusals
+from lamplighter.gateway.settings.reasoning import InferenceSettings, ShaclSettings, check_shacl, graph_terms
+from lamplighter.gateway.settings.refusals import place_text, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
-from lamplighter.gateway.settings.shacl import ShaclSettings, check_shacl
 
 # fsync: updates are acknowledged when they are on the disk, and a power cut loses none of them. interval: acknowledged
 # at once and synced every ``log.sync_interval_ms``, which a power cut may lose. off: synced only at the end of a
@@ -292,17 +291,19 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     try:
         _check_base_iri(settings.gateway.base_iri)
     except ValueError as error:
-        raise ConfigurationError(f"{located(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}") from error
+        raise ConfigurationError(
+            f"{place_text(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}"
+        ) from error
     for key in ("graphs", "ontologies"):
         try:
             graph_terms(getattr(settings.inference, key))
         except ValueError as error:
-            raise ConfigurationError(f"{located(path, text, 'inference', key)}: inference.{key}: {error}") from error
+            raise ConfigurationError(f"{place_text(path, text, 'inference', key)}: inference.{key}: {error}") from error
     try:
         check_shacl(settings.shacl)
     except ValueError as error:
         key, problem = error.args
-        raise ConfigurationError(f"{located(path, text, 'shacl', key)}: shacl.{key}: {problem}") from error
+        raise ConfigurationError(f"{place_text(path, text, 'shacl', key)}: shacl.{key}: {problem}") from error
     return settings
 
 

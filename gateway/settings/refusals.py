@@ -31,10 +31,10 @@ def refusals(path: Path, text: str, document: Mapping[str, Any], kind: type[msgs
             faults += _faults(value, fields[name], (name,))
         else:
             faults.append(_Fault((name,), _unknown_table(name, {table: _names(fields[table]) for table in fields})))
-    return [f"{located(path, text, *fault.names)}: {fault.what}" for fault in faults]
+    return [f"{place_text(path, text, *fault.names)}: {fault.what}" for fault in faults]
 
 
-def located(path: Path, text: str, *names: str) -> str:
+def place_text(path: Path, text: str, *names: str) -> str:
     """The file, with the line on which the table or its key begins, if there is one: `lamplighter.toml line 7`."""
     line = next(filter(None, (_line(text, names[:count]) for count in range(len(names), 0, -1))), None)
     return f"{path}" if line is None else f"{path} line {line}"

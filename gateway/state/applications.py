@@ -247,7 +247,7 @@ def triggers(application: Application, aggregator: str, sequence: int, added: Ba
             yield Trigger(application, aggregator, member, sequence, rows)
 
 
-class Register:
+class ApplicationRegistry:
     """The running applications and their versions, from the change log."""
 
     def __init__(self) -> None:

@@ -391,7 +391,7 @@ class DelayedUpdates:
         wall_us = since_1970_us(self._clock.wall())
         return heapq.merge(by_boottime, ((at_us - wall_us, number, name) for at_us, number, name in self._by_wall))
 
-    def due(self, claimed: set[str], limit: int) -> list[Pending]:
+    def due_updates(self, claimed: set[str], limit: int) -> list[Pending]:
         """Those that are due and not claimed, earliest first; of equal due times the first requested."""
         found: list[Pending] = []
         for wait_us, _, name in self._waits():
@@ -407,7 +407,7 @@ class DelayedUpdates:
             (timedelta(microseconds=wait_us) for wait_us, _, name in self._waits() if name not in claimed), None
         )
 
-    def missed(self, name: str) -> Miss | None:
+    def miss_of(self, name: str) -> Miss | None:
         """Whether a pending one was due before the gateway started; its policy then decides, and it is logged."""
         pending = self._pending.get(name)
         if pending is None or pending.number >= self._numbered_at_start:
@@ -652,7 +652,7 @@ class Scheduler:
         assert self._firing is not None
         self._armed_us = None
         if not self._busy:
-            for pending in self._updates.due(self._claimed, _DUE_AT_ONCE_MAX):
+            for pending in self._updates.due_updates(self._claimed, _DUE_AT_ONCE_MAX):
                 self._claimed.add(pending.timer.id)
                 self._firing.create_task(self._execute(pending.timer.id), name=f"delayed update {pending.timer.id}")
         self.rearm()

@@ -20,7 +20,7 @@ from lamplighter.gateway.state.delayed import CLOCK, STEP_US, checked_moment
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def passed(instant: datetime) -> Cause:
+def passage(instant: datetime) -> Cause:
     """The cause of the commit with which time has come to an instant."""
     return Cause(CLOCK, iso(instant))
 
@@ -66,7 +66,7 @@ class Instant:
         return "" if text == (time if follows and time > self.text else self.text) else text
 
     @property
-    def reached(self) -> datetime | None:
+    def reached_instant(self) -> datetime | None:
         """The instant behind the last record, None if no record had one."""
         return moment(self.text) if self.text else None
 

@@ -36,12 +36,12 @@ class ReactionOutcome:
     def failing(self) -> bool:
         return self.well is not None and self.well < RECOVERED
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         self.ran, self.last_failed = True, False
         if self.well is not None:
             self.well += 1
 
-    def failed(self, error: Exception) -> None:
+    def note_failure(self, error: Exception) -> None:
         self.ran, self.last_failed, self.well = True, True, 0
         self.reason = (" ".join(str(error).split()) or type(error).__name__)[:_REASON_CHARACTERS_MAX]
 
@@ -93,27 +93,27 @@ class Outcomes:
     def of(cls, applications: Sequence[Application]) -> Outcomes:
         return cls({application.name: ApplicationOutcomes.of(application) for application in applications})
 
-    def reacted(self, cause: Cause) -> None:
+    def note_reaction(self, cause: Cause) -> None:
         """Counts a reaction that was recorded."""
         for application, _ in self._of(cause):
             application.reactions += 1
 
-    def succeeded(self, cause: Cause | None) -> None:
+    def note_success(self, cause: Cause | None) -> None:
         """Notes that the update of a reaction was executed."""
         for _, reaction in self._of(cause):
-            reaction.succeeded()
+            reaction.note_success()
 
-    def failed(self, cause: Cause, error: Exception) -> None:
+    def note_failure(self, cause: Cause, error: Exception) -> None:
         """Notes a reaction that had no effect because of an error."""
         for application, reaction in self._of(cause):
             application.failed += 1
-            reaction.failed(error)
+            reaction.note_failure(error)
 
-    def refused(self, cause: Cause | None, error: Exception) -> None:
+    def note_refusal(self, cause: Cause | None, error: Exception) -> None:
         """Notes a delayed update of a reaction that failed when it was due."""
         for application, reaction in self._of(cause):
             application.refused += 1
-            reaction.failed(error)
+            reaction.note_failure(error)
 
     def _of(self, cause: Cause | None) -> Iterator[tuple[ApplicationOutcomes, ReactionOutcome]]:
         """What a cause belongs to, if it is a reaction of a declared application."""

@@ -28,7 +28,7 @@ def check(used: int, more: int, quota: str, most: int, what: str) -> None:
         )
 
 
-class Held:
+class ConnectionLease:
     """The counts of one connection until it ends: at once for its origin, later for its client.
 
     trusted: whether the listener was told that the connection is authenticated.

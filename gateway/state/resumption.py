@@ -74,7 +74,7 @@ class Delivered(NamedTuple, Generic[Sink]):
     sink: Sink | None
 
 
-class Missed(NamedTuple):
+class MissedNotification(NamedTuple):
     """A notification that a client missed. members: the text of its results; commit: of the record that caused it."""
 
     sequence: int
@@ -82,17 +82,17 @@ class Missed(NamedTuple):
     commit: Place | None
 
 
-class Attached(NamedTuple, Generic[Sink]):
+class AttachedSubscription(NamedTuple, Generic[Sink]):
     """A client resumes. sequence: the newest notification; missed: those that it missed up to that one; bytes: their
     memory; displaced: the client that was attached before."""
 
     sequence: int
-    missed: Sequence[Missed]
+    missed: Sequence[MissedNotification]
     bytes: int
     displaced: Sink | None
 
 
-class Reset(NamedTuple):
+class ResumeFailure(NamedTuple):
     """A client cannot resume. reason: text for the client; outdated: the request is the owner's, but its state is lost,
     so the subscription is of use only to another attached connection of the owner."""
 
@@ -100,14 +100,14 @@ class Reset(NamedTuple):
     outdated: bool = False
 
 
-class _Note(NamedTuple):
+class _RetainedNotification(NamedTuple):
     """A retained notification. members: the text of its results."""
 
     members: bytes
     commit: Place | None
 
 
-class _Kept(Generic[Sink]):
+class _KeptSubscription(Generic[Sink]):
     """handle: the engine's name for it. told: the last notification that an absent client may have seen."""
 
     __slots__ = ("away_since_us", "bytes", "followed", "handle", "retained", "sequence", "sink", "told")
@@ -117,7 +117,7 @@ class _Kept(Generic[Sink]):
         self.handle = handle
         self.sink = sink
         self.sequence = 0
-        self.retained: deque[_Note] = deque()
+        self.retained: deque[_RetainedNotification] = deque()
         self.bytes = 0
         self.away_since_us: int | None = None
         self.told = 0
@@ -128,7 +128,7 @@ class _Kept(Generic[Sink]):
         return self.sink is not None and self.followed.delivery is None
 
     @property
-    def forgotten(self) -> int:
+    def last_forgotten(self) -> int:
         """The newest notification that is no longer retained."""
         return self.sequence - len(self.retained)
 
@@ -142,8 +142,8 @@ class ResumableSubscriptions(Generic[Sink]):
         self._quotas = quotas
         # By client, where clients have names: the number of subscriptions, and the bytes retained for them.
         self.usage, self.usage_bytes = Usage(), Usage()
-        self._kept: dict[str, _Kept[Sink]] = {}
-        self._by_handle: dict[str, _Kept[Sink]] = {}
+        self._kept: dict[str, _KeptSubscription[Sink]] = {}
+        self._by_handle: dict[str, _KeptSubscription[Sink]] = {}
         self._bytes = 0
         self._lost: dict[str, tuple[str | None, str]] = {}
         # By the id of the delivery: those that a start could not continue, and why. They stay, since nobody else than
@@ -156,7 +156,7 @@ class ResumableSubscriptions(Generic[Sink]):
     def __contains__(self, spuid: str) -> bool:
         return spuid in self._kept
 
-    def granted(self, keep: str) -> tuple[int, str]:
+    def grant(self, keep: str) -> tuple[int, str]:
         """How long a subscription is kept if its client asks for ``keep``: in microseconds and as ISO 8601 duration.
 
         Raises MalformedRequestError.
@@ -181,7 +181,7 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def begin(self, followed: Followed, handle: str, sink: Sink | None = None) -> None:
         """A subscription begins. handle: the spuid that the engine knows it by; sink: none during a replay."""
-        kept = _Kept(followed, handle, sink)
+        kept = _KeptSubscription(followed, handle, sink)
         self._kept[followed.spuid] = self._by_handle[handle] = kept
         if followed.delivery is not None:
             self._interrupted.pop(followed.delivery.id, None)
@@ -195,7 +195,7 @@ class ResumableSubscriptions(Generic[Sink]):
             return None
         members = results.members
         kept.sequence += 1
-        kept.retained.append(_Note(members, results.commit))
+        kept.retained.append(_RetainedNotification(members, results.commit))
         self._grow(kept, len(members) + _ENTRY_BYTES)
         return Delivered(kept.followed.spuid, kept.sequence, kept.sink)
 
@@ -274,52 +274,57 @@ class ResumableSubscriptions(Generic[Sink]):
     def acknowledge(self, spuid: str, sequence: int) -> None:
         """The receiver has the notifications up to that one: they are no longer retained."""
         kept = self._kept.get(spuid)
-        while kept is not None and kept.retained and kept.forgotten < sequence:
+        while kept is not None and kept.retained and kept.last_forgotten < sequence:
             self._forget(kept)
 
     # --- attached clients ---
 
-    def attach(self, asked: Followed, sequence: int, sink: Sink) -> Attached[Sink] | Reset:
+    def attach(self, asked: Followed, sequence: int, sink: Sink) -> AttachedSubscription[Sink] | ResumeFailure:
         """A client asks to resume after the notification of that sequence.
 
         asked: the spuid, query and graphs of the request, its identity, and the graphs that it may see now; the keep
         does not change. Notifications that the client has are no longer retained.
         """
         found = self.resumable(asked, sequence)
-        if isinstance(found, Reset):
+        if isinstance(found, ResumeFailure):
             return found
-        while found.forgotten < sequence:
+        while found.last_forgotten < sequence:
             self._forget(found)
         displaced, found.sink, found.away_since_us = found.sink, sink, None
-        missed = [Missed(number, note.members, note.commit) for number, note in enumerate(found.retained, sequence + 1)]
-        return Attached(found.sequence, missed, found.bytes, displaced)
+        missed = [
+            MissedNotification(number, note.members, note.commit)
+            for number, note in enumerate(found.retained, sequence + 1)
+        ]
+        return AttachedSubscription(found.sequence, missed, found.bytes, displaced)
 
-    def resumable(self, asked: Followed, sequence: int) -> _Kept[Sink] | Reset:
+    def resumable(self, asked: Followed, sequence: int) -> _KeptSubscription[Sink] | ResumeFailure:
         """The result that `attach` would have, without a change."""
         kept = self._kept.get(asked.spuid)
         lost = self._lost.get(asked.spuid)
         if kept is None and lost is not None and lost[0] == asked.identity:
-            return Reset(lost[1])
+            return ResumeFailure(lost[1])
         if kept is None or kept.followed.identity != asked.identity:
-            return Reset("no subscription of this client has that spuid; it may have ended, or been away for too long")
+            return ResumeFailure(
+                "no subscription of this client has that spuid; it may have ended, or been away for too long"
+            )
         mine = kept.followed
         if (mine.delivery is None) != (asked.delivery is None):
-            return Reset("the gateway itself delivers the notifications of that spuid")
+            return ResumeFailure("the gateway itself delivers the notifications of that spuid")
         if (mine.sparql, mine.default_graphs, mine.named_graphs) != (
             asked.sparql,
             asked.default_graphs,
             asked.named_graphs,
         ):
-            return Reset("the subscription of that spuid has another query or other graphs")
+            return ResumeFailure("the subscription of that spuid has another query or other graphs")
         if mine.visible != asked.visible:
-            return Reset("what this client may subscribe to has changed", True)
+            return ResumeFailure("what this client may subscribe to has changed", True)
         if sequence > kept.sequence:
-            return Reset(f"the subscription's last notification has the sequence {kept.sequence}", True)
-        if sequence < kept.forgotten:
-            return Reset(f"notifications up to {kept.forgotten} are no longer retained", True)
+            return ResumeFailure(f"the subscription's last notification has the sequence {kept.sequence}", True)
+        if sequence < kept.last_forgotten:
+            return ResumeFailure(f"notifications up to {kept.last_forgotten} are no longer retained", True)
         return kept
 
-    def attached(self, spuid: str, sink: Sink) -> bool:
+    def is_attached(self, spuid: str, sink: Sink) -> bool:
         kept = self._kept.get(spuid)
         return kept is not None and kept.sink is sink
 
@@ -346,7 +351,7 @@ class ResumableSubscriptions(Generic[Sink]):
         found = [
             spuid
             for spuid, kept in self._kept.items()
-            if kept.followed.identity == identity and (visible is None or seen(kept.followed) != visible)
+            if kept.followed.identity == identity and (visible is None or visible_graphs(kept.followed) != visible)
         ]
         interrupted = [] if visible is not None else [followed for followed, _ in self._interrupted.values()]
         return found + [followed.spuid for followed in interrupted if followed.identity == identity]
@@ -366,17 +371,17 @@ class ResumableSubscriptions(Generic[Sink]):
         for kept in self._kept.values():
             self._leave(kept, now_us)
 
-    def _leave(self, kept: _Kept[Sink], now_us: int) -> None:
+    def _leave(self, kept: _KeptSubscription[Sink], now_us: int) -> None:
         kept.sink, kept.away_since_us, kept.told = None, now_us, kept.sequence
 
-    def expired(self, now_us: int, wall: str = "") -> list[str]:
+    def end_expired(self, now_us: int, wall: str = "") -> list[str]:
         """Those that have to end: their clients were away for too long, or could not resume any more; of deliveries
         those whose lease has ended. wall: the time as in a lease; empty while it is not trusted, then none ends."""
         return [spuid for spuid, kept in self._kept.items() if _has_expired(kept, now_us, wall)]
 
     # --- retained notifications ---
 
-    def _grow(self, kept: _Kept[Sink], size: int) -> None:
+    def _grow(self, kept: _KeptSubscription[Sink], size: int) -> None:
         self._count(kept, size)
         while kept.bytes > self._settings.outbox_bytes_max:
             self._forget(kept)
@@ -394,10 +399,10 @@ class ResumableSubscriptions(Generic[Sink]):
         while largest.bytes > half:
             self._forget(largest)
 
-    def _forget(self, kept: _Kept[Sink]) -> None:
+    def _forget(self, kept: _KeptSubscription[Sink]) -> None:
         self._count(kept, -len(kept.retained.popleft().members) - _ENTRY_BYTES)
 
-    def _count(self, kept: _Kept[Sink], size: int) -> None:
+    def _count(self, kept: _KeptSubscription[Sink], size: int) -> None:
         """size: negative to release."""
         kept.bytes += size
         self._bytes += size
@@ -426,28 +431,28 @@ class ResumableSubscriptions(Generic[Sink]):
         kept.sequence = state.sequence
         # A snapshot of an earlier version has no commits.
         for text, commit in zip_longest(state.notifications, state.commits[: len(state.notifications)]):
-            kept.retained.append(_Note(members := text.encode(), commit))
+            kept.retained.append(_RetainedNotification(members := text.encode(), commit))
             self._grow(kept, len(members) + _ENTRY_BYTES)
 
 
-def _cost_of(kept: _Kept[Any]) -> Retained:
+def _cost_of(kept: _KeptSubscription[Any]) -> Retained:
     texts = tuple(note.members.decode() for note in kept.retained)
     return Retained(kept.followed, kept.sequence, texts, tuple(note.commit for note in kept.retained))
 
 
-def _weight(kept: _Kept[Any]) -> int:
+def _weight(kept: _KeptSubscription[Any]) -> int:
     """What counts where one has to lose notifications."""
     return kept.bytes * (_ATTACHED_WEIGHT if kept.is_told_at_once else 1)
 
 
-def _has_expired(kept: _Kept[Sink], now_us: int, wall: str) -> bool:
+def _has_expired(kept: _KeptSubscription[Sink], now_us: int, wall: str) -> bool:
     if kept.followed.delivery is not None:
         return bool(wall and kept.followed.delivery.until) and kept.followed.delivery.until <= wall
     away = kept.away_since_us
-    return away is not None and (now_us - away >= kept.followed.keep_us or kept.forgotten > kept.told)
+    return away is not None and (now_us - away >= kept.followed.keep_us or kept.last_forgotten > kept.told)
 
 
-def seen(followed: Followed) -> Graphs:
+def visible_graphs(followed: Followed) -> Graphs:
     """The graphs that its client was permitted to see."""
     return Graphs(None if followed.visible is None else frozenset(followed.visible))
 

@@ -42,7 +42,7 @@ from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 from lamplighter.gateway.sharing import ClientTurns, Usage
-from lamplighter.gateway.state.resumption import SPUID, Attached
+from lamplighter.gateway.state.resumption import SPUID, AttachedSubscription
 
 logger = EventLogger(__name__)
 
@@ -237,7 +237,7 @@ class WorkerSink:
             results = Results(subscription.first, Bag(subscription.first.variables))
             self.connection.begin(subscription.spuid, results.members, reset)
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         if self._is_current:
             for missed in attached.missed:
                 self.connection.enqueue(spuid, missed.sequence, missed.members)

@@ -22,7 +22,7 @@ from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS
 from lamplighter.gateway.gates.http.parameters import LARGE_BYTES, Parameters, UrlParameters, fields
 from lamplighter.gateway.gates.http.routes import RELEASE, Handler
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.sharing import ClientTurns, SharedRoom
+from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.state.delayed import missed_policy
 
 FORM = "application/x-www-form-urlencoded"
@@ -93,7 +93,7 @@ class Bodies:
     """Receives bodies and bounds their total over all clients."""
 
     def __init__(self) -> None:
-        self._room = SharedRoom(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
+        self._room = TotalBudget(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
 
     async def receive(self, request: Request, client: str) -> bytes:
         """The whole body. Its bytes count until the handler has answered. Raises LimitExceededError, and QueueFullError
@@ -106,8 +106,8 @@ class Bodies:
                 raise LimitExceededError(f"a request may have at most {REQUEST_BYTES_MAX} bytes; send it in parts")
             if why := self._room.refusal(client, len(part)):
                 raise QueueFullError(f"too many large requests at once: {why}; try again later")
-            self._room.take(client, len(part))
-            request.scope[RELEASE] = partial(self._room.take, client, -size)
+            self._room.usage.add(client, len(part))
+            request.scope[RELEASE] = partial(self._room.usage.add, client, -size)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -238,7 +238,7 @@ class RequestTurns:
 
     def __init__(self, at_once: int, most: int) -> None:
         self._turns = ClientTurns(at_once)
-        self._under_way = SharedRoom(lambda: most, "the number of requests that may wait here")
+        self._under_way = TotalBudget(lambda: most, "the number of requests that may wait here")
 
     def of(self, answer: Handler, body_bytes_max: int) -> Handler:
         """A handler that has its turn. The body is received before, since a client may take long to send it.
@@ -266,5 +266,5 @@ class RequestTurns:
     def _place(self, caller: Caller) -> Iterator[None]:
         if why := self._under_way.refusal(caller.client):
             raise QueueFullError(f"{why}; try again later")
-        with self._under_way.held(caller.client):
+        with self._under_way.hold(caller.client):
             yield

@@ -21,7 +21,7 @@ from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.security.browsers import NOSNIFF
 from lamplighter.gateway.settings import HttpSettings
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
 
 logger = EventLogger(__name__)
 
@@ -116,7 +116,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     def __init__(
-        self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener, held: Held
+        self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener, held: ConnectionLease
     ) -> None:
         super().__init__(config, state, {})
         self._held = held

@@ -132,13 +132,13 @@ def _try_rule(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage
 
 def _of_message(trial: MessageTrial, message: TriedMessage) -> TrialResult:
     """What the rules make of a message, without the faults of others."""
-    from lamplighter.gateway.devices.trial import TrialResult, uncovered
+    from lamplighter.gateway.devices.trial import TrialResult, uncovered_text
 
     try:
         found = trial.of(message)
     except PayloadError as error:
         return TrialResult([], [], str(error))
-    return TrialResult(found, [], "" if found else uncovered(message))
+    return TrialResult(found, [], "" if found else uncovered_text(message))
 
 
 def _without_updates(found: TrialResult) -> TrialResult:
@@ -152,10 +152,10 @@ def _without_updates(found: TrialResult) -> TrialResult:
 def _trial(rule: str | None, folder: Path, rows: _Rows, settings: Settings) -> tuple[MessageTrial, list[str]]:
     """The rules to try, and the faults of others."""
     from lamplighter.adapters.mapping.files import file_rules, text_rules
-    from lamplighter.gateway.devices.trial import InDataset, MessageTrial
+    from lamplighter.gateway.devices.trial import MessageTrial, StoredRules
 
     base_iri = settings.gateway.base_iri
     files = file_rules(folder, base_iri) if rule is None else text_rules(rule, _RULE_TEXT, base_iri)
-    dataset = InDataset.of(rows, base_iri, settings.mqtt.publish)
+    dataset = StoredRules.of(rows, base_iri, settings.mqtt.publish)
     trial = MessageTrial(files, dataset, event=settings.mqtt.model == "event", made_max=MADE_MAX)
     return trial, [*(str(fault.error) for fault in files.faults), *dataset.faults()]

@@ -1,11 +1,15 @@
-"""Paths, their methods and required permissions. The only way to a handler."""
+"""Paths, their methods, required permissions and cross-origin rules. The only way to a handler.
+
+Listed pages may use the gate; preflights are answered as in SEPA protocol 1.5.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import perf_counter
+from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -22,13 +26,49 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import MethodError, Refusal, error_answer, refusal
-from lamplighter.gateway.gates.http.cors import CorsRules, answers_options, is_link, preflight
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, read_parameters
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
+from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
+
+# For every answer, to requests without Origin too (Fetch standard, 3.2.5: CORS protocol and HTTP caches).
+VARY = (b"vary", b"Origin")
+
+
+class CorsRules(NamedTuple):
+    """Which pages may use the gate. links: paths that links on any page may lead to; without a query they only read,
+    and little."""
+
+    browsers: Browsers
+    links: frozenset[str]
+
+
+def is_link(scope: Scope) -> bool:
+    return scope["method"] in ("GET", "HEAD") and not scope["query_string"]
+
+
+def answers_options(request: Request, methods: Collection[str] | None) -> bool:
+    """Whether a place answers OPTIONS itself: no preflight, where it has the method."""
+    return "OPTIONS" in (methods or ()) and "access-control-request-method" not in request.headers
+
+
+def preflight(request: Request) -> Response:
+    """The answer to a preflight."""
+    origins = request.headers.getlist("origin")
+    methods = request.headers.getlist("access-control-request-method")
+    if len(origins) != 1 or len(methods) != 1:
+        return Refusal("cors_error", 401, "a preflight must have one Origin and one Access-Control-Request-Method")
+    headers = {"Access-Control-Allow-Origin": origins[0], "Access-Control-Allow-Methods": methods[0]}
+    asked = request.headers.get("access-control-request-headers")
+    if asked:
+        headers["Access-Control-Allow-Headers"] = asked
+    if request.headers.get("access-control-request-private-network") == "true":
+        headers["Access-Control-Allow-Private-Network"] = "true"
+    return Response(status_code=204, headers=headers)
+
 
 logger = EventLogger(__name__)
 
@@ -179,7 +219,7 @@ class HttpApplication:
         if route.permission is not Permission.NOTHING:
             caller = self._gatekeeper.http_caller(request)
             connection = request.scope["state"]
-            held: Held = connection["held"]
+            held: ConnectionLease = connection["held"]
             try:
                 if caller.registered:
                     held.by_caller(caller)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import Receiver
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, UnknownResourceError
-from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED
+from lamplighter.gateway.gates.deliveries.api import UNSUBSCRIBED
 from lamplighter.gateway.gates.deliveries.registry import DeliveryExistsError, checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryWorker, UnknownDeliveryError
 from lamplighter.gateway.gates.http.answers import MethodError

@@ -46,7 +46,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import ANYBODY
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, LIVE_OBSERVATION, RESULT_TIME, TIME_PROBLEM
 
 logger = EventLogger(__name__)
@@ -109,7 +109,7 @@ class NoticeSink:
             logger.warning("observations may be published again", reason=reset)
         self._add(0, _solutions(subscription.first))
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         for missed in attached.missed:
             found = msgspec.json.decode(b"{%b}" % missed.members, type=_Missed)
             added, removed = (

@@ -15,8 +15,7 @@ from lamplighter.cloud_sync.status import STATUS, Status, read_status
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.monitoring.health.components import Component, not_ok
-from lamplighter.gateway.monitoring.health.reports import Reports
+from lamplighter.gateway.monitoring.health.components import Component, Reports, not_ok
 from lamplighter.gateway.settings import Settings
 
 ENGINE, LOG, DISK, CLOCK, SYNC, SECURITY = "engine", "log", "disk", "clock", "sync", "security"

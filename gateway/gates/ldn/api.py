@@ -15,7 +15,7 @@ from starlette.responses import Response
 from lamplighter.engine.client.inboxes import ACCEPT, INBOX, JSON_LD, LDP, NoInboxError, inbox_in_body, inbox_in_links
 from lamplighter.engine.client.outward import OutwardHttp
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError, UpstreamError
-from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
+from lamplighter.gateway.gates.deliveries.api import DeliveryApi, WantedDelivery
 from lamplighter.gateway.gates.deliveries.registry import checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
 from lamplighter.gateway.gates.http.answers import MethodError, error_answer
@@ -54,7 +54,7 @@ class _WantedInbox(WantedDelivery, frozen=True, forbid_unknown_fields=True, kw_o
     target: str | None = None
 
 
-class LinkedDataNotifications(DeliveryDoor):
+class LinkedDataNotifications(DeliveryApi):
     """The door, and the kind of its deliveries."""
 
     name = "ldn"

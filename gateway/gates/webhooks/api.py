@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from lamplighter.engine.client.outward import OutwardHttp
 from lamplighter.engine.errors import RequestError, UpstreamError
 from lamplighter.engine.protocol import members_message
-from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED, DeliveryDoor, WantedDelivery
+from lamplighter.gateway.gates.deliveries.api import UNSUBSCRIBED, DeliveryApi, WantedDelivery
 from lamplighter.gateway.gates.deliveries.registry import checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
 from lamplighter.gateway.gates.http.answers import JSON
@@ -28,7 +28,7 @@ class _WantedWebhook(WantedDelivery, frozen=True, forbid_unknown_fields=True, kw
     callback: str
 
 
-class Webhooks(DeliveryDoor):
+class Webhooks(DeliveryApi):
     """The door, and the kind of its deliveries."""
 
     name = "webhooks"

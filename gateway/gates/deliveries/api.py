@@ -84,7 +84,7 @@ class _DeliveryChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waiting: Literal["resend", "drop"] | None = None
 
 
-class DeliveryDoor(ABC):
+class DeliveryApi(ABC):
     """``/NAME`` and ``/NAME/ID``. A door fills in what its receivers are asked and sent.
 
     name: of the table in the settings, of the path and of the component; kind: in the log; wanted: the body of a
