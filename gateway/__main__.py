@@ -20,8 +20,7 @@ _HELP = {name: text for group in COMMANDS for name, text in group.commands.items
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its `ExitCode`. arguments: None, those of this process, which then is the command's
-    own."""
+    """Runs the command; returns its `ExitCode`. arguments: None for those of this process."""
     try:
         try:
             code = _run_command(arguments)

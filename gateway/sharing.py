@@ -66,10 +66,8 @@ def refusal(client: str, used: int, more: int, free: int, room: str) -> str:
 
 
 class TotalBudget:
-    """Room that all clients share, by the rule above.
-
-    size: the current one. name: the setting, or what it is for, as it stands in an error.
-    """
+    """Room that all clients share, by the rule above. size: the current one. name: the setting, or what it is for, as
+    it stands in an error."""
 
     def __init__(self, size: Callable[[], int], name: str) -> None:
         self._size = size

@@ -47,10 +47,8 @@ class Passed:
 
 
 class Supervisor:
-    """The supervisor of a service. environment: of the process, {} without a supervisor.
-
-    watchdog_s: the time without `alive` after which the service is killed, None for no limit.
-    """
+    """The supervisor of a service. environment: of the process, {} without a supervisor. watchdog_s: the time without
+    `alive` after which the service is killed, None for no limit."""
 
     def __init__(
         self, environment: Mapping[str, str], *, monotonic: Callable[[], float] = time.monotonic, pid: int | None = None
@@ -227,10 +225,8 @@ def mark_lines(**constant: str) -> None:
 
 
 def journal_handler(environment: Mapping[str, str], descriptor: int = 2) -> logging.Handler | None:
-    """The handler where standard error is the journal, None where it is not.
-
-    environment: JOURNAL_STREAM names the file that the journal has connected, since output may be redirected.
-    """
+    """The handler where standard error is the journal, None where it is not. environment: JOURNAL_STREAM names the file
+    that the journal has connected, since output may be redirected."""
     stream = environment.get("JOURNAL_STREAM", "")
     try:
         status = os.fstat(descriptor)

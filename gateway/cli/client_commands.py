@@ -336,8 +336,7 @@ def _subscribe(options: argparse.Namespace) -> int:
 async def _first(
     client: EngineClient, notifications: AsyncGenerator[Notification, None], url: str
 ) -> Notification | None:
-    """The first notification, None if there is none. Raises UpstreamError if no connection can be made; a later one is
-    made again without end."""
+    """The first notification, None if there is none. Raises UpstreamError without a first connection."""
     waiting = asyncio.ensure_future(anext(notifications, None))
     try:
         await asyncio.wait([waiting], timeout=CONNECT_S)

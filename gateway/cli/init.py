@@ -305,8 +305,8 @@ def _readable_rules(text: str, choice: Choice) -> str:
 
 
 def _write(files: dict[Path, str], *, overwrite: bool) -> None:
-    """Writes all files, or none if one exists. A link is not followed: whoever may write the folder could lead it to a
-    file of the user's. Raises ConfigurationError."""
+    """Writes all files, or none if one exists. Raises ConfigurationError."""
+    # A link is not followed: whoever may write the folder could lead it to a file of the user's.
     links = [str(path) for path in files if path.is_symlink()]
     if links:
         raise ConfigurationError(f"{' and '.join(links)} is a link; nothing was written. Give another --name")

@@ -65,10 +65,8 @@ def run(command: Sequence[str]) -> str:
 
 
 def sources() -> Path:
-    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or the wheel's.
-
-    Raises ConfigurationError.
-    """
+    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or the wheel's. Raises
+    ConfigurationError."""
     for folder in (_PACKAGE.parent, Path(sys.prefix) / _SHARE):
         if (folder / "systemd" / _TARGET).exists():
             return folder
@@ -91,8 +89,7 @@ class Installer:
     # --- install ---
 
     def install(self, parser: argparse.ArgumentParser) -> None:
-        """Raises ConfigurationError; finished steps stay, and another run continues. parser: of all commands, for the
-        manual pages."""
+        """Finished steps stay; another run continues. parser: for the manual pages. Raises ConfigurationError."""
         self._check_machine()
         packaged = self._has_package_files()
         if packaged:
@@ -345,8 +342,7 @@ def shared_files() -> Iterator[tuple[Path, Path]]:
 
 
 def _requirements() -> list[Distribution]:
-    """The installed distributions that Lamplighter requires, also indirectly; those of its extras if they are
-    installed."""
+    """The installed distributions that Lamplighter requires, also indirectly, and those of its extras."""
     found: dict[str, Distribution] = {}
     names = [("lamplighter", frozenset(_EXTRAS))]
     while names:

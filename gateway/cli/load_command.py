@@ -76,8 +76,7 @@ def check_sizes(portions: Iterable[Sequence[Quad]], name: str) -> None:
 
 
 def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable[Sequence[Quad]]) -> int:
-    """Sends all quads; returns the number of updates. An error says what was loaded. portions: the quads of each
-    update."""
+    """Sends all quads; returns the number of updates. portions: the quads of each update."""
     run, sent, anonymous = secrets.token_hex(8), 0, 0
     with ProgressBar(f"load {printable(options.file.name)}", "quads", len(quads)) as bar:
         try:
@@ -100,7 +99,8 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable
 
 def _send_one(options: argparse.Namespace, text: str, request_id: str, *, reached: bool) -> None:
     """Sends an update; again after a passing error. The request id gives it one effect. reached: whether the gateway
-    has answered before: it may restart. A first failure to connect is not a passing one: there is no gateway."""
+    has answered before: it may restart."""
+    # A first failure to connect is not a passing one: there is no gateway.
     path = f"{sparql_paths(options)[1]}?{urlencode({'request_id': request_id, 'priority': 'bulk'})}"
     for attempt in range(_TRIES):
         try:

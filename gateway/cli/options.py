@@ -33,7 +33,8 @@ def config_folder(options: argparse.Namespace) -> Path:
 
 def settings_and_data(options: argparse.Namespace) -> tuple[Settings, Path]:
     """The settings and the data folder; nothing else of the configuration. Raises ConfigurationError."""
-    from lamplighter.gateway.settings import read_settings  # a command with --url needs no settings
+    # Not above: a command with --url needs no settings.
+    from lamplighter.gateway.settings import read_settings
 
     settings = read_settings(config_file(options))
     return settings, options.data or config_folder(options) / settings.gateway.data

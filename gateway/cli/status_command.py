@@ -34,8 +34,8 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
-    """The figures of a gateway for people. It may be older or newer than this command: a member that it does not send
-    is shown as absent."""
+    """The figures of a gateway for people."""
+    # It may be older or newer than this command: a member that it does not send is shown as absent.
     engine = found.get("engine", {})
     version, name, status = (engine.get(key, ABSENT) for key in ("version", "gateway", "status"))
     yield f"Lamplighter {version}, {name}: {status}"

@@ -23,12 +23,9 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What an application is made of.
-
-    actuator: what it switches, in one word; actuators: their IRIs. room: IRI of the room whose sensors count; sensors:
-    IRIs of those that count; with neither, all sensors of the gateway count. delay: ISO 8601. states: desired states of
-    the actuators while the condition holds and otherwise, as SPARQL.
-    """
+    """What an application is made of. actuator: what it switches, in one word; actuators: their IRIs. room: IRI of the
+    room whose sensors count; sensors: IRIs of those that count; with neither, all sensors of the gateway count. delay:
+    ISO 8601. states: desired states of the actuators while the condition holds and otherwise, as SPARQL."""
 
     name: str
     base_iri: str

@@ -73,10 +73,8 @@ class StateMismatch:
 
 
 class Devices:
-    """The devices of a running gateway. commands: the setting `mqtt.commands`.
-
-    The methods raise ValueError, which says what is wrong, and the errors of the dataset.
-    """
+    """The devices of a running gateway. commands: the setting `mqtt.commands`. The methods raise ValueError, which says
+    what is wrong, and the errors of the dataset."""
 
     def __init__(self, dataset: DeviceDataset, base_iri: str, commands: Sequence[str]) -> None:
         self.registry = Registry(base_iri)

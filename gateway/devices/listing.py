@@ -45,8 +45,7 @@ class DeviceList:
         return [self._facts(entry, contacts) for entry in entries]
 
     async def one(self, entry: Entry) -> dict[str, Any]:
-        """A device with its newest values and states; `triples` and `rules` are those that it has, or would have when
-        it is adopted."""
+        """A device with its newest values and states; `triples` and `rules`: its own, or those of an adoption."""
         device = entry.device
         contacts = await self._devices.contacts(entry)
         node = self._registry.device_iri(device)

@@ -150,10 +150,8 @@ class MessageTrial:
         self._made_max = made_max
 
     def of(self, message: TriedMessage) -> list[RuleTrial]:
-        """What each rule that covers a message makes of it; empty if none does.
-
-        Raises PayloadError for a resource that is no URI of a resource.
-        """
+        """What each rule that covers a message makes of it; empty if none does. Raises PayloadError for a resource that
+        is no URI of a resource."""
         return list(self._resource(message) if message.of_resource else self._topic(message))
 
     def _topic(self, message: TriedMessage) -> Iterator[RuleTrial]:
@@ -220,8 +218,7 @@ class MessageTrial:
         return RuleTrial(rule.place, about, made, missing, len(rule.reads), more)
 
     def _triples_of(self, reading: Reading, part: str) -> TrialReading:
-        """The triples of a stream and its reading, as the adapter writes them into a dataset with nothing but the
-        rule."""
+        """The triples of a stream and its reading, as the adapter writes them into a dataset with only the rule."""
         engine = Engine()
         added = [quad for text in self._texts(_unconditional(reading)) for quad in engine.update(text).delta.added]
         added.sort(key=lambda quad: (quad.g or "", quad.s, quad.p, quad.o))

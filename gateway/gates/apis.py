@@ -28,11 +28,9 @@ from lamplighter.gateway.state.applications import Application
 
 @dataclass(frozen=True)
 class ApiContext:
-    """What doors are made of.
-
-    folder: of the configuration file; data: the data folder; applications: those of apps/; gatekeeper: permissions of
-    clients; send_budget: what waits for all network clients; address: URL of the HTTP gate from other machines.
-    """
+    """What doors are made of. folder: of the configuration file; data: the data folder; applications: those of apps/;
+    gatekeeper: permissions of clients; send_budget: what waits for all network clients; address: URL of the HTTP gate
+    from other machines."""
 
     runner: Runner
     settings: Settings

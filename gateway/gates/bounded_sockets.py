@@ -61,11 +61,9 @@ class ReceiveBudget:
 
 
 class BoundedSocket(ServerConnection):
-    """A connection that buffers little until it is trusted, and then at most a message and those that wait.
-
-    unread: the sum that it counts in, None for local processes; first_bytes_max: unread bytes until it is trusted;
-    compression: whether messages may be compressed; loop_held: is told how long parsing blocked the loop.
-    """
+    """A connection that buffers little until it is trusted, and then at most a message and those that wait. unread: the
+    sum that it counts in, None for local processes; first_bytes_max: unread bytes until it is trusted; compression:
+    whether messages may be compressed; loop_held: is told how long parsing blocked the loop."""
 
     unread: ReceiveBudget
     first_bytes_max: int

@@ -56,8 +56,7 @@ logger = EventLogger(__name__)
 
 @dataclass(frozen=True)
 class Gates:
-    """The parts of the gates. browsers: which pages may use them; routes: more paths over HTTP; prefix: optional before
-    every path."""
+    """The parts of the gates. browsers: permitted pages; routes: more paths over HTTP; prefix: before every path."""
 
     http: Sequence[Listener]
     websocket: Sequence[Listener]
@@ -113,8 +112,7 @@ class Protection:
             self.authorization.apply(settings.security)
 
     def open(self, passed: Sequence[Passed] = ()) -> Gates:
-        """Opens the listeners. passed: those that systemd has opened. Raises ConfigurationError when one cannot be
-        opened; then none is open."""
+        """Opens the listeners, all or none. passed: those of systemd. Raises ConfigurationError."""
         opened: list[Listener] = []
         strange = [one for one in passed if one.name not in (HTTP, WEBSOCKET)]
         for one in strange:
@@ -383,8 +381,7 @@ def _secure_parts(
 
 
 def _everything(client: str) -> Access | None:
-    """Plain mode requires no authentication, so subscriptions and timers that have an owner keep all permissions,
-    too."""
+    """Plain mode requires no authentication: subscriptions and timers with an owner keep all permissions, too."""
     return FULL
 
 

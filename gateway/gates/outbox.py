@@ -26,10 +26,8 @@ COMPOSED_ROWS_MAX = 50_000
 
 
 class SequenceCounter:
-    """The numbering of one subscription's notifications at its client.
-
-    sequence: of the last one that was sent; alias: what they carry; names_commits: whether they name their commits.
-    """
+    """The numbering of one subscription's notifications at its client. sequence: of the last one that was sent; alias:
+    what they carry; names_commits: whether they name their commits."""
 
     __slots__ = ("alias", "names_commits", "sequence", "spuid")
 
@@ -68,11 +66,11 @@ class _Replay:
 
 
 class SendBudget:
-    """The bytes that wait for all clients of a gate, or are being sent to them.
+    """The bytes that wait for all clients of a gate, or are being sent to them. bytes_max: above it, connections are
+    closed until the others wait for no more. Of those with at least the mean, it is the one that has taken no message
+    for longest."""
 
-    bytes_max: above it, connections are closed until the others wait for no more. Of those with at least the mean, it
-    is the one that has taken no message for longest. One connection alone may exceed it: a first result is one message.
-    """
+    # One connection alone may exceed it: a first result is one message.
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -263,10 +261,8 @@ class Outbox:
 
 
 def compose(several: Iterable[Results]) -> Results | None:
-    """The change that several changes of one subscription make together, in order; None when they make none.
-
-    Bags: a binding that is added twice and removed once is added once. No binding is in both parts.
-    """
+    """The change that several changes of one subscription make together, in order; None when they make none. Bags: a
+    binding that is added twice and removed once is added once. No binding is in both parts."""
     net: dict[Binding, int] = {}
     variables: tuple[str, ...] = ()
     commit: tuple[int, int] | None = None

@@ -37,10 +37,8 @@ class Connection(Protocol):
 
 
 class ClientSink:
-    """Writes to the outbox of its connection, with the alias in each message.
-
-    tell_class: the first message has the SPU class; names_commits: each message names the commit that caused it.
-    """
+    """Writes to the outbox of its connection, with the alias in each message. tell_class: the first message has the SPU
+    class; names_commits: each message names the commit that caused it."""
 
     __slots__ = (
         "_alias",

@@ -84,10 +84,8 @@ _ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}  # the
 
 
 class _Connection:
-    """One client. Its requests go to the runner in their order; all messages leave through the outbox.
-
-    It is one class because reading, answering and sending share the counts that decide when the client is refused.
-    """
+    """One client. Its requests go to the runner in their order; all messages leave through the outbox. It is one class
+    because reading, answering and sending share the counts that decide when the client is refused."""
 
     def __init__(self, socket: _CountedSocket, gate: _Gate, trust: Callable[[], None]) -> None:
         """trust: called at the first message with a valid token."""
@@ -267,9 +265,9 @@ class _Connection:
 
     @property
     def _has_its_share(self) -> bool:
-        """Whether nothing more is read before one of its requests is answered. No connection holds more requests than
-        half of what the queue has room for: one alone fills a third of it, and a client that fills its share by a
-        connection has some left for the next one."""
+        """Whether nothing more is read before one of its requests is answered."""
+        # No connection holds more requests than half of what the queue has room for: one alone fills a third of it, and
+        # a client that fills its share by a connection has some left for the next one.
         if self._under_way_bytes > UNDER_WAY_BYTES_MAX:
             return True
         return 2 * self._under_way > max(1, self._runner.queue_free(self._lane))
@@ -469,8 +467,7 @@ def _declared_cause(cause: DeclaredCause, caller: Caller) -> Cause:
 
 
 class _Gate:
-    """What all connections of one gate share. sockets: counted from the first byte on; connections: after the
-    handshake."""
+    """What all connections of one gate share. sockets: from the first byte on; connections: after the handshake."""
 
     def __init__(
         self,
@@ -513,8 +510,7 @@ class _Gate:
             runner.figures.adapters[adapter] -= 1
 
     def _adapter(self, socket: BoundedSocket) -> str:
-        """The kind of the gateway's own adapter at the other end, "" for other clients. In secure mode adapters connect
-        by the Unix socket."""
+        """The kind of the own adapter at the other end, "" for other clients. In secure mode: by the Unix socket."""
         if socket.request is None or (self.security.enabled and not socket.local):
             return ""
         return _ADAPTER_AGENTS.get(socket.request.headers.get("User-Agent", ""), "")

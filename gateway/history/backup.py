@@ -47,10 +47,8 @@ def check(path: Path) -> Backup:
 
 
 def save(path: Path, chunks: Iterable[bytes]) -> Backup:
-    """Writes a backup under a temporary name, syncs it, checks it, and renames it.
-
-    Raises ChangeLogError, ConfigurationError, and the errors of `chunks`; then a file of that name is unchanged.
-    """
+    """Writes a backup under a temporary name, syncs it, checks it, and renames it. Raises ChangeLogError,
+    ConfigurationError, and the errors of `chunks`; then a file of that name is unchanged."""
     disk = Disk()
     temporary = path.with_name(path.name + TEMPORARY)
     try:
@@ -67,11 +65,8 @@ def save(path: Path, chunks: Iterable[bytes]) -> Backup:
 
 
 def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[bytes]:
-    """A backup of a data folder that no gateway uses, for `save`. Nothing is written there.
-
-    told: called with each file that was skipped. Raises ConfigurationError when a gateway uses the folder, or
-    ChangeLogError.
-    """
+    """A backup of a data folder that no gateway uses, for `save`. Nothing is written there. told: called with each file
+    that was skipped. Raises ConfigurationError when a gateway uses the folder, or ChangeLogError."""
     history = History(data, clock)
     with _lock(data):
         replay = history.replay(passed_over=lambda error: told(str(error)))

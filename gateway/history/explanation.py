@@ -118,9 +118,7 @@ class Explainer:
 
     def explain(self, name: str, until: datetime | None = None) -> Explanation:
         """The newest outcome, an acknowledgement or a refusal, up to a time. name: the IRI of an actuator or actuation.
-
-        Raises ChangeLogError if the log has none, or is damaged.
-        """
+        Raises ChangeLogError if the log has none, or is damaged."""
         actuator = iri(name.removesuffix(ACTUATION))
         actuation = iri(lexical(actuator) + ACTUATION)
         outcome = self._outcome(actuation, until)

@@ -74,11 +74,8 @@ class _Subscriptions:
 
 
 class Replay:
-    """The state of a gateway at a record, without its subscriptions.
-
-    clock: of the machine that asks; subscriptions: whether the resumable ones are followed as well, to check that they
-    can be.
-    """
+    """The state of a gateway at a record, without its subscriptions. clock: of the machine that asks; subscriptions:
+    whether the resumable ones are followed as well, to check that they can be."""
 
     def __init__(self, clock: Clock, *, subscriptions: bool = False) -> None:
         self._clock = clock
@@ -133,10 +130,8 @@ _stamp = msgspec.json.Decoder(_Stamp).decode
 
 @dataclass(frozen=True)
 class Found:
-    """A record, such as the last one at or before a time.
-
-    ts: its time, "" if it is no longer kept; doubt: why that may be wrong, "" if there is no reason.
-    """
+    """A record, such as the last one at or before a time. ts: its time, "" if it is no longer kept; doubt: why that may
+    be wrong, "" if there is no reason."""
 
     place: Place
     ts: str
@@ -189,10 +184,8 @@ class History:
         return None
 
     def place(self, text: str) -> Place:
-        """The place for ``1/17``, or for ``17``: then in the newest epoch that has such a record.
-
-        Raises ChangeLogError.
-        """
+        """The place for ``1/17``, or for ``17``: then in the newest epoch that has such a record. Raises
+        ChangeLogError."""
         named = _PLACE.fullmatch(text)
         if named is None:
             raise ConfigurationError(
@@ -208,10 +201,8 @@ class History:
         raise self._error(f"no record {sequence} is kept", self._extent())
 
     def record_of(self, text: str) -> Found:
-        """The record that a text names: as `place`, or as the last one up to an xsd:dateTime.
-
-        Raises ChangeLogError, MalformedRequestError.
-        """
+        """The record that a text names: as `place`, or as the last one up to an xsd:dateTime. Raises ChangeLogError,
+        MalformedRequestError."""
         if is_time(text):
             return self.at(at_moment(text))
         place = self.place(text)
@@ -264,11 +255,9 @@ class History:
     # --- records ---
 
     def records(self, after: Place | None = None, to: Place | None = None) -> Iterator[Record]:
-        """The records behind one place, up to another one with it.
-
-        after: None for all that are kept. Raises ChangeLogError where records are damaged or removed, after those
-        before. An unreadable end of the log is skipped if it may be an interrupted write.
-        """
+        """The records behind one place, up to another one with it. after: None for all that are kept. Raises
+        ChangeLogError where records are damaged or removed, after those before. An unreadable end of the log is skipped
+        if it may be an interrupted write."""
         position = after
         begun = after is not None
         tries = 0
@@ -327,9 +316,8 @@ class History:
         self, holding: str, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
     ) -> Record | None:
         """The last wanted one of the records whose lines hold a text, behind one place and up to another one with it.
-
-        It decodes these records only, so that it is fast where they are few. Raises ChangeLogError.
-        """
+        Raises ChangeLogError."""
+        # It decodes these records only, so that it is fast where they are few.
         for _ in range(_TRIES):
             try:
                 return self._latest(holding.encode(), wanted, after, to)
@@ -366,11 +354,9 @@ class History:
         return found[0].begin == (1, 1) if found else not self.snapshots()
 
     def replay(self, to: Place | None = None, passed_over: Callable[[ChangeLogError], None] | None = None) -> Replay:
-        """The state at a record; None: at the last readable one.
-
-        passed_over: called with damaged snapshots, which do no harm if there is an older one, and for None with damage
-        in the log. Raises ChangeLogError, which names the oldest record that can be restored.
-        """
+        """The state at a record; None: at the last readable one. passed_over: called with damaged snapshots, which do
+        no harm if there is an older one, and for None with damage in the log. Raises ChangeLogError, which names the
+        oldest record that can be restored."""
         replay = Replay(self._clock)
         tell = passed_over or (lambda error: None)
         if not self._begin(replay, to, tell):

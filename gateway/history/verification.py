@@ -110,8 +110,8 @@ class _Verification:
         return True
 
     def _check_story(self, snapshots: list[Snapshot]) -> None:
-        """Replays from the oldest known state to the end, and compares with the snapshots on the way. Behind damage,
-        which `LogCheck` has reported, it begins again with the next snapshot."""
+        """Replays from the oldest known state to the end, and compares with the snapshots on the way."""
+        # Behind damage, which `LogCheck` has reported, it begins again with the next snapshot.
         replay, rest = Replay(self._clock, subscriptions=True), snapshots
         begun = self._history.complete()
         while begun or rest:
@@ -136,8 +136,7 @@ class _Verification:
         self._judge_end(reader)
 
     def _follow(self, replay: Replay, rest: list[Snapshot]) -> tuple[list[Snapshot], LogReader | None]:
-        """Replays as far as records can be read. Returns the later snapshots, and the reader at its end, None if it did
-        not reach it."""
+        """Replays what can be read. Returns the later snapshots and the reader at its end, None short of it."""
         reader = LogReader(self._history.log, *replay.place, self._clock.boot)
         ahead = deque(segment for segment in reader.segments if segment.begin > replay.place)
         try:

@@ -112,12 +112,9 @@ def contents(path: Path) -> bytes:
 
 
 class LogReader:
-    """Iterates over the records behind a position, once; afterwards the attributes describe the end.
-
-    epoch, sequence: the position, then that of the last good record. boot: of the machine, None for other readers than
-    the gateway; then an unreadable tail is never called damage without proof. unfollowable: a record that counts as
-    damage.
-    """
+    """Iterates over the records behind a position, once; afterwards the attributes describe the end. epoch, sequence:
+    the position, then that of the last good record. boot: of the machine, None for other readers than the gateway; then
+    an unreadable tail is never called damage without proof. unfollowable: a record that counts as damage."""
 
     def __init__(
         self,
@@ -248,10 +245,8 @@ def _first(segment: Segment) -> Record | None:
 
 class CheckedLines:
     """Iterates over the good lines of a segment, without newlines. Afterwards `reason` says what is wrong behind them,
-    "" if nothing is. Keeps the file in memory, not the lines.
-
-    end: the first sequence that is no longer part of the log, if a recovery ended the epoch (`ends`).
-    """
+    "" if nothing is. Keeps the file in memory, not the lines. end: the first sequence that is no longer part of the
+    log, if a recovery ended the epoch (`ends`)."""
 
     def __init__(self, segment: Segment, end: int | None = None) -> None:
         self._frames = FrameReader(contents(segment.path))

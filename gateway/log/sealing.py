@@ -22,7 +22,8 @@ from lamplighter.gateway.log.reader import CheckedLines, Segment, ends, seal_of,
 
 def unsealed_segments(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
     """Segments that wait to be sealed, oldest first. current: the one that is being written; epoch, sequence: of the
-    last record. A segment that begins behind it has no records, and the next segment may take its name."""
+    last record."""
+    # A segment that begins behind it has no records, and the next segment may take its name.
     return [
         segment
         for segment in segments(folder)
@@ -38,10 +39,8 @@ def superseded_files(folder: Path) -> list[Path]:
 
 
 def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
-    """Seals a segment whose records are durable; None if it has none and was removed.
-
-    Raises OSError, and ChangeLogError when the segment has lost records since they were written.
-    """
+    """Seals a segment whose records are durable; None if it has none and was removed. Raises OSError, and
+    ChangeLogError when the segment has lost records since they were written."""
     found = segments(folder)
     number = [other.begin for other in found].index(segment.begin)
     lines = CheckedLines(segment, ends(found).get(segment.name.epoch))

@@ -109,12 +109,9 @@ def _in_lines(batch: Iterable[Quad]) -> Iterator[tuple[Quad, ...]]:
 def read_snapshot(
     path: Path, place: Place | None = None, content: ByteSource | None = None
 ) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
-    """The first record of a snapshot, and its quads in batches.
-
-    place: its expected record; content: the bytes of the file, where it cannot be opened. Raises ChangeLogError at the
-    first error, also while the quads are read: after the last of them, the file is known to be complete. Raises
-    ConfigurationError for the file of a newer program.
-    """
+    """The first record of a snapshot, and its quads in batches. place: its expected record; content: the bytes of the
+    file, where it cannot be opened. Raises ChangeLogError at the first error, also while the quads are read: after the
+    last of them, the file is known to be complete. Raises ConfigurationError for the file of a newer program."""
     records = _snapshot_records(path, place, content)
     return next(records), (record.a for record in records if record.a)
 

@@ -65,13 +65,9 @@ class Recovery:
 
 
 class LogWriter:
-    """Single writer of a gateway's change log.
-
-    Use: `open`, `replay`, then `append` and `sync`. append is cheap and synchronous; sync blocks for the disk and
-    may run in another thread while append does.
-
-    It is one class because append, sync and the end of a segment share the open files under one lock.
-    """
+    """Single writer of a gateway's change log. Use: `open`, `replay`, then `append` and `sync`. append is cheap and
+    synchronous; sync blocks for the disk and may run in another thread while append does. It is one class because
+    append, sync and the end of a segment share the open files under one lock."""
 
     def __init__(self, data: Path, clock: Clock, durability: Durability = "fsync", disk: Disk | None = None) -> None:
         self.data = data
@@ -170,10 +166,8 @@ class LogWriter:
     # --- running ---
 
     def append(self, entry: LogEntry, clocks: RecordClocks | None = None) -> Record:
-        """Writes one record with the next sequence. clocks: at its moment, if the caller has looked.
-
-        Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged.
-        """
+        """Writes one record with the next sequence. clocks: at its moment, if the caller has looked. Raises
+        ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged."""
         if self.broken is not None:
             raise self.broken
         if self._file is None:
@@ -234,8 +228,7 @@ class LogWriter:
         return record
 
     def _begin(self) -> None:
-        """Begins a segment, when everything before it is durable. Raises ChangeLogError; the next append tries
-        again."""
+        """Begins a segment, when all before it is durable. Raises ChangeLogError; the next append tries again."""
         frames, begun_us = FrameWriter(), self._clock.boottime_us()  # before the file exists: the two belong together
         try:
             with self._files:
@@ -283,8 +276,8 @@ class LogWriter:
         self._before = []
 
     def _set_aside(self) -> None:
-        """Links the rest of damaged segments into `damaged`. After the gap record, segments without a good record
-        before the damage are removed from the log."""
+        """Links the rest of damaged segments into `damaged`."""
+        # After the gap record, segments without a good record before the damage are removed from the log.
         if self._damage is None:
             return
         self.damage.write()
@@ -304,10 +297,8 @@ class LogWriter:
                 self.ended += 1
 
     def sync(self, *, always: bool = False) -> None:
-        """Syncs what was appended, if the policy requires it or `always` is set.
-
-        Raises ChangeLogError after a disk error.
-        """
+        """Syncs what was appended, if the policy requires it or `always` is set. Raises ChangeLogError after a disk
+        error."""
         if self._durability == "off" and not always and self.broken is None:
             return
         with self._files:  # a caller that finds nothing to do has waited for the one that synced

@@ -200,8 +200,7 @@ class Subscribers:
         """Raises MalformedRequestError."""
         if call.caller.name:
             call.sink.identity = call.caller.name
-        keep_us, keep = (0, None) if call.resume is None else self.resumables.grant(call.resume.keep)
-        return Asked(call, keep_us, keep)
+        return Asked(call, *((0, None) if call.resume is None else self.resumables.grant(call.resume.keep)))
 
     def trial(self, asked: Asked) -> Trial | None:
         """What has to pass before it begins, None where nothing has to."""

@@ -64,8 +64,7 @@ class Counters:
 
 @dataclass
 class HighWaterMarks:
-    """The largest numbers at one time since the start. waiting: requests; subscriptions: of clients; sockets: those of
-    the WebSocket gate."""
+    """The most at one time since the start. waiting: requests; subscriptions: of clients; sockets: of WebSocket."""
 
     waiting: int = 0
     subscriptions: int = 0
@@ -82,8 +81,7 @@ class HttpCounters:
 
 @dataclass
 class WebsocketCounters:
-    """Counts of the WebSocket gate. sockets: open ones; disconnected: closed because they were too slow; errors: by
-    their code."""
+    """Counts of the WebSocket gate. sockets: open ones; disconnected: too slow ones; errors: by their code."""
 
     sockets: int = 0
     messages: int = 0
@@ -165,10 +163,8 @@ class Parts(Generic[S]):
 
 
 class Figures(Generic[S]):
-    """Reads the figures of one gateway, and keeps the counts of its gates.
-
-    addresses: of the gates; secure: whether they require authentication. Both are set when the gates are open.
-    """
+    """Reads the figures of one gateway, and keeps the counts of its gates. addresses: of the gates; secure: whether
+    they require authentication. Both are set when the gates are open."""
 
     def __init__(
         self, counters: Counters, peaks: HighWaterMarks, timings: Timings, health: HealthModel, parts: Parts[S]

@@ -139,10 +139,8 @@ _TIMINGS = {
 
 
 def exposition(figures: Figures[Any], accept: str) -> tuple[bytes, str]:
-    """All figures of a gateway, and their media type: OpenMetrics or Prometheus text 0.0.4.
-
-    accept: the header Accept of the request.
-    """
+    """All figures of a gateway, and their media type: OpenMetrics or Prometheus text 0.0.4. accept: the header Accept
+    of the request."""
     try:
         encode, media_type = choose_encoder(accept)
     except TypeError:  # prometheus_client 0.26 compares a version that is no number with one that is

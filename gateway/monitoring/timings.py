@@ -70,11 +70,9 @@ class Timing:
 
 
 class LoopHoldTimer(Timing):
-    """Durations for which single pieces of work blocked the event loop.
-
-    busiest: the most processor time of one, in seconds; on a busy machine the loop also waits for a processor, which
-    no limit can shorten. busiest_work: the name of that work.
-    """
+    """Durations for which single pieces of work blocked the event loop. busiest: the most processor time of one, in
+    seconds; on a busy machine the loop also waits for a processor, which no limit can shorten. busiest_work: the name
+    of that work."""
 
     __slots__ = ("busiest", "busiest_work")
 

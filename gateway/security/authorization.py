@@ -123,10 +123,8 @@ class Authorization:
         return GrantedCredentials(token, life_s)
 
     async def revoke(self, token: str, address: str) -> None:
-        """Ends a token before it expires. One that is not valid needs none of it, but counts as an attempt.
-
-        Raises UnauthorizedError when it cannot be stored, QueueFullError.
-        """
+        """Ends a token before it expires. Raises UnauthorizedError when it cannot be stored, QueueFullError."""
+        # One that is not valid needs none of it, but counts as an attempt.
         try:
             claims = self.tokens.check(token)
         except UnauthorizedError:
@@ -137,10 +135,8 @@ class Authorization:
         audit("token_revoked", client=claims.client, address=address)
 
     def caller(self, authorization: object, address: str) -> Caller:
-        """The caller with this header or member. None stands for none, a list for several.
-
-        Raises UnauthorizedError, QueueFullError.
-        """
+        """The caller with this header or member. None stands for none, a list for several. Raises UnauthorizedError,
+        QueueFullError."""
         try:
             client = self._client(authorization)
         except UnauthorizedError as error:

@@ -47,12 +47,11 @@ def cookie_token(headers: Iterable[str]) -> str | None:
 
 
 class Browsers:
-    """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to.
+    """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to. settings:
+    may be replaced while requests are served. listening: the hosts that the gates listen at by their settings."""
 
-    settings: may be replaced while requests are served. listening: the hosts that the gates listen at by their
-    settings. Secure mode does not check Host: an attacker who directs a browser here by another name has no certificate
-    for that name.
-    """
+    # Secure mode does not check Host: an attacker who directs a browser here by another name has no certificate for
+    # that name.
 
     def __init__(self, settings: SecuritySettings, listening: Iterable[str] = ()) -> None:
         self._listening = frozenset(host.lower() for host in listening)
@@ -73,11 +72,8 @@ class Browsers:
             logger.warning("every web page may use the gateway without a token", origins="*")
 
     def origin(self, headers: Headers, version: str, *, link: bool) -> bytes | None:
-        """The origin of the page that made a request, for the answer; None where no script made it.
-
-        version: of HTTP, ``1.1``; link: whether the request only reads something that links may point to.
-        Raises ForeignRequestError.
-        """
+        """The origin of the page that made a request, for the answer; None where no script made it. version: of HTTP,
+        ``1.1``; link: whether the request only reads something that links may point to. Raises ForeignRequestError."""
         hosts: list[bytes] = []
         origins: list[bytes] = []
         site = mode = target = b""
@@ -125,12 +121,11 @@ class Browsers:
         )
 
     def is_own_page(self, headers: Headers, *, writes: bool = False, connects: bool = False) -> bool:
-        """Whether a script or a link of the gateway's own page made a request, so that its cookie counts.
-
-        `security.origins` have no part in it: their pages send tokens. An Origin must be https: an attacker in the
-        network can serve a page of the same host and port without TLS. writes: the request may change something, so it
-        must have Origin and `PAGE_HEADER`; connects: it opens a WebSocket, so it must have Origin.
-        """
+        """Whether a script or a link of the gateway's own page made a request, so that its cookie counts. An Origin
+        must be https: an attacker in the network can serve a page of the same host and port without TLS. writes: the
+        request may change something, so it must have Origin and `PAGE_HEADER`; connects: it opens a WebSocket, so it
+        must have Origin."""
+        # `security.origins` have no part in it: their pages send tokens.
         found: dict[bytes, list[str]] = {}
         for name, value in headers:
             found.setdefault(name, []).append(value.decode("latin-1"))
@@ -176,7 +171,8 @@ def _any_host(host: str) -> bool:
 
 def _is_served(host: str, names: frozenset[str], *, any_address: bool) -> bool:
     """Whether a header Host names this machine. names: besides those of loopback; any_address: whether other addresses
-    than loopback's do. DNS rebinding changes names, not addresses, so addresses are safe."""
+    than loopback's do."""
+    # DNS rebinding changes names, not addresses, so addresses are safe.
     found = _HOST.fullmatch(host)
     if found is None:
         return False

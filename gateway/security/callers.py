@@ -38,8 +38,8 @@ class Caller:
 
     @property
     def sees_sequence(self) -> bool:
-        """Whether answers name the sequence of the record. It counts all commits, so it would tell a caller that may
-        not read every graph when the others change."""
+        """Whether answers name the sequence of the record."""
+        # It counts all commits, so it would tell a caller that may not read every graph when the others change.
         return self.operator or self.access.read.every
 
     def require_operator(self, what: str) -> None:

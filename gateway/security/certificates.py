@@ -44,12 +44,9 @@ _CN_CHARACTERS_MAX = 64  # RFC 5280, appendix A.1, ub-common-name
 
 @dataclass(frozen=True)
 class Identity:
-    """The TLS identity that the gateway presents to its clients.
-
-    tls: for both gates; authority: the certificate in PEM that clients have to trust, None where the user provides it;
-    fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is valid for.
-    begins, ends, file: of the gateway's certificate.
-    """
+    """The TLS identity that the gateway presents to its clients. tls: for both gates; authority: the certificate in PEM
+    that clients have to trust, None where the user provides it; fingerprint: SHA-256 of the authority's certificate, or
+    of the user's own; names: hosts that it is valid for. begins, ends, file: of the gateway's certificate."""
 
     tls: ssl.SSLContext
     authority: bytes | None
@@ -61,10 +58,8 @@ class Identity:
 
 
 def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
-    """The identity that is kept in a folder; missing parts are made.
-
-    names: those of the settings. Raises ConfigurationError when a file cannot be read or written.
-    """
+    """The identity that is kept in a folder; missing parts are made. names: those of the settings. Raises
+    ConfigurationError when a file cannot be read or written."""
     wanted = list(dict.fromkeys([*machine_names(), *map(_general_name, names)]))
     try:
         authority = _read_pair(folder / AUTHORITY)
@@ -97,11 +92,9 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) -> Identity:
-    """The user's own certificate and key, in PEM. Raises ConfigurationError when they cannot be used.
-
-    One that is not valid now is logged and used: clients refuse it, and local processes keep working. clock: None to
-    only check whether they can be used.
-    """
+    """The user's own certificate and key, in PEM. Raises ConfigurationError when they cannot be used. One that is not
+    valid now is logged and used: clients refuse it, and local processes keep working. clock: None to only check whether
+    they can be used."""
     try:
         certificates = x509.load_pem_x509_certificates(_content_of("certificate_file", certificate_file))
     except ValueError as error:
@@ -206,8 +199,7 @@ class _Pair:
 
 
 def _read_pair(path: Path) -> _Pair | None:
-    """The pair in a file of the gateway; None where there is no file. Raises ConfigurationError when it cannot be
-    used."""
+    """The pair in a file, None without the file. Raises ConfigurationError when it cannot be used."""
     try:
         content = read_file(path, follow=False)
     except FileNotFoundError:

@@ -45,11 +45,9 @@ def peer(connected: PeerSocket | None) -> Peer | None:
 
 
 def origin(connected: PeerSocket | None, address: str) -> str:
-    """As whom requests without credentials count: the user at a Unix socket, or the address (IPv6: its /64).
-
-    Empty for root, the gateway's own user, and loopback: adapters, commands and the operator connect from there, and
-    programs behind loopback cannot be told apart. connected: None if it is closed already.
-    """
+    """As whom requests without credentials count: the user at a Unix socket, or the address (IPv6: its /64). Empty for
+    root, the gateway's own user, and loopback: adapters, commands and the operator connect from there, and programs
+    behind loopback cannot be told apart. connected: None if it is closed already."""
     process = peer(connected)
     if process is not None:
         return "" if process.user in (0, os.geteuid()) else f"user\0{process.user}"  # no client can register this name

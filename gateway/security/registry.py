@@ -30,12 +30,9 @@ _CODE_CHARACTERS = 8  # 40 bits
 
 
 class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A client.
-
-    registration: its id, "" until the client has registered. A token is issued for a registration, so tokens of an
-    earlier client of the same name are invalid. coded: it may register with a one-time code only, whatever the settings
-    say.
-    """
+    """A client. registration: its id, "" until the client has registered. A token is issued for a registration, so
+    tokens of an earlier client of the same name are invalid. coded: it may register with a one-time code only, whatever
+    the settings say."""
 
     name: str
     permissions: Permissions
@@ -51,11 +48,10 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass
 class _Code:
-    """sha256: of the code; until_us: CLOCK_BOOTTIME. A restart forgets codes.
+    """sha256: of the code; until_us: CLOCK_BOOTTIME."""
 
-    Wrong tries do not invalidate a code, or anybody could keep a device from registering.
-    `gateway.security.authorization` blocks their sender instead.
-    """
+    # A restart forgets codes. Wrong tries do not invalidate a code, or anybody could keep a device from registering.
+    # `gateway.security.authorization` blocks their sender instead.
 
     sha256: str
     until_us: int
@@ -98,9 +94,7 @@ class ClientRegistry:
         self, name: str, code: str | None, mode: Registration, granted: Permissions
     ) -> tuple[Client, str]:
         """A client that registers itself, and its secret. granted: its permissions unless the operator set others.
-
-        Raises UnauthorizedError: it may not register, or the registration could not be stored.
-        """
+        Raises UnauthorizedError: it may not register, or the registration could not be stored."""
         async with self._writing:
             listed = self.clients.get(name)
             if listed is not None and listed.registration:
@@ -118,18 +112,14 @@ class ClientRegistry:
             await self._store(Client(name=name, permissions=permissions, since=self._now()))
 
     async def add_registered(self, name: str, permissions: Permissions) -> str:
-        """Adds a client that need not register, and returns its secret. Raises MalformedRequestError,
-        UnauthorizedError."""
+        """Adds a client without registration; returns its secret. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             self._must_be_new(name)
             return (await self._create(name, permissions))[1]
 
     async def code(self, name: str, permissions: Permissions | None, granted: Permissions) -> str:
-        """A one-time code for a client that has not registered; it replaces the previous one.
-
-        permissions: None leaves them as they are; granted: the permissions of a new one. Raises MalformedRequestError,
-        UnauthorizedError.
-        """
+        """A one-time code for a client that has not registered; it replaces the previous one. permissions: None leaves
+        them as they are; granted: the permissions of a new one. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             listed = self.clients.get(name)
             if listed is None or permissions is not None or not listed.coded:

@@ -76,8 +76,7 @@ class _NamedKey:
 
 
 class TokenIssuer:
-    """Issues and checks tokens, with the keys in a folder. Raises ConfigurationError when the keys cannot be read or
-    stored."""
+    """Issues and checks tokens, with the keys in a folder. Raises ConfigurationError for unusable keys."""
 
     def __init__(self, folder: Path, clock: Clock, disk: Disk, life_s: int) -> None:
         self._path = folder / KEYS
@@ -136,10 +135,8 @@ class TokenIssuer:
         await self._revoked.add(RevokedToken(payload.jti, payload.sub, payload.at, payload.life_us), self._now())
 
     async def rotate(self, *, revoke: bool = False) -> None:
-        """Replaces the signing key. The previous one stays valid until its tokens expire, or not at all.
-
-        Raises UnauthorizedError when the new key cannot be stored; then nothing has changed.
-        """
+        """Replaces the signing key. The previous one stays valid until its tokens expire, or not at all. Raises
+        UnauthorizedError when the new key cannot be stored; then nothing has changed."""
         async with self._rotating:
             public = self._key.public.public_bytes(
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

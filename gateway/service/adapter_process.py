@@ -92,10 +92,8 @@ async def run_adapter(
     reread: Reread | None = None,
     tried: asyncio.Event | None = None,
 ) -> None:
-    """An adapter, until cancelled, or with `reread` until the settings disable it. tried: see `AdapterContext`.
-
-    Raises ConfigurationError if the configuration cannot be used, or a package is missing.
-    """
+    """An adapter, until cancelled, or with `reread` until the settings disable it. tried: see `AdapterContext`. Raises
+    ConfigurationError if the configuration cannot be used, or a package is missing."""
     from lamplighter.engine.client import EngineClient  # a gateway without adapters loads none of it
 
     def parts(now: AdapterConfiguration) -> AdapterParts:
@@ -127,10 +125,8 @@ _ON_HANGUP: set[asyncio.Event] = set()  # of the parts of this process that relo
 
 @asynccontextmanager
 async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
-    """Makes SIGHUP set an event. Several parts of a process may do so at once.
-
-    The end of the terminal sends SIGHUP, too. It ends the process, as it would without a handler.
-    """
+    """Makes SIGHUP set an event. Several parts of a process may do so at once."""
+    # The end of the terminal sends SIGHUP, too. It ends the process, as it would without a handler.
     loop = asyncio.get_running_loop()
     had_terminal = _has_terminal()
 
@@ -161,10 +157,7 @@ def _has_terminal() -> bool:
 
 class AdapterService:
     """An adapter that follows its configuration. It restarts when its parts have changed, and stops when it is
-    disabled.
-
-    parts: reads and checks them again, raises ConfigurationError.
-    """
+    disabled. parts: reads and checks them again, raises ConfigurationError."""
 
     def __init__(self, service: Supervisor, context: AdapterContext, parts: Callable[[], AdapterParts]) -> None:
         self._service = service
@@ -192,11 +185,8 @@ class AdapterService:
     async def _await_restart(
         self, adapter: Adapter, hangup: asyncio.Event, parts: AdapterParts, tasks: list[asyncio.Future[Any]]
     ) -> tuple[AdapterParts, AdapterParts | None]:
-        """Waits for a configuration that needs a restart.
-
-        Returns the parts that the adapter has by then, and the new ones, None if it is disabled. Raises the error that
-        ends a task.
-        """
+        """Waits for a configuration that needs a restart. Returns the parts that the adapter has by then, and the new
+        ones, None if it is disabled. Raises the error that ends a task."""
         while True:
             asked: asyncio.Future[Any] = asyncio.ensure_future(hangup.wait())
             try:
@@ -299,11 +289,9 @@ def stop_on_signals() -> asyncio.Event:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Makes SIGINT and SIGTERM end the process at once, by their default action; afterwards restores the handlers.
-
-    For crash-safe work that blocks the event loop, where the event of `stop_on_signals` could be read only minutes
-    later.
-    """
+    """Makes SIGINT and SIGTERM end the process at once, by their default action; afterwards restores the handlers."""
+    # For crash-safe work that blocks the event loop, where the event of `stop_on_signals` could be read only minutes
+    # later.
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -100,10 +100,8 @@ class Configuration:
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks all of it: settings, mapping rules, applications, protection.
-
-        Raises ConfigurationError, which names the faults of all of them, one a line.
-        """
+        """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError,
+        which names the faults of all of them, one a line."""
         folder = config.parent if config else Path()
         refused: list[str] = []
         settings, unread = Settings(), ""
@@ -169,16 +167,13 @@ def small_tls_buffers() -> None:
 
 
 def collect_rarely() -> None:
-    """Exempts the objects of the start from garbage collection, and makes it less frequent.
-
-    Called when all is loaded. A full collection visits every object and blocks the process: 120 ms with 1,000 sockets,
-    about every 20,000 notifications, without finding garbage. Measured with 1,000 subscribers: the last one is notified
-    after 25 ms instead of 32, and at p99 after 40 instead of 200.
-
-    So cycles must not refer to much memory: some hundred thousand of their objects may wait.
-    Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the tests
-    are test_garbage.py in tests/gateway/service/ and tests/whole_gateway/service/).
-    """
+    """Exempts the objects of the start from garbage collection, and makes it less frequent."""
+    # Called when all is loaded. A full collection visits every object and blocks the process: 120 ms with 1,000
+    # sockets, about every 20,000 notifications, without finding garbage. Measured with 1,000 subscribers: the last one
+    # is notified after 25 ms instead of 32, and at p99 after 40 instead of 200. So cycles must not refer to much
+    # memory: some hundred thousand of their objects may wait. Requests that were refused, plans and connections leave
+    # none with texts in them (`engine.errors.bare`; the tests are test_garbage.py in tests/gateway/service/ and
+    # tests/whole_gateway/service/).
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECTED_AFTER, 10, 10)
@@ -231,10 +226,8 @@ async def run_gateway(
 
 
 def _recover(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
-    """The parts of a gateway, in the state of the last run. The time depends on the log behind the newest snapshot.
-
-    Raises ConfigurationError, ChangeLogError.
-    """
+    """The parts of a gateway, in the state of the last run. Raises ConfigurationError, ChangeLogError."""
+    # The time depends on the log behind the newest snapshot.
     return recover_with_retries(
         lambda attempt: _recovered_once(configuration, service, attempt), configuration.data / "log"
     )

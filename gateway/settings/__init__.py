@@ -59,12 +59,9 @@ class GatewaySettings(GatewayKeys, frozen=True, forbid_unknown_fields=True):
 
 
 class HttpSettings(_Table, frozen=True):
-    """``[http]``: the SPARQL protocol. Port 0 takes a free one.
-
-    idle_s: how long a client may take to send a request's head, to read nothing of its answer, or to leave its
-    connection idle; a body may take a second more for each KiB. query_path and update_path may be the same; below
-    graph_store_path each IRI is a graph of its own.
-    """
+    """``[http]``: the SPARQL protocol. Port 0 takes a free one. idle_s: how long a client may take to send a request's
+    head, to read nothing of its answer, or to leave its connection idle; a body may take a second more for each KiB.
+    query_path and update_path may be the same; below graph_store_path each IRI is a graph of its own."""
 
     host: str = "127.0.0.1"
     port: Port = 8000
@@ -151,11 +148,9 @@ class LogSettings(_Table, frozen=True):
 
 
 class ResumeSettings(_Table, frozen=True):
-    """``[resume]``: subscriptions that outlive their connections.
-
-    keep_s_max: how long one is kept for an absent client, whatever the client asks for; outbox_bytes_max,
-    bytes_max: notifications that are retained for one, and for all together.
-    """
+    """``[resume]``: subscriptions that outlive their connections. keep_s_max: how long one is kept for an absent
+    client, whatever the client asks for; outbox_bytes_max, bytes_max: notifications that are retained for one, and for
+    all together."""
 
     keep_s_max: Positive = 86_400
     outbox_bytes_max: Positive = 1024 * 1024
@@ -191,10 +186,8 @@ class QuotaSettings(_Table, frozen=True):
 
 class McpSettings(_Table, frozen=True):
     """``[mcp]``: the queries of applications as tools of the Model Context Protocol, at ``/mcp`` of the HTTP gate.
-
     updates: whether their updates are tools too; sparql: whether there is a tool for queries of any text; rows_max:
-    rows or triples of one answer.
-    """
+    rows or triples of one answer."""
 
     enabled: bool = False
     updates: bool = False
@@ -203,11 +196,9 @@ class McpSettings(_Table, frozen=True):
 
 
 class SensorThingsSettings(_Table, frozen=True):
-    """``[sensorthings]``: the OGC SensorThings API 1.1.
-
-    path: of its service root; mqtt: new Observations are published at the broker of ``[mqtt]``, below the same path,
-    whatever graphs they are in; mqtt_select: lists of properties that are also published as ``...?$select=LIST``.
-    """
+    """``[sensorthings]``: the OGC SensorThings API 1.1. path: of its service root; mqtt: new Observations are published
+    at the broker of ``[mqtt]``, below the same path, whatever graphs they are in; mqtt_select: lists of properties that
+    are also published as ``...?$select=LIST``."""
 
     enabled: bool = False
     path: UrlPath = "/v1.1"
@@ -268,11 +259,8 @@ class Settings(_Table, frozen=True):
 
 
 def read_settings(path: Path | None, tables: Collection[str] | None = None) -> Settings:
-    """The settings in a file, or the defaults where none is named. Raises ConfigurationError.
-
-    The error names all faults, one a line. tables: the only ones that are read and checked; the others have their
-    defaults. None: all.
-    """
+    """The settings in a file, or the defaults where none is named. Raises ConfigurationError. The error names all
+    faults, one a line. tables: the only ones that are read and checked; the others have their defaults. None: all."""
     if path is None:
         return Settings()
     try:

@@ -107,10 +107,8 @@ class Reaction:
 
 
 def load_applications(folder: Path) -> list[Application]:
-    """The applications in ``*.jsap`` files, with the files that these include, in the order of their names.
-
-    Raises ConfigurationError, which names all faults of all files, one a line.
-    """
+    """The applications in ``*.jsap`` files, with the files that these include, in the order of their names. Raises
+    ConfigurationError, which names all faults of all files, one a line."""
     applications, faults = [], []
     for path in sorted(folder.glob("*.jsap")):
         try:
@@ -158,11 +156,9 @@ def _wrong_times(profile: Jsap) -> Iterator[str]:
 
 
 def sparql_faults(folder: Path) -> list[str]:
-    """The faults of the SPARQL texts of a folder's applications, with document and line.
-
-    The gateway starts nevertheless, without the applications that it cannot run, since others do not depend on them.
-    Files that cannot be read as profiles are left out.
-    """
+    """The faults of the SPARQL texts of a folder's applications, with document and line. Files that cannot be read as
+    profiles are left out."""
+    # The gateway starts nevertheless, without the applications that it cannot run, since others do not depend on them.
     faults: list[str] = []
     for path in sorted(folder.glob("*.jsap")):
         with suppress(JsapError):
@@ -231,10 +227,8 @@ def near(error: RequestError, text: str, declarations: str) -> str:
 
 
 def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
-    """(aggregator, text of its query) for each aggregator, in the order of the file.
-
-    The graphs that the profile names are in the text, as in the updates, so that the change log has them.
-    """
+    """(aggregator, text of its query) for each aggregator, in the order of the file."""
+    # The graphs that the profile names are in the text, as in the updates, so that the change log has them.
     for name, aggregator in application.profile.aggregators.items():
         yield name, application.query_text(aggregator.query, {})
 

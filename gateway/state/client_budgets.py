@@ -30,8 +30,8 @@ class ClientBudget:
         self.outboxes: set[Waiting] = set()
 
     def on_growth(self, outbox: Waiting) -> None:
-        """Closes the connection of the largest when all together exceed the limit. One below the mean is not checked
-        further, so a client that keeps up costs nothing."""
+        """Closes the connection of the largest when all together exceed the limit."""
+        # One below the mean is not checked further, so a client that keeps up costs nothing.
         bytes_max = self._bytes_max()
         if outbox.waiting_bytes * len(self.outboxes) <= bytes_max or self.waiting_bytes() <= bytes_max:
             return

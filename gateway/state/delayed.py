@@ -112,11 +112,9 @@ def missed_policy(text: str | None) -> Missed | None:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A delayed update that has not happened yet.
-
-    number: its place in the order of arrival; due_us: on the CLOCK_BOOTTIME of the last boot in the log, negative if it
-    was due before that boot, None for `at`, which is a wall-clock time.
-    """
+    """A delayed update that has not happened yet. number: its place in the order of arrival; due_us: on the
+    CLOCK_BOOTTIME of the last boot in the log, negative if it was due before that boot, None for `at`, which is a
+    wall-clock time."""
 
     record: Record
     number: int
@@ -221,10 +219,8 @@ def checked_moment(member: str, text: str) -> datetime:
 
 
 class DelayedUpdates:
-    """The pending delayed updates in memory, from the change log.
-
-    Use: `restore` a snapshot, `follow` the records behind it, `rebase`, then `follow` each new record.
-    """
+    """The pending delayed updates in memory, from the change log. Use: `restore` a snapshot, `follow` the records
+    behind it, `rebase`, then `follow` each new record."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -332,10 +328,8 @@ class DelayedUpdates:
         self._clock_is_trusted()
 
     def news(self) -> str | None:
-        """Why the clocks should be logged now, by a record whose cause is CLOCK; None if they need not be.
-
-        Only while a delay is pending, since only delays need them.
-        """
+        """Why the clocks should be logged now, by a record whose cause is CLOCK; None if they need not be."""
+        # Only while a delay is pending, since only delays need them.
         told = self._told
         if not self._by_boottime or told is None:
             return None
@@ -439,11 +433,9 @@ class DelayedUpdates:
     def table(
         self, client: str | None = None, limit: int | None = None, characters: int | None = None
     ) -> list[dict[str, Any]]:
-        """The answer of `GET /delayed`: the earliest first, then those that wait for a trusted clock.
-
-        client: only of that client; without it, of all. limit: rows, else `LISTED_MAX`. characters: of each text; a row
-        whose text has more has their number. in_s: seconds until it is due, None while the clock is not trusted.
-        """
+        """The answer of `GET /delayed`: the earliest first, then those that wait for a trusted clock. client: only of
+        that client; without it, of all. limit: rows, else `LISTED_MAX`. characters: of each text; a row whose text has
+        more has their number. in_s: seconds until it is due, None while the clock is not trusted."""
 
         limit = limit or LISTED_MAX
 
@@ -491,11 +483,11 @@ def _row(pending: Pending, due: str, wait_us: int | None, characters: int | None
 
 
 class _BootTime(tzinfo):
-    """A time zone whose time is the passed-in clock's CLOCK_BOOTTIME; 1970 is the start of the machine.
+    """A time zone whose time is the passed-in clock's CLOCK_BOOTTIME; 1970 is the start of the machine."""
 
-    APScheduler reads the time as ``datetime.now(timezone)``. With this zone it waits and compares on the same clock as
-    `DelayedUpdates`. With another one, the time between two readings is lost: a simulated clock stands still meanwhile.
-    """
+    # APScheduler reads the time as ``datetime.now(timezone)``. With this zone it waits and compares on the same clock
+    # as `DelayedUpdates`. With another one, the time between two readings is lost: a simulated clock stands still
+    # meanwhile.
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -547,10 +539,9 @@ class Boundaries(Protocol):
 
 
 class Scheduler:
-    """APScheduler over the pending delayed updates, and the boundaries of comparisons with the clock.
+    """APScheduler over the pending delayed updates, and the boundaries of comparisons with the clock."""
 
-    It has one job for each of the two, which is due when the next of them is.
-    """
+    # It has one job for each of the two, which is due when the next of them is.
 
     def __init__(self, updates: DelayedUpdates, clock: Clock) -> None:
         self._clock = clock
@@ -604,10 +595,8 @@ class Scheduler:
         return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
 
     def rearm(self) -> None:
-        """Sets the job again. Called after timers were added or removed, or the clocks changed.
-
-        A job that runs too early does no harm: it checks, and is set again.
-        """
+        """Sets the job again. Called after timers were added or removed, or the clocks changed."""
+        # A job that runs too early does no harm: it checks, and is set again.
         wait = None if self._busy else self._updates.next_in(self._claimed)
         if wait is not None:
             self._armed_us = self._arm(wait, self._armed_us, self._begin_due, "next due")

@@ -21,11 +21,8 @@ from lamplighter.gateway.state.resumption import Retained
 
 
 class SnapshotState(msgspec.Struct, frozen=True):
-    """What a snapshot has besides the dataset.
-
-    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest; instant: of
-    comparisons with the clock.
-    """
+    """What a snapshot has besides the dataset. requests: (id, sequence, id of the delayed update, client), oldest
+    first; applications: name -> digest; instant: of comparisons with the clock."""
 
     delayed: DelayedState = DelayedState()
     requests: list[tuple[str, Count, str | None, str]] = []
@@ -69,11 +66,9 @@ class Knowledge:
         self._subscriptions = subscriptions
 
     def follow(self, record: Record, begun: tuple[str, Any] | None = None) -> None:
-        """Follows the next record. For a commit: before its delta is matched.
-
-        begun: the engine's name and the sink of the subscription that the record is about, if it has begun already: a
-        live one begins first, since that may fail, and is recorded then.
-        """
+        """Follows the next record. For a commit: before its delta is matched. begun: the engine's name and the sink of
+        the subscription that the record is about, if it has begun already: a live one begins first, since that may
+        fail, and is recorded then."""
         self.delayed.follow(record)
         self.register.follow(record)
         self.request_ids.follow(record)

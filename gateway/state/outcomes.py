@@ -19,11 +19,9 @@ _REASON_CHARACTERS_MAX = 300
 
 @dataclass(slots=True)
 class ReactionOutcome:
-    """Of one reaction, since the start.
-
-    update, query: their names in the profile. ran: whether it has succeeded or failed; last_failed: whether its last
-    run failed; well: successes since the last failure, None if it never failed; reason: of the last failure.
-    """
+    """Of one reaction, since the start. update, query: their names in the profile. ran: whether it has succeeded or
+    failed; last_failed: whether its last run failed; well: successes since the last failure, None if it never failed;
+    reason: of the last failure."""
 
     update: str
     query: str
@@ -48,11 +46,8 @@ class ReactionOutcome:
 
 @dataclass(slots=True)
 class ApplicationOutcomes:
-    """Of one application, since the start.
-
-    reactions: those that were recorded; failed: of these, those without effect because of an error; refused: its
-    delayed updates that failed when they were due.
-    """
+    """Of one application, since the start. reactions: those that were recorded; failed: of these, those without effect
+    because of an error; refused: its delayed updates that failed when they were due."""
 
     by_reaction: dict[str, ReactionOutcome]
     reactions: int = 0

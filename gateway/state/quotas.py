@@ -29,10 +29,8 @@ def check(used: int, more: int, quota: str, most: int, what: str) -> None:
 
 
 class ConnectionLease:
-    """The counts of one connection until it ends: at once for its origin, later for its client.
-
-    trusted: whether the listener was told that the connection is authenticated.
-    """
+    """The counts of one connection until it ends: at once for its origin, later for its client. trusted: whether the
+    listener was told that the connection is authenticated."""
 
     def __init__(self, usage: Usage, quotas: Quotas, connections_max: int) -> None:
         """connections_max: of all clients of its server, but of local processes."""

@@ -158,9 +158,7 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def grant(self, keep: str) -> tuple[int, str]:
         """How long a subscription is kept if its client asks for ``keep``: in microseconds and as ISO 8601 duration.
-
-        Raises MalformedRequestError.
-        """
+        Raises MalformedRequestError."""
         try:
             asked_us = delay_us(keep)
         except MalformedRequestError as error:
@@ -231,11 +229,9 @@ class ResumableSubscriptions(Generic[Sink]):
         return [(kept.followed, kept.handle) for kept in self._kept.values() if kept.followed.planned]
 
     def end_all(self) -> list[tuple[str, str]]:
-        """All end: their spuids and handles.
-
-        For starts after which clients may have seen notifications that the log does not have: the machine was restarted
-        without fsync before each notification, or part of the log was lost. The clients receive a reset.
-        """
+        """All end: their spuids and handles. The clients receive a reset."""
+        # For starts after which clients may have seen notifications that the log does not have: the machine was
+        # restarted without fsync before each notification, or part of the log was lost.
         delivered = [kept.followed for kept in self._kept.values() if kept.followed.delivery is not None]
         ended = [(spuid, self.end(spuid) or "") for spuid in list(self._kept)]
         for followed in delivered:
@@ -280,11 +276,9 @@ class ResumableSubscriptions(Generic[Sink]):
     # --- attached clients ---
 
     def attach(self, asked: Followed, sequence: int, sink: Sink) -> AttachedSubscription[Sink] | ResumeFailure:
-        """A client asks to resume after the notification of that sequence.
-
-        asked: the spuid, query and graphs of the request, its identity, and the graphs that it may see now; the keep
-        does not change. Notifications that the client has are no longer retained.
-        """
+        """A client asks to resume after the notification of that sequence. asked: the spuid, query and graphs of the
+        request, its identity, and the graphs that it may see now; the keep does not change. Notifications that the
+        client has are no longer retained."""
         found = self.resumable(asked, sequence)
         if isinstance(found, ResumeFailure):
             return found
@@ -463,11 +457,9 @@ def depends_on_order(sparql: str) -> bool:
 
 
 def outlives_process(followed: Followed) -> bool:
-    """Whether another process of the gateway computes the same results for the same dataset.
-
-    Where not, a subscription outlives only its connection: a start of the gateway skips it, and its client receives a
-    reset.
-    """
+    """Whether another process of the gateway computes the same results for the same dataset."""
+    # Where not, a subscription outlives only its connection: a start of the gateway skips it, and its client receives a
+    # reset.
     return followed.planned or not depends_on_order(followed.sparql)
 
 

@@ -44,7 +44,6 @@ class ChangeFeed:
     def __init__(self, runner: Runner, settings: Settings, data: Path) -> None:
         """data: the data folder."""
         self._runner = runner
-        self._settings = settings
         self._data = data
         self._waiting = WaitingRequests()
         self._copying: set[str] = set()  # clients that a snapshot is sent to
@@ -92,14 +91,12 @@ class ChangeFeed:
             if single:
                 headers = {POSITION: positions.text(found.at), "Cache-Control": "no-store", "Vary": "Accept"}
                 return ChangePage(self._sending, caller.client, found.body, headers, form)
-            heartbeat_s, left = self._settings.websocket.ping_s, stack.pop_all().close
-            return ChangeStream(follower, request, wanted, found, self._sending, heartbeat_s, left)
+            return ChangeStream(follower, request, wanted, found, self._sending, stack.pop_all().close)
 
     async def _first_changes(
         self, request: Request, follower: ChangeFollower, asked: ChangesAsked, wait_s: float
     ) -> ChangesFound:
-        """The first changes that there are behind a position, or none when the time is up. Raises as `Past.changes`,
-        ClientDisconnect."""
+        """The first changes behind a position, none when the time is up. Raises as `Past.changes`, ClientDisconnect."""
         tail, end = self._runner.log.tail, monotonic() + wait_s
         while True:
             self._sending.check(follower.caller.client)

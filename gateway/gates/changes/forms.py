@@ -25,10 +25,8 @@ Write = Callable[[Sequence[LoggedChange]], bytes]
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of NDJSON. Members as in a record of the change log; position: the one behind it.
-
-    A dataset is lines without a position, and a last one that has it.
-    """
+    """A line of NDJSON. Members as in a record of the change log; position: the one behind it. A dataset is lines
+    without a position, and a last one that has it."""
 
     position: str | None = None
     epoch: int | None = None

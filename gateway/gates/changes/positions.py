@@ -46,8 +46,7 @@ class FeedPositions(Protocol):
     def text(self, at: LogPosition) -> str: ...
 
     def read(self, text: str) -> LogPosition:
-        """Raises MalformedRequestError, and ResetError for a position of other permissions, or one that is not known
-        any more."""
+        """Raises MalformedRequestError, and ResetError for a position of other permissions or an unknown one."""
         ...
 
     def patch_id(self, at: LogPosition) -> Term:

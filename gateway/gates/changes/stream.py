@@ -93,11 +93,9 @@ class ChangeStream(Response):
         asked: ChangesAsked,
         found: ChangesFound,
         sending: ChangeSending,
-        heartbeat_s: float,
         left: Callable[[], None],
     ) -> None:
-        """found: the first part; heartbeat_s: how often an event without data is sent, which keeps proxies from closing
-        the connection and tells the position; left: called at the end."""
+        """found: the first part; left: called at the end."""
         super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept"}, EVENTS)
         del self.headers["content-length"]
         self._follower = follower
@@ -105,7 +103,8 @@ class ChangeStream(Response):
         self._found = found
         self._sending = sending
         self._client = follower.caller.client
-        self._heartbeat_s = heartbeat_s
+        # How often an event without data is sent: it keeps proxies from closing the connection, and tells the position.
+        self._heartbeat_s = follower.runner.settings.websocket.ping_s
         self._left = left
         self._gone = asyncio.ensure_future(wait_for_disconnect(request.receive))
 

@@ -34,10 +34,8 @@ UNSUBSCRIBED = "unsubscribed"  # why a delivery has ended that its client delete
 
 
 class QueryReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The members of a request that name a query.
-
-    query: its text; or application and name: one of a JSAP file, with forced bindings: variable -> value as text.
-    """
+    """The members of a request that name a query. query: its text; or application and name: one of a JSAP file, with
+    forced bindings: variable -> value as text."""
 
     query: str | None = None
     default_graph_uri: str | list[str] | None = msgspec.field(name="default-graph-uri", default=None)
@@ -85,11 +83,8 @@ class _DeliveryChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeliveryApi(ABC):
-    """``/NAME`` and ``/NAME/ID``. A door fills in what its receivers are asked and sent.
-
-    name: of the table in the settings, of the path and of the component; kind: in the log; wanted: the body of a
-    registration.
-    """
+    """``/NAME`` and ``/NAME/ID``. A door fills in what its receivers are asked and sent. name: of the table in the
+    settings, of the path and of the component; kind: in the log; wanted: the body of a registration."""
 
     name: str
     kind: str

@@ -143,8 +143,8 @@ class Bodies:
 
 
 async def _part(request: Request) -> tuple[bytes, bool]:
-    """The next part of a body, and whether more follows. As `Request.stream`, but without an asynchronous generator,
-    which takes 5 us for a body of one part. Raises ClientDisconnect."""
+    """The next part of a body, and whether more follows. Raises ClientDisconnect."""
+    # As `Request.stream`, but without an asynchronous generator, which takes 5 us for a body of one part.
     message = await request.receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
@@ -173,10 +173,8 @@ async def json_body(request: Request, struct: type[_Struct], bytes_max: int) -> 
 
 
 def content_type(request: Request) -> str:
-    """The media type of a body, in lower case; "" where there is none.
-
-    Raises MalformedRequestError for several, and for an encoding other than UTF-8.
-    """
+    """The media type of a body, in lower case; "" where there is none. Raises MalformedRequestError for several, and
+    for an encoding other than UTF-8."""
     headers = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if len(headers) > 1:
         raise MalformedRequestError(f"there are {len(headers)} Content-Type headers; send one")
@@ -231,21 +229,17 @@ def _text(fields: Mapping[str, list[str]], operation: str) -> str:
 
 
 class RequestTurns:
-    """Few requests of a door are answered at the same time, since each needs a process or much of the loop.
-
-    at_once: answered at the same time; most: under way, those whose body is received too.
-    """
+    """Few requests of a door are answered at the same time, since each needs a process or much of the loop. at_once:
+    answered at the same time; most: under way, those whose body is received too."""
 
     def __init__(self, at_once: int, most: int) -> None:
         self._turns = ClientTurns(at_once)
         self._under_way = TotalBudget(lambda: most, "the number of requests that may wait here")
 
     def of(self, answer: Handler, body_bytes_max: int) -> Handler:
-        """A handler that has its turn. The body is received before, since a client may take long to send it.
-
-        The handler raises LimitExceededError, and QueueFullError while too many requests of the client, or of all, are
-        under way.
-        """
+        """A handler that has its turn. The handler raises LimitExceededError, and QueueFullError while too many
+        requests of the client, or of all, are under way."""
+        # The body is received before, since a client may take long to send it.
 
         async def in_turn(request: Request, caller: Caller) -> Response:
             with self._place(caller):

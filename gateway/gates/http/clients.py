@@ -40,8 +40,7 @@ class _Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Clients:
-    """The handlers; all need an operator. grant: the default permissions of a new client. authorization: None in plain
-    mode."""
+    """Handlers for operators. grant: the default permissions of a new client. authorization: None in plain mode."""
 
     def __init__(self, authorization: Authorization | None, grant: Permissions, code_life_s: int) -> None:
         self._authorization = authorization

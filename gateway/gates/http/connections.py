@@ -44,8 +44,9 @@ _CONTINUE = b"HTTP/1.1 100 "  # begins the interim answer to `Expect: 100-contin
 
 
 class _Answers:
-    """The transport as the answers of a connection use it, one after the other. The head of an answer is sent together
-    with the first part of its body, which saves a system call and a packet."""
+    """The transport as the answers of a connection use it, one after the other."""
+
+    # The head of an answer is sent together with the first part of its body, which saves a system call and a packet.
 
     __slots__ = ("_close", "_head", "_in_body", "_transport", "writes")
 
@@ -106,14 +107,12 @@ class _Flow(FlowControl):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection that is closed when its client makes no progress.
+    """A connection that is closed when its client makes no progress. A head has to be complete `http.idle_s` after its
+    first byte or after the connection was opened. A body may take as long, and a second more for each KiB. A client may
+    also stop reading, or leave the connection idle, for as long. Pipelined requests are answered in order."""
 
-    A head has to be complete `http.idle_s` after its first byte or after the connection was opened. A body may take as
-    long, and a second more for each KiB. A client may also stop reading, or leave the connection idle, for as long.
-
-    Pipelined requests are answered in order. While one waits for its turn, nothing is read; what was received behind it
-    is parsed when its turn has come. So their number has no limit, and a connection holds few of them.
-    """
+    # While one waits for its turn, nothing is read; what was received behind it is parsed when its turn has come. So
+    # their number has no limit, and a connection holds few of them.
 
     def __init__(
         self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener, held: ConnectionLease
@@ -194,8 +193,7 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.hold()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client has ended its side. What it has sent is still answered, except with TLS, where asyncio closes the
-        connection."""
+        """The client has ended its side. Its requests are still answered; with TLS, asyncio closes the connection."""
         if self._listener.tls is not None or self._closed or self.cycle is None or self.cycle.response_complete:
             return False
         self._half_closed = True
@@ -371,8 +369,9 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _end(self, answer: bytes) -> None:
-        """Sends the last answer. Further input is not parsed, but is read for a while: a client whose data is not read
-        may never see the answer."""
+        """Sends the last answer."""
+        # Further input is not parsed, but is read for a while: a client whose data is not read may never see the
+        # answer.
         self._refused = self._closed = True
         self._reads_by = self.loop.time() + self._settings.idle_s
         self._unparsed = b""

@@ -24,8 +24,7 @@ _GRAPHS = ("Turtle", "N-Triples", "RDF_XML", "JSON-LD")
 
 
 def wants_description(request: Request) -> bool:
-    """Whether a request to the query path asks for the description: it has no parameters and names an RDF format in
-    Accept."""
+    """True for a request to the query path without parameters that names an RDF format in Accept."""
     return (
         request.method in ("GET", "HEAD") and names_one_of(request, GRAPH_FORMATS) and not request.scope["query_string"]
     )

@@ -78,8 +78,7 @@ class MappingRequests:
         return Response(data, media_type=JSON)
 
     async def try_messages(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
-        """What the rules of the gateway make of each message, as `attempt` tells it but without the updates. A fork
-        finds it."""
+        """What the rules of the gateway make of each message, as `attempt` but without updates. Runs in a fork."""
         rows = await self._dataset_rules(caller)
         settings = self._runner.settings
 

@@ -55,8 +55,7 @@ class AnswerFormat:
 
 
 def for_query(request: Request, query: QueryOutline, names: Collection[str] = ()) -> AnswerFormat:
-    """The format for the answer to a query. names: those of `FORMAT_PARAMETERS`. Raises NotAcceptableError,
-    MalformedRequestError."""
+    """The format for the answer to a query. names: as in `FORMAT_PARAMETERS`. Raises NotAcceptableError."""
     offered = SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS
     if not names:
         return negotiate(request, offered)
@@ -74,10 +73,8 @@ def for_query(request: Request, query: QueryOutline, names: Collection[str] = ()
 
 
 def negotiate(request: Request, offered: Collection[str]) -> AnswerFormat:
-    """The best of the offered types: by quality, then by exactness, then by the order in Accept.
-
-    offered: in order of preference where the client has none. Raises NotAcceptableError.
-    """
+    """The best of the offered types: by quality, then by exactness, then by the order in Accept. offered: in order of
+    preference where the client has none. Raises NotAcceptableError."""
     ranges = _ranges(request)
     best, found = (0.0, 0, 0), None
     for name in offered:
@@ -99,8 +96,7 @@ def names_one_of(request: Request, offered: Collection[str]) -> bool:
 
 
 def request_iri(request: Request) -> str:
-    """The IRI that a request was sent to, without its parameters, as its client wrote it. Raises
-    MalformedRequestError."""
+    """The IRI of a request without its parameters, as its client wrote it. Raises MalformedRequestError."""
     host = request.headers.get("host", "localhost")
     if not _HOST.fullmatch(host):
         raise MalformedRequestError(f"Host is {host!r}; send a name or an address, and a port")

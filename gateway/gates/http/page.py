@@ -41,11 +41,8 @@ def page_paths() -> frozenset[str]:
 
 
 class PageRequests:
-    """The handlers.
-
-    assets: None if the page was not built; subscribe_at: URL of subscriptions, whose host is replaced by that of a
-    request; index: the handler of ``/`` for programs.
-    """
+    """The handlers. assets: None if the page was not built; subscribe_at: URL of subscriptions, whose host is replaced
+    by that of a request; index: the handler of ``/`` for programs."""
 
     def __init__(
         self, runner: Runner, assets: Assets | None, gatekeeper: Gatekeeper, subscribe_at: str, index: Handler
@@ -153,8 +150,9 @@ class PageRequests:
         return outline
 
     async def _array(self, result: bytes, caller: Caller) -> bytes:
-        """The rows of a result as an array. A fork makes it: variables that are not bound make it far longer than the
-        result, and its objects take twenty times the memory. Raises LimitExceededError, QueueFullError."""
+        """The rows of a result as an array. Raises LimitExceededError, QueueFullError."""
+        # A fork makes it: variables that are not bound make it far longer than the result, and its objects take twenty
+        # times the memory.
 
         def write(out: BinaryIO) -> None:
             out.write(b"+" + msgspec.json.encode(result_rows(result)))

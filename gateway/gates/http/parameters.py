@@ -25,11 +25,8 @@ _READ: Final = "lamplighter.parameters"  # key of a request's scope: its paramet
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a place takes.
-
-    names: each may occur once; repeated: may occur several times; prefix: of further names, each once.
-    unsupported: those of its standard that it does not have, with the reason; error: the refusal of these.
-    """
+    """What a place takes. names: each may occur once; repeated: may occur several times; prefix: of further names, each
+    once. unsupported: those of its standard that it does not have, with the reason; error: the refusal of these."""
 
     names: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()

@@ -111,11 +111,8 @@ class Permission(Enum):
 @dataclass(frozen=True)
 class Route:
     """A path and its handler. A path that ends with a slash serves the paths below it; `request.scope["below"]` is the
-    rest.
-
-    methods: None leaves the check to the handler. parameters: those of its URL, by request where they differ; None
-    leaves them to the handler. problem: the answer to an error, where a standard has a form of its own.
-    """
+    rest. methods: None leaves the check to the handler. parameters: those of its URL, by request where they differ;
+    None leaves them to the handler. problem: the answer to an error, where a standard has a form of its own."""
 
     path: str
     handler: Handler
@@ -159,10 +156,7 @@ class Routes:
 
 class HttpApplication:
     """The ASGI application: finds the route, refuses foreign pages, authenticates the caller, calls the handler. Errors
-    have the three members.
-
-    counters, took: updated with each request.
-    """
+    have the three members. counters, took: updated with each request."""
 
     def __init__(
         self, routes: Routes, gatekeeper: Gatekeeper, cors: CorsRules, counters: HttpCounters, took: Timing
@@ -259,8 +253,8 @@ class HttpApplication:
 
 def _check_headers(request: Request) -> None:
     """Raises UnsupportedMediaTypeError for a body with a Content-Encoding, and ConditionError for a request that must
-    have no effect unless a condition holds. What only reads answers with the whole representation, as RFC 9110 permits,
-    or evaluates If-None-Match itself."""
+    have no effect unless a condition holds."""
+    # What only reads answers with the whole representation, as RFC 9110 permits, or evaluates If-None-Match itself.
     for name, value in request.scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             coding = value.decode("latin-1")[:100]

@@ -42,8 +42,7 @@ def cause(request: Request, caller: Caller) -> Cause:
 
 
 async def select(runner: Runner, caller: Caller, query: str, bytes_max: int) -> Bag:
-    """The result of a SELECT query, as the caller may read it. Raises GatewayError, LimitExceededError for a longer
-    one."""
+    """The result of a SELECT query, as the caller may read it. Raises GatewayError, LimitExceededError."""
     answer = await runner.queries.query(runner.queries.outline(query), RESULTS_JSON, None, None, caller=caller)
     return await asyncio.to_thread(_bag, await answer.whole(bytes_max))
 

@@ -180,8 +180,7 @@ class LinkedDataNotifications(DeliveryApi):
 
 
 async def inbox_of(http: OutwardHttp, target: str) -> str:
-    """The URL of the inbox of a target (LDN, section 3.1): of a Link header, or of the RDF of its body. Raises
-    NoInboxError."""
+    """The inbox of a target (LDN, section 3.1): of a Link header, or of its RDF. Raises NoInboxError."""
     try:
         answer = await http.send("GET", target, {"Accept": ACCEPT})
     except UpstreamError as error:

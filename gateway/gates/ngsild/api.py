@@ -178,16 +178,16 @@ class _NgsiRequest:
 
     async def _query(self) -> Response:
         names = self._message.names()
-        asked = entity_query(self._texts, names)
+        asked = entity_query(self._texts, names, self._graphs)
         found: list[Term] = []
         if asked.limit:
-            found = [row["e"] for row in await self._reading.rows(asked.page(self._graphs))]
+            found = [row["e"] for row in await self._reading.rows(asked.page())]
         more, ids = len(found) > asked.limit, found[: asked.limit]
         read = await self._reading.entities(ids)
         listed = [entity_json(one, read[one], asked.attributes, asked.form, names) for one in ids if one in read]
         headers: dict[str, str] = {}
         if asked.count:
-            [row] = await self._reading.rows(asked.count_query(self._graphs))
+            [row] = await self._reading.rows(f"SELECT (COUNT(DISTINCT ?e) AS ?count) {{ {asked.where} }}")
             headers["NGSILD-Results-Count"] = lexical(row["count"])
         links = []
         if more:

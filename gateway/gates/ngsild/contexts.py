@@ -129,10 +129,8 @@ class KnownContexts:
                 raise ConfigurationError(f"[ngsild.contexts] {url!r}: {error}") from error
 
     def names(self, context: Any) -> ContextNames:
-        """The names of a context: its URL, an object, or an array of both.
-
-        Raises UnknownContextError for one that would have to be fetched, MalformedRequestError, LimitExceededError.
-        """
+        """The names of a context: its URL, an object, or an array of both. Raises UnknownContextError for one that
+        would have to be fetched, MalformedRequestError, LimitExceededError."""
         reading = _ContextReading(self._known)
         reading.take(context)
         given = context if isinstance(context, list) else [context]

@@ -66,8 +66,7 @@ class EntitySelector:
 class EntitySubscription:
     """selectors: any of them, none: all entities; watched, attributes: none for all; condition: of ``q``; active,
     throttling (s), expires_at: as in the JSON; form, json_ld, url, headers: of the notifications; kept: its JSON, with
-    IRIs as names, and without the values of the headers.
-    """
+    IRIs as names, and without the values of the headers."""
 
     selectors: tuple[EntitySelector, ...]
     watched: tuple[Term, ...]

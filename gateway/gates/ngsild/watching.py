@@ -31,11 +31,8 @@ _STREAM: Final = "s"  # suffix of the variables of streams; those of other attri
 
 @dataclass
 class EntityChange:
-    """What a commit has done to an entity.
-
-    attributes: those that it changed, before and after; types: of an entity that was deleted; matches: whether it
-    fulfils ``q`` afterwards, or did before if nothing of it is left.
-    """
+    """What a commit has done to an entity. attributes: those that it changed, before and after; types: of an entity
+    that was deleted; matches: whether it fulfils ``q`` afterwards, or did before if nothing of it is left."""
 
     attributes: dict[Term, tuple[Attribute | None, Attribute | None]] = field(default_factory=dict)
     types: set[Term] = field(default_factory=set)

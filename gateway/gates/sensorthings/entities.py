@@ -68,9 +68,7 @@ _NUMBERS = frozenset(
 @dataclass(frozen=True)
 class EntityProperty:
     """A property in an expression. expression: in SPARQL; None where it cannot be used, for the reason `refused`.
-
-    parts: of its entity's patterns that the expression needs; members: its own properties.
-    """
+    parts: of its entity's patterns that the expression needs; members: its own properties."""
 
     type: Type
     parts: tuple[str, ...] = ()
@@ -81,11 +79,9 @@ class EntityProperty:
 
 @dataclass(frozen=True)
 class Navigation:
-    """How one leads from an entity to others. many: whether there may be several; back: name of the way back.
-
-    One of: pattern, text of ``%a`` and ``%b``; of_source, the variable of the source's patterns that is the target;
-    of_target, the variable of the target's patterns that is the source. None of them: there are never any.
-    """
+    """How one leads from an entity to others. many: whether there may be several; back: name of the way back. One of:
+    pattern, text of ``%a`` and ``%b``; of_source, the variable of the source's patterns that is the target; of_target,
+    the variable of the target's patterns that is the source. None of them: there are never any."""
 
     target: str
     many: bool
@@ -97,7 +93,6 @@ class Navigation:
 @dataclass(frozen=True)
 class EntityType:
     """core: the pattern of all entities of the type; parts: patterns by name, each of which may find nothing.
-
     in_graphs: core and parts are together in the default graph or in one named graph; members: the JSON members of one,
     in order; variables: those of each part, by its name."""
 

@@ -38,9 +38,7 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 @dataclass(frozen=True)
 class QueryOptions:
     """What a request asks of a collection or of one entity. texts: the options as written, for links to further pages.
-
-    select: names of members, of `IDENTITY` and navigation; empty: all. expand: options by navigation.
-    """
+    select: names of members, of `IDENTITY` and navigation; empty: all. expand: options by navigation."""
 
     filter: Expression | None = None
     order: tuple[SortKey, ...] = ()
@@ -61,10 +59,8 @@ class QueryOptions:
 
 
 def options(texts: Mapping[str, str], kind: EntityType, *, many: bool) -> QueryOptions:
-    """The options of a URL. kind: of the entities asked for; many: whether it is a collection.
-
-    Raises ExpressionError, which names option and position.
-    """
+    """The options of a URL. kind: of the entities asked for; many: whether it is a collection. Raises ExpressionError,
+    which names option and position."""
     parser = _OptionsParser()
     return parser.read({name: (text, 0) for name, text in texts.items()}, kind, many, 0)
 

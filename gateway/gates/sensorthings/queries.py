@@ -25,8 +25,7 @@ _PARENTS = "\x01"  # no term has a control character, so this stands for nothing
 
 @dataclass(frozen=True)
 class PathQueries:
-    """The queries of a path. page: entities in order, one more than asked for; count: of all; exists: whether there is
-    any, whatever the filter."""
+    """The queries of a path. page: entities in order, one more than asked for; count: of all; exists: any at all."""
 
     page: str
     count: str
@@ -56,10 +55,9 @@ def parents_exist(steps: Sequence[AddressStep]) -> str:
 
 @dataclass(frozen=True)
 class RelatedQueries:
-    """The queries of entities related to several parents, in parts of at most so many bytes.
+    """The queries of entities related to several parents, in parts of at most so many bytes."""
 
-    A page has all related entities, in order for each parent; one for each parent would have too many patterns.
-    """
+    # A page has all related entities, in order for each parent; one for each parent would have too many patterns.
 
     _page: str
     _count: str

@@ -116,8 +116,7 @@ class EntityReading:
     async def _related_entities(
         self, kind: EntityType, navigation: str, parents: Sequence[str], options: QueryOptions
     ) -> tuple[list[list[FoundEntity]], list[int]]:
-        """The related entities of each parent behind those to be skipped, one more than asked for, and how many there
-        are."""
+        """The related entities of each parent, after `$skip`, one more than asked for, and how many there are."""
         if len(parents) == 1 and kind.navigation[navigation].many:
             steps = (
                 AddressStep(kind.set, kind, iri(parents[0])),

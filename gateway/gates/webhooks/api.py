@@ -86,8 +86,7 @@ class IntentNotVerifiedError(RequestError):
 
 
 async def verify(http: OutwardHttp, callback: str, mode: str, topic: str, lease_s: int | None = None) -> None:
-    """Asks a receiver. mode: ``subscribe`` or ``unsubscribe``; lease_s: of the lease, None without end. Raises
-    IntentNotVerifiedError."""
+    """Asks a receiver. mode: ``subscribe`` or ``unsubscribe``. Raises IntentNotVerifiedError."""
     challenge = secrets.token_urlsafe(32)
     parameters = {"hub.mode": mode, "hub.topic": topic, "hub.challenge": challenge}
     if lease_s is not None:

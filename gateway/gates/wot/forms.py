@@ -85,8 +85,7 @@ def media(form: Table, at: str, permitted: Collection[str] = ("json", "cbor", "t
 
 
 def method(form: Table, key: str, at: str, ops: Sequence[str]) -> str:
-    """The method of a form that writes: PUT, or POST for an action, unless the key names one of them. Raises
-    UnusableError."""
+    """The method of a form that writes: of the key, else PUT, or POST for an action. Raises UnusableError."""
     found = form.get(key, "POST" if "invokeaction" in ops else "PUT")
     if found not in ("PUT", "POST"):
         raise UnusableError(f"{at}.{key}", "write PUT or POST")

@@ -84,8 +84,7 @@ def modbus_place(
 
 
 def modbus_form(form: Mapping[str, Any], href: str, schema: Mapping[str, Any], *, written: bool) -> ModbusForm:
-    """The resource of a form. href: absolute; schema: of the value; written: by the operation. Raises
-    UnusableTermError."""
+    """The resource of a form. href: absolute; schema: of the value; written: by it. Raises UnusableTermError."""
     entity = _entity(form, schema)
     if written and entity not in WRITABLE_ENTITIES:
         raise UnusableTermError("modv:entity", "discrete inputs and input registers cannot be written")

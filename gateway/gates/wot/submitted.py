@@ -160,10 +160,7 @@ def _plain_name(name: str) -> str:
 
 def device_of(found: Submitted, identifier: str, settings: Settings, registry: Registry) -> Adopted:
     """The device that a description is of. identifier: the id that it has or was given; settings, registry: of the
-    gateway.
-
-    Raises InvalidDescriptionError if no affordance can be used, or if an adapter would not take the rules.
-    """
+    gateway. Raises InvalidDescriptionError if no affordance can be used, or if an adapter would not take the rules."""
     adopted = _Reading(DescribedThing(found.document, settings), identifier).device()
     rules = registry.rules(adopted.device)
     rows = [(iri(registry.base_iri + path), literal(json.dumps(rule))) for path, rule in rules.items()]
@@ -299,10 +296,7 @@ class _Reading:
 
     def _form(self, one: Table, schema: Table, field: str, ops: Sequence[str]) -> FormPlace | None:
         """The first form for one of the operations that can be used; None if no form has such an operation. schema: of
-        the value.
-
-        Raises UnusableError with the reason of the first one that cannot.
-        """
+        the value. Raises UnusableError with the reason of the first one that cannot."""
         reason: UnusableError | None = None
         for number_, form in enumerate(one["forms"][:FORMS_MAX]):
             at = f"{field}.forms.{number_}"
@@ -384,8 +378,7 @@ def _leaves(
 
 
 def _kind(name: str, schema: Mapping[str, Any], payload: Payload) -> str:
-    """The property of `ontology/kinds.ttl` that the description names, or whose name the affordance has; else one of
-    its own. Raises ValueError."""
+    """The property that the description or the name of the affordance means, or a new one. Raises ValueError."""
     types = schema.get("@type")
     named = [types] if isinstance(types, str) else _texts(types)
     for one in [*(one.removeprefix("gateway:") for one in named if one.startswith("gateway:")), name]:

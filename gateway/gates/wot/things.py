@@ -308,8 +308,7 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
 
 
 class _Names:
-    """The names of the parts of a thing: their IRIs without what they have in common. They stay, whatever else the
-    thing has."""
+    """The names of the parts of a thing: their IRIs without what they have in common. They stay."""
 
     def __init__(self, node: Term, base_iri: str, folder: str) -> None:
         self._base_iri = base_iri

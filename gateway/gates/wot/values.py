@@ -58,10 +58,8 @@ def json_value(term: Term) -> Any:
 
 
 def state_term(value: object, schema: Schema) -> Term:
-    """The desired state that a JSON value means, of an affordance with a schema.
-
-    Raises MalformedRequestError, which says what to send.
-    """
+    """The desired state that a JSON value means, of an affordance with a schema. Raises MalformedRequestError, which
+    says what to send."""
     kind = schema.get("type")
     if isinstance(value, bool):
         found, sent = literal(str(value).lower(), datatype=XSD + "boolean"), "boolean"
