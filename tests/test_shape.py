@@ -31,7 +31,6 @@ LONG = {
     "engine/matching/joins.py: JoinWriter": "each join depends on what is known so far",
     "engine/store/quad_store.py: QuadStore": "pending changes, native store and graph names are used together",
     "engine/updating/by_plan.py: UpdatePlan._one": "a further call would slow down every update",
-    "gateway/gates/deliveries/worker.py: DeliveryWorker": "loop, requests and task change the same state",
     "gateway/gates/websocket.py: _Connection": "reading, answering and sending share their counts",
     "gateway/log/writer.py: LogWriter": "append, sync and the end of a segment share the files",
     "gateway/loop/runner.py: Runner": "the interface of the loop",
