@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.state_files import StateFile
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import Disk
@@ -29,7 +29,7 @@ _CODE_SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without look-alikes
 _CODE_CHARACTERS = 8  # 40 bits
 
 
-class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Client(msgspec.Struct, frozen=True, kw_only=True):
     """A client. registration: its id, "" until the client has registered. A token is issued for a registration, so
     tokens of an earlier client of the same name are invalid. coded: it may register with a one-time code only, whatever
     the settings say."""
@@ -42,7 +42,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     since: str = ""
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _File(msgspec.Struct, frozen=True):
     clients: list[Client]
 
 
@@ -66,6 +66,8 @@ class ClientRegistry:
     def __init__(self, folder: Path, clock: Clock, disk: Disk, clients_max: int, code_life_s: int) -> None:
         """Raises ConfigurationError when the file cannot be read."""
         self._path = folder / CLIENTS
+        cure = "restore a copy of it, or remove it: every client then has to register again"
+        self._file = StateFile(self._path, _File, cure)
         self._clock = clock
         self._disk = disk
         self.clients_max = clients_max
@@ -183,7 +185,7 @@ class ClientRegistry:
         await self._write({**self.clients, client.name: client})
 
     async def _write(self, clients: dict[str, Client]) -> None:
-        content = msgspec.json.format(msgspec.json.encode(_File(list(clients.values()))), indent=1)
+        content = msgspec.json.format(self._file.encode(_File(list(clients.values()))), indent=1)
         try:
             await asyncio.to_thread(self._disk.write_file, self._path, [content])
         except OSError as error:
@@ -199,17 +201,13 @@ class ClientRegistry:
         return iso(self._clock.wall())
 
     def _read_file(self) -> list[Client]:
+        read = self._file.read()
+        clients = [] if read is None else read.clients
         try:
-            clients = json_document(read_file(self._path, follow=False), _File).clients
             for client in clients:
                 _ = client.permissions.access
-        except FileNotFoundError:
-            return []
-        except (OSError, msgspec.DecodeError, ConfigurationError) as error:
-            raise ConfigurationError(
-                f"{self._path} is damaged ({error}); restore a copy of it, or remove it: every client then has to "
-                "register again"
-            ) from error
+        except ConfigurationError as error:
+            raise self._file.damage_error(error) from error
         return clients
 
 

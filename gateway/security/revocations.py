@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
+from lamplighter.engine.client.state_files import StateFile
+from lamplighter.engine.errors import QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
 
 
-class ClockReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClockReading(msgspec.Struct, frozen=True):
     """A time on all clocks. boot: the start of the machine that `up_us` counts from; wall_us: since 1970; trusted:
     whether the wall clock was synchronised."""
 
@@ -43,7 +43,7 @@ REVOKED_MAX = 5_000  # revoked tokens that have not expired
 PER_CLIENT_MAX = 100  # those of one client, so that none can use up the room of the others
 
 
-class RevokedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RevokedToken(msgspec.Struct, frozen=True):
     """id: the claim `jti`; at, life_us: when it was issued, and its lifetime."""
 
     id: str
@@ -59,16 +59,9 @@ class RevokedTokens:
         self._path = folder / REVOKED
         self._disk = disk
         self._writing = asyncio.Lock()
-        try:
-            kept = json_document(read_file(self._path, follow=False), list[RevokedToken])
-        except FileNotFoundError:
-            kept = []
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigurationError(
-                f"{self._path} is damaged ({error}); restore a copy of it, or remove it and run "
-                "`lamplighter keys rotate --revoke`: clients then fetch new tokens"
-            ) from error
-        self._tokens = {one.id: one for one in kept}
+        cure = "restore a copy, or remove it and run `lamplighter keys rotate --revoke`: clients then fetch new tokens"
+        self._file = StateFile(self._path, list[RevokedToken], cure)
+        self._tokens = {one.id: one for one in self._file.read() or []}
 
     def __contains__(self, token_id: str) -> bool:
         return token_id in self._tokens
@@ -87,7 +80,7 @@ class RevokedTokens:
             )
         self._tokens[token.id] = token
         async with self._writing:
-            content = msgspec.json.encode(list(self._tokens.values()))
+            content = self._file.encode(list(self._tokens.values()))
             try:
                 await asyncio.to_thread(self._disk.write_file, self._path, [content])
             except OSError as error:
