@@ -33,6 +33,7 @@ from lamplighter.gateway.cli.endpoint import (
     url_option,
 )
 from lamplighter.gateway.cli.options import add_json, settings_and_data
+from lamplighter.gateway.gates.local_call import require_gateway
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 from lamplighter.gateway.texts import printable
 
@@ -119,6 +120,8 @@ def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> 
         query = profile.query_address(options.sparql).url
         return EndpointAddresses(query, "", profile.subscribe_url(options.sparql), token)
     settings, data = settings_and_data(options)
+    if kind == "query":
+        require_gateway(settings, data)
     if settings.security.enabled:
         query, update = (f"http://localhost{path}" for path in (settings.http.query_path, settings.http.update_path))
         return EndpointAddresses(query, update, local_url(settings, data), unix=socket_paths(settings, data)[0])

@@ -15,7 +15,7 @@ from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.terms import Bag, Term
 from lamplighter.gateway.cli.options import settings_and_data
-from lamplighter.gateway.gates.local_call import ANSWER_S, Readable, call, exchange
+from lamplighter.gateway.gates.local_call import ANSWER_S, READ_S, Readable, call, exchange
 
 if TYPE_CHECKING:
     from lamplighter.engine.client import Tokens
@@ -131,13 +131,14 @@ def call_gateway(
     path: str,
     content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
+    patience_s: float | None = None,
 ) -> http.client.HTTPResponse:
-    """The answer of the gateway, to be read and closed. path: ``/backup``. Raises UpstreamError when no gateway
-    answers, RefusedError, ConfigurationError."""
+    """The answer of the gateway, to be read and closed. path: ``/backup``. patience_s: as of `call`. Raises
+    UpstreamError when no gateway answers, RefusedError, ConfigurationError."""
     url = url_option(options)
     if url is None:
         settings, data = settings_and_data(options)
-        return call(settings, data, method, path, content, headers)
+        return call(settings, data, method, path, content, headers, patience_s)
     addresses = addresses_at(url)
     place = urlsplit(addresses.query)
     authorization = _authorization(options, addresses)
@@ -182,7 +183,7 @@ class RunningDataset:
     def rows(self, query: str) -> list[tuple[Term | None, ...]]:
         """The result of a SELECT query. Raises UpstreamError, RefusedError."""
         headers = {"Content-Type": "application/sparql-query", "Accept": "application/sparql-results+json"}
-        with call_gateway(self._options, "POST", self._query_path, query.encode(), headers) as answer:
+        with call_gateway(self._options, "POST", self._query_path, query.encode(), headers, READ_S) as answer:
             text = answer.read()
         try:
             return list(Bag.from_json(json.loads(text)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log import snapshots
+from lamplighter.gateway.log.data_folder import take_lock
 from lamplighter.gateway.log.snapshots import read_snapshot
 from lamplighter.gateway.state.knowledge import snapshot_state
 
@@ -94,12 +94,11 @@ def _lock(data: Path) -> Iterator[None]:
     """Keeps gateways from starting. Raises ConfigurationError when one runs."""
     file = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not take_lock(file):  # one that crashes again and again has it for moments
+            raise ConfigurationError(
+                f"data folder {data}: a gateway is using it, but does not answer at the configured address; "
+                "name its settings with --config"
+            )
         yield
-    except BlockingIOError as error:
-        raise ConfigurationError(
-            f"data folder {data}: a gateway is using it, but does not answer at the configured address; "
-            "name its settings with --config"
-        ) from error
     finally:
         os.close(file)

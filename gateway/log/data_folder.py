@@ -43,7 +43,7 @@ class DataFolder:
             raise ConfigurationError(
                 f"data folder {self.path}: {error.strerror}; name a folder that can be written with --data"
             ) from error
-        if not _take_lock(self._lock):
+        if not take_lock(self._lock):
             self.close()
             raise ConfigurationError(
                 f"data folder {self.path}: another gateway is using it; stop that one or name another with --data"
@@ -70,8 +70,9 @@ class DataFolder:
             self._lock = None
 
 
-def _take_lock(file: int) -> bool:
-    """Takes the lock. A killed gateway may have left a fork that is about to release it."""
+def take_lock(file: int) -> bool:
+    """Takes the lock of a data folder for this process, if it is free within `LOCK_WAIT_S`."""
+    # A killed gateway may have left a fork that is about to release it.
     end = time.monotonic() + LOCK_WAIT_S
     while True:
         with contextlib.suppress(BlockingIOError):
