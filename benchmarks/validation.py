@@ -13,7 +13,7 @@ from lamplighter.engine import Engine
 from lamplighter.engine.shacl.sources import ShapeSources
 from lamplighter.engine.updating.documents import opened, quads_of
 from lamplighter.gateway.service.shape_files import shape_sources
-from lamplighter.gateway.settings.shacl import ShaclSettings
+from lamplighter.gateway.settings.reasoning import ShaclSettings
 from lamplighter.ontology.vocabulary import PREFIXES
 
 SHAPES = f"""

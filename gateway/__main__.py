@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lamplighter.engine.errors import GatewayError
-from lamplighter.gateway.cli.command_table import COMMANDS, Adder
-from lamplighter.gateway.cli.config_file import DEFAULT_CONFIG
-from lamplighter.gateway.cli.exit_codes import ExitCode, epilog, exit_code
+from lamplighter.gateway.cli.command_table import COMMANDS, Adder, ExitCode, epilog, exit_code
+from lamplighter.gateway.cli.options import DEFAULT_CONFIG
 from lamplighter.gateway.systemd import set_up_logging
 from lamplighter.gateway.texts import printable
 
@@ -21,8 +20,7 @@ _HELP = {name: text for group in COMMANDS for name, text in group.commands.items
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code (`gateway.cli.exit_codes`). arguments: None, those of this process, which
-    then is the command's own."""
+    """Runs the command; returns its `ExitCode`. arguments: None for those of this process."""
     try:
         try:
             code = _run_command(arguments)
@@ -40,11 +38,11 @@ def _run_command(arguments: list[str] | None) -> int:
     if arguments is None:
         # What this process loads stays, so collections meanwhile find next to nothing. They take a tenth of a start.
         gc.disable()
-        options = _parsed(sys.argv[1:])
+        options = parse_command_line(sys.argv[1:])
         gc.freeze()
         gc.enable()
     else:
-        options = _parsed(arguments)
+        options = parse_command_line(arguments)
     set_up_logging(os.environ)
     logging.getLogger().setLevel(logging.DEBUG if options.verbose else logging.INFO)
     try:
@@ -62,7 +60,7 @@ def _say(error: GatewayError) -> None:
         print(f"lamplighter: {printable(line)}", file=sys.stderr)
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_command_line(arguments: Sequence[str]) -> argparse.Namespace:
     """The options. A command loads no modules of the others, which saves time, and memory while the gateway runs."""
     parser, command = _empty_parser()
     group = next((group for group in COMMANDS if arguments and arguments[0] in group.commands), None)
@@ -73,11 +71,11 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
             command(name, None)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        _named(parser, arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
+        _command_named(parser, arguments).error(f"unrecognized arguments: {' '.join(unknown)}")
     return options
 
 
-def _named(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
+def _command_named(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command or subcommand that the arguments name."""
     from lamplighter.gateway.cli.command_tree import tree
 

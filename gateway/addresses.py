@@ -22,11 +22,8 @@ _PORTS = "ports"
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of a running gateway.
-
-    Members with a default exist in secure mode only. fingerprint: of the authority's certificate; http_here,
-    subscribe_here: the Unix sockets for local processes.
-    """
+    """The addresses of a running gateway. Members with a default exist in secure mode only. fingerprint: of the
+    authority's certificate; http_here, subscribe_here: the Unix sockets for local processes."""
 
     page: str
     query: str

@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 
 from lamplighter.cloud_sync.settings import Trust, clock_trusted
 
-TRUST_S = 0.1
-"""How long the state of synchronisation is taken for unchanged: each record asks for it."""
+TRUST_S = 0.1  # how long the state of synchronisation is taken for unchanged: each record asks for it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -12,15 +12,12 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-TEMPORARY = ".new"
-"""Suffix of incomplete files; a start removes them."""
+TEMPORARY = ".new"  # suffix of incomplete files; a start removes them
 
 
 class Disk:
-    """The file system. Every method may raise OSError; its change is then not done, or partly done.
-
-    Contents are durable after `sync`, names (created, renamed, removed) after `sync_folder` of their folder.
-    """
+    """The file system. Every method may raise OSError; its change is then not done, or partly done. Contents are
+    durable after `sync`, names (created, renamed, removed) after `sync_folder` of their folder."""
 
     def make_folder(self, path: Path) -> None:
         """Creates it and the folders above it; no effect if it exists."""

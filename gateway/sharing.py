@@ -65,41 +65,35 @@ def refusal(client: str, used: int, more: int, free: int, room: str) -> str:
     return f"this client holds {used} of {room}, and leaves {free} to others; a client may hold as much as it leaves"
 
 
-class SharedRoom:
-    """Room that all clients share, by the rule above.
-
-    size: the current one. name: the setting, or what it is for, as it stands in an error.
-    """
+class TotalBudget:
+    """Room that all clients share, by the rule above. size: the current one. name: the setting, or what it is for, as
+    it stands in an error."""
 
     def __init__(self, size: Callable[[], int], name: str) -> None:
         self._size = size
         self._name = name
-        self._usage = Usage()
+        self.usage = Usage()  # what the clients hold; `add` does not ask for `refusal`
 
     @property
     def free(self) -> int:
-        return self._size() - self._usage.total
+        return self._size() - self.usage.total
 
     def refusal(self, client: str, more: int = 1) -> str:
         """Why a client may not hold so much more, empty if it may."""
         size = self._size()
-        free = size - self._usage.total
+        free = size - self.usage.total
         if not client and more <= free:  # asked by each request, and most come from the machine itself
             return ""
-        return refusal(client, self._usage.of(client), more, free, f"{self._name} = {size}")
-
-    def take(self, client: str, amount: int = 1) -> None:
-        """The client holds so much more, or less where it is negative. `refusal` is not asked."""
-        self._usage.add(client, amount)
+        return refusal(client, self.usage.of(client), more, free, f"{self._name} = {size}")
 
     @contextmanager
-    def held(self, client: str, amount: int = 1) -> Iterator[None]:
+    def hold(self, client: str, amount: int = 1) -> Iterator[None]:
         """The client holds so much meanwhile. `refusal` is not asked."""
-        self.take(client, amount)
+        self.usage.add(client, amount)
         try:
             yield
         finally:
-            self.take(client, -amount)
+            self.usage.add(client, -amount)
 
 
 class ClientTurns:

@@ -22,14 +22,12 @@ from pathlib import Path
 from lamplighter.engine.log_events import Event
 
 _FIRST_SOCKET = 3
-_EXTENSION_S = 120
-"""Extra time of a start for each sign of progress."""
+_EXTENSION_S = 120  # extra time of a start for each sign of progress
 _RECORDS_EACH = 1000
 _SAY_S = 1.0
 _JOURNAL = Path("/run/systemd/journal/socket")
 _JOURNAL_SEND_S = 1.0
-_MESSAGE_CHARACTERS_MAX = 32_768
-"""A datagram holds 200 KiB by default; the end of a long traceback is cut."""
+_MESSAGE_CHARACTERS_MAX = 32_768  # a datagram holds 200 KiB by default; the end of a long traceback is cut
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,8 @@ class Passed:
 
 
 class Supervisor:
-    """The supervisor of a service. environment: of the process, {} without a supervisor.
-
-    watchdog_s: the time without `alive` after which the service is killed, None for no limit.
-    """
+    """The supervisor of a service. environment: of the process, {} without a supervisor. watchdog_s: the time without
+    `alive` after which the service is killed, None for no limit."""
 
     def __init__(
         self, environment: Mapping[str, str], *, monotonic: Callable[[], float] = time.monotonic, pid: int | None = None
@@ -143,8 +139,7 @@ class Supervisor:
 
 # --- the journal ---------------------------------------------------------------------------------------------
 
-_NAMES = {"spuid": "SUBSCRIPTION", "id": "TIMER_ID"}
-"""Fields whose name in the journal is not their key in capitals."""
+_NAMES = {"spuid": "SUBSCRIPTION", "id": "TIMER_ID"}  # fields whose name in the journal is not their key in capitals
 _RESERVED = re.compile(r"(MESSAGE|PRIORITY|ERRNO|LOGGER|GATEWAY|(CODE|SYSLOG|OBJECT|COREDUMP|INVOCATION)_.*)")
 
 
@@ -230,10 +225,8 @@ def mark_lines(**constant: str) -> None:
 
 
 def journal_handler(environment: Mapping[str, str], descriptor: int = 2) -> logging.Handler | None:
-    """The handler where standard error is the journal, None where it is not.
-
-    environment: JOURNAL_STREAM names the file that the journal has connected, since output may be redirected.
-    """
+    """The handler where standard error is the journal, None where it is not. environment: JOURNAL_STREAM names the file
+    that the journal has connected, since output may be redirected."""
     stream = environment.get("JOURNAL_STREAM", "")
     try:
         status = os.fstat(descriptor)

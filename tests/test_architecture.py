@@ -80,9 +80,9 @@ ROOMS = {
         {"sinks"},
         {"http", "websocket"},
         {"deliveries", "event_streams"},
-        # the doors, of which none knows another
+        # the APIs, of which none knows another
         {"changes", "ldn", "mcp", "ngsild", "sensorthings", "sse", "webhooks", "wot"},
-        {"doors"},
+        {"apis"},
         {"opening"},
     ],
     "adapters": [
@@ -276,9 +276,9 @@ def test_light_processes_load_no_store(module: str) -> None:
 def test_a_door_that_is_off_loads_nothing() -> None:
     script = (
         "import sys, pathlib, lamplighter.gateway.service.process; "
-        "from lamplighter.gateway.gates.doors import door_routes; "
+        "from lamplighter.gateway.gates.apis import api_routes; "
         "from lamplighter.gateway.settings import Settings; "
-        "door_routes(Settings(), pathlib.Path()); "
+        "api_routes(Settings(), pathlib.Path()); "
         "print([name for name in ('mcp', 'mcp_types', 'pydantic', 'jsonschema') if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

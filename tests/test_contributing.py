@@ -79,7 +79,7 @@ from lamplighter.adapters.specs import ADAPTERS, KINDS, Kind
 from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.service.process import Configuration, run_gateway
 from lamplighter.gateway.service.units import LONG_RUNNING, units
-from lamplighter.gateway.service.wanted import reason_against
+from lamplighter.gateway.service.enabled import reason_against
 from lamplighter.gateway.settings import Settings
 from typing import get_args
 
@@ -145,6 +145,114 @@ assert (device.identity, [sensor.kind for sensor in device.sensors]) == ("toy/du
 print("works")
 """
 
+INTERFACE: Mapping[str, Edit] = {
+    "gateway/gates/toy/": put("interface"),
+    "gateway/gates/apis.py": insert(
+        (
+            "    if context.settings.changes.enabled:\n"
+            "        from lamplighter.gateway.gates.changes import ChangeFeed\n\n"
+            "        api_list.append(ChangeFeed(context.runner, context.settings, context.data))\n",
+            "    if context.settings.toy.enabled:\n"
+            "        from lamplighter.gateway.gates.toy import Toy\n\n"
+            "        api_list.append(Toy(context.runner, context.settings))\n",
+        )
+    ),
+    "gateway/settings/__init__.py": insert(
+        (
+            "    mqtt_select: tuple[str, ...] = ()\n",
+            '\n\nclass ToySettings(_Table, frozen=True):\n    enabled: bool = False\n    greeting: str = "hello"\n',
+        ),
+        ("    changes: ChangesSettings = ChangesSettings()\n", "    toy: ToySettings = ToySettings()\n"),
+    ),
+    "lamplighter.toml": insert(
+        (" from which others replicate the dataset\n", '\n[toy]\nenabled = false\ngreeting = "hello"\n')
+    ),
+    "docs/interfaces.md": insert(
+        ("| interface | for | who connects | goes on by |\n| --- | --- | --- | --- |\n", "| [Toy](#toy) |\n"),
+        ("\n## The example\n", "\n## Toy\n"),
+    ),
+}
+INTERFACE_CHECK = """
+import asyncio, json, msgspec, re, sys, tomllib, urllib.request
+from pathlib import Path
+from lamplighter.gateway.service.process import Configuration, run_gateway
+from lamplighter.gateway.settings import Settings
+
+folder = Path(sys.argv[1])
+config = folder / "lamplighter.toml"
+config.write_text("[toy]\\nenabled = true\\n[http]\\nport = 0\\n[websocket]\\nport = 0\\n")
+assert tomllib.loads(Path("lamplighter.toml").read_text())["toy"] == msgspec.to_builtins(Settings().toy)
+interfaces = Path("docs/interfaces.md").read_text()
+assert "| [Toy](#toy) |" in interfaces and "\\n## Toy\\n" in interfaces
+
+def answer(url, content=None):
+    kind = {"Content-Type": "application/sparql-update"} if content else {}
+    with urllib.request.urlopen(urllib.request.Request(url, content, kind)) as found:
+        return found.read()
+
+def greetings(addresses):
+    answer(addresses.update, b"INSERT DATA { <urn:toy> <urn:greets> 'anna' }")
+    top = addresses.query.rpartition("/")[0]
+    assert b"/toy" in answer(top + "/")
+    return json.loads(answer(top + "/toy"))
+
+async def main():
+    stop, heard, tasks = asyncio.Event(), [], []
+    async def ask(addresses):
+        try:
+            heard.append(await asyncio.to_thread(greetings, addresses))
+        finally:
+            stop.set()
+    ready = lambda addresses, recovery: tasks.append(asyncio.ensure_future(ask(addresses)))
+    await run_gateway(Configuration.read(config, folder / "data"), stop, ready, adapters=False)
+    await asyncio.gather(*tasks)
+    assert heard == [{"hello": ['"anna"']}]
+
+asyncio.run(main())
+print("works")
+"""
+
+STAGE: Mapping[str, Edit] = {
+    "engine/inference/toy.py": put("inference_stage.py"),
+    "engine/core.py": insert(
+        ("        self._validation: Validation | None = None\n", "        self._toy: Toy | None = None\n"),
+        ("derives = self._inference is not None", " or self._toy is not None"),
+        (
+            "                delta = self._inference.complete(delta)\n",
+            "            if self._toy is not None:\n                delta = self._toy.complete(delta)\n",
+        ),
+        ("            for part in (self._inference, ", "self._toy, "),
+        (
+            "    # --- validation ---\n",
+            "\n    def begin_toy(self) -> None:\n"
+            "        from lamplighter.engine.inference.toy import Toy\n\n"
+            "        self._toy = Toy(self._store)\n"
+            "        self._begin_deriving()\n",
+        ),
+    ),
+    "docs/inference.md": insert(("| vocabulary | rules |\n| --- | --- |\n", "| `urn:toy:says` | heard |\n")),
+}
+STAGE_CHECK = """
+from pathlib import Path
+from lamplighter.engine import Engine
+from lamplighter.engine.inference import toy
+
+assert f"| `{toy.SAYS.strip('<>')}` |" in Path("docs/inference.md").read_text()
+engine = Engine()
+engine.begin_toy()
+delta = engine.update("INSERT DATA { <urn:s> <urn:toy:says> 'x' }").delta
+assert [quad.p for quad in delta.added] == [toy.SAYS, toy.HEARD]
+assert not engine.update("INSERT DATA { <urn:s> <urn:toy:says> 'x' }").delta.changes
+def fail(delta):
+    raise ValueError
+engine._toy.complete = fail
+try:
+    engine.update("CLEAR ALL")
+except ValueError:
+    assert engine._toy.refusals == 1 and len(list(engine.store.quads(None))) == 2
+    print("works")
+"""
+
 JOB: Mapping[str, Edit] = {
     "cloud_sync/fleet/jobs/toy.py": put("fleet_job.py"),
     "cloud_sync/fleet/jobs/analysis.py": insert(
@@ -193,6 +301,8 @@ print("works")
 LISTS = {
     "Add an adapter": (ADAPTER, ADAPTER_CHECK),
     "Add a format of announcements": (FORMAT, FORMAT_CHECK),
+    "Add an interface": (INTERFACE, INTERFACE_CHECK),
+    "Add an inference stage": (STAGE, STAGE_CHECK),
     "Add a fleet job": (JOB, JOB_CHECK),
 }
 """heading of CONTRIBUTING.md -> what is done at each place, and a program that fails unless the toy works."""

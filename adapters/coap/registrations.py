@@ -349,7 +349,7 @@ class Registrations:
         return self._triples.update(known, self._sources.get(id_, ""), expires, self._listener.identity(known))
 
 
-class _StoredParameters(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class _StoredParameters(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a registration has beside the properties of its node. source: as `machine_of`."""
 
     attributes: tuple[tuple[str, str | None], ...] = ()

@@ -12,10 +12,9 @@ from pathlib import Path
 from lamplighter.engine.errors import ConfigurationError, UpstreamError
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.progress import ProgressBar, ReadFile
-from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
+from lamplighter.gateway.cli.console import ProgressBar, ReadFile, confirm, print_result
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway, url_option
+from lamplighter.gateway.cli.options import add_confirmation, settings_and_data
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.history import backup
 
@@ -23,7 +22,6 @@ _CHUNK = 64 * 1024
 
 
 def add_backup_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     saving = command("backup", _backup)
     saving.add_argument("file", type=Path, help="backup file, such as home.ndjson.zst")
     restore = command("restore", _restore)
@@ -40,10 +38,10 @@ def _say(text: str) -> None:
 
 def _backup(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
-    if options.file.exists() and not confirmed(f"Replace the existing file {options.file}?", yes=options.yes):
+    if options.file.exists() and not confirm(f"Replace the existing file {options.file}?", yes=options.yes):
         return 1
     try:
-        answer = called(options, "GET", "/backup")
+        answer = call_gateway(options, "GET", "/backup")
     except UpstreamError as error:
         if url_option(options) is not None:
             raise
@@ -53,10 +51,8 @@ def _backup(options: argparse.Namespace) -> int:
     else:
         with answer, ProgressBar(f"backup {options.file.name}", "bytes") as bar:
             made = backup.save(options.file, bar.through(_chunks(answer)))
-    if options.json:
-        print(json.dumps(vars(made)))
-    else:
-        print(f"backup of {made.place}: {_content(made)}, {count_text(made.bytes, 'byte')}, checked")
+    line = f"backup of {made.place}: {_content(made)}, {count_text(made.bytes, 'byte')}, checked"
+    print_result(options, vars(made), line)
     return 0
 
 
@@ -66,22 +62,20 @@ def _restore(options: argparse.Namespace) -> int:
     made = backup.check(options.file)
     if not options.json:
         print(f"backup of {made.place} from {made.ts[:19]}Z: {_content(made)}")
-    if not confirmed("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
+    if not confirm("Replace the gateway's dataset and delayed updates with this backup?", yes=options.yes):
         return 1
     headers = {"Content-Type": "application/zstd", "Content-Length": str(made.bytes)}
     with (
         ProgressBar(f"restore {options.file.name}", "bytes sent", made.bytes) as bar,
         ReadFile(options.file, bar) as content,
-        called(options, "POST", "/restore", content, headers) as answer,
+        call_gateway(options, "POST", "/restore", content, headers) as answer,
     ):
         done = json.load(answer)
-    if options.json:
-        print(json.dumps(done))
-        return 0
-    print(
+    line = (
         f"restored by record {done['sequence']}: {count_text(done['removed'], 'quad')} removed, {done['added']} added, "
         f"{count_text(done['cancelled'], 'delayed update')} cancelled, {done['delayed']} set"
     )
+    print_result(options, done, line)
     return 0
 
 

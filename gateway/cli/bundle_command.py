@@ -28,12 +28,11 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 from lamplighter.engine.tables import count_text
-from lamplighter.gateway.cli.check_command import checked
+from lamplighter.gateway.cli.check_command import check_configuration
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.progress import ProgressBar
-from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.cli.console import ProgressBar, confirm, print_result
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
+from lamplighter.gateway.cli.options import add_confirmation, config_folder, settings_and_data
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.gates.opening import FOLDER
 from lamplighter.gateway.history.verification import verify
@@ -41,17 +40,15 @@ from lamplighter.gateway.service.preflight import CREDENTIALS
 from lamplighter.gateway.settings import Settings
 
 _REMOVED = "[removed]"
-_SECRET_KEYS = {"username"}
-"""Keys of the settings whose values are removed; secrets themselves are in files."""
+_SECRET_KEYS = {"username"}  # keys of the settings whose values are removed; secrets themselves are in files
 _JOURNAL_LINES = 5000
-_PROGRAM_S = 60
-"""Longest run of journalctl or systemctl."""
-_LEAST_CHARACTERS = 6
-"""Of a secret that is searched for; a shorter one would be found everywhere."""
+_PROGRAM_S = 60  # longest run of journalctl or systemctl
+_LEAST_CHARACTERS = 6  # of a secret that is searched for; a shorter one would be found everywhere
 _STORED = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
 _SECRET_NAME = (
     r"(?i)\b([\w-]{0,40}(?:secret(?:_hex|_access_key)?|password|token|passwd|psk|(?:access|account|api)_?key))"
 )
+# Private keys, tokens, credentials of headers and URLs, and values named like secrets.
 _SUSPICIOUS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL), _REMOVED),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*){1,2}"), _REMOVED),
@@ -60,14 +57,11 @@ _SUSPICIOUS = (
     (re.compile(rf"{_SECRET_NAME}([\"']?\s*[=:]\s*)(\"[^\"\n]*\"|'[^'\n]*')"), rf'\1\2"{_REMOVED}"'),
     (re.compile(rf"{_SECRET_NAME}([\"']?\s*[=:]\s*[\"']?)[^\s\"',}}]+"), rf"\1\2{_REMOVED}"),
 )
-"""Private keys, tokens, credentials of headers and URLs, and values named like secrets."""
 
-Part = tuple[str, Callable[[], str]]
-"""The name of a file, and what makes its text."""
+Part = tuple[str, Callable[[], str]]  # the name of a file, and what makes its text
 
 
 def add_bundle_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     bundle = command("bundle", _bundle)
     bundle.add_argument("file", nargs="?", type=Path, help="default: lamplighter-bundle-<time>.tar.gz")
     bundle.add_argument(
@@ -80,7 +74,7 @@ def add_bundle_command(command: Adder) -> None:
 
 def _bundle(options: argparse.Namespace) -> int:
     file: Path = options.file or Path(f"lamplighter-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
-    if file.exists() and not confirmed(f"Replace the existing file {file}?", yes=options.yes):
+    if file.exists() and not confirm(f"Replace the existing file {file}?", yes=options.yes):
         return 1
     settings, data = settings_and_data(options)
     secrets = sorted(known_secrets(settings, config_folder(options), data), key=len, reverse=True)
@@ -93,14 +87,12 @@ def _bundle(options: argparse.Namespace) -> int:
             ProgressBar("bundle", "parts", len(parts)) as bar,
         ):
             for name, make in parts:
-                _add(archive, name, without_secrets(_made(make), secrets))
+                _add(archive, name, without_secrets(_text_or_reason(make), secrets))
                 bar.advance(1)
     except OSError as error:
         raise ChangeLogError(str(error.strerror), path=file, hint="name a file that can be written") from error
-    if options.json:
-        print(json.dumps({"file": str(file), "parts": [name for name, _ in parts]}))
-    else:
-        print(f"wrote {file}: {count_text(len(parts), 'part')}; read it before you send it")
+    value = {"file": str(file), "parts": [name for name, _ in parts]}
+    print_result(options, value, f"wrote {file}: {count_text(len(parts), 'part')}; read it before you send it")
     return 0
 
 
@@ -111,7 +103,7 @@ def _add(archive: tarfile.TarFile, name: str, text: str) -> None:
     archive.addfile(entry, io.BytesIO(content))
 
 
-def _made(make: Callable[[], str]) -> str:
+def _text_or_reason(make: Callable[[], str]) -> str:
     """The text of a part, or why there is none: the bundle is for gateways with faults."""
     try:
         return make()
@@ -125,12 +117,12 @@ def _made(make: Callable[[], str]) -> str:
 def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[Part]:
     folder = config_folder(options)
 
-    def answered(path: str) -> str:
-        with called(options, "GET", path) as answer:
+    def answer_text(path: str) -> str:
+        with call_gateway(options, "GET", path) as answer:
             return answer.read().decode(errors="replace")
 
     def health() -> str:
-        found = json.loads(answered("/figures"))
+        found = json.loads(answer_text("/figures"))
         return _json(
             {name: found.get(name) for name in ("engine", "components", "applications", "brokers", "coap", "polled")}
         )
@@ -138,16 +130,16 @@ def _parts(options: argparse.Namespace, settings: Settings, data: Path) -> list[
     parts: list[Part] = [
         ("about.json", lambda: _json(_about(data))),
         ("settings.json", lambda: _json(shown_settings(settings))),
-        ("check.txt", lambda: _checked(options)),
+        ("check.txt", lambda: _check_text(options)),
         ("health.json", health),
-        ("figures.json", lambda: answered("/figures")),
-        ("metrics.txt", lambda: answered("/metrics")),
-        ("files.txt", lambda: "".join(_listed(data, folder))),
+        ("figures.json", lambda: answer_text("/figures")),
+        ("metrics.txt", lambda: answer_text("/metrics")),
+        ("files.txt", lambda: "".join(_file_lines(data, folder))),
         ("journal.txt", _journal),
         ("services.txt", lambda: _output(["systemctl", "status", "--no-pager", "--lines=0", "lamplighter*"])),
     ]
     if not options.no_verify:
-        parts.append(("verify.json", lambda: _json(_verified(settings, data))))
+        parts.append(("verify.json", lambda: _json(_log_report(settings, data))))
     return parts
 
 
@@ -172,23 +164,23 @@ def _about(data: Path) -> dict[str, Any]:
 def shown_settings(settings: Settings) -> Any:
     """The settings by table and key, without the values of `_SECRET_KEYS`."""
 
-    def shown(value: Any) -> Any:
+    def redact(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {key: _REMOVED if key in _SECRET_KEYS and one else shown(one) for key, one in value.items()}
+        return {key: _REMOVED if key in _SECRET_KEYS and one else redact(one) for key, one in value.items()}
 
-    return shown(msgspec.to_builtins(settings))
+    return redact(msgspec.to_builtins(settings))
 
 
-def _checked(options: argparse.Namespace) -> str:
+def _check_text(options: argparse.Namespace) -> str:
     try:
-        _, found = checked(options)
+        _, found = check_configuration(options)
     except ConfigurationError as error:
         return f"{error}\n"
     return "".join(f"{line}\n" for line in ("valid", *found.notes))
 
 
-def _listed(data: Path, folder: Path) -> Iterator[str]:
+def _file_lines(data: Path, folder: Path) -> Iterator[str]:
     """Sizes and names of the files in the data folder, and of applications and mapping rules."""
     for top in (data, folder / "apps", folder / "mapping"):
         for path in sorted(top.rglob("*")):
@@ -207,7 +199,7 @@ def _output(command: list[str]) -> str:
     return (done.stdout + done.stderr).decode(errors="replace")
 
 
-def _verified(settings: Settings, data: Path) -> Any:
+def _log_report(settings: Settings, data: Path) -> Any:
     report = verify(data, MachineClock(settings.gateway.clock_trusted))
     return {name: value for name, value in vars(report).items() if name != "problems"} | {
         "problems": list(map(str, report.problems))

@@ -8,21 +8,20 @@ import json
 from lamplighter.adapters.mqtt.overlaps import loops, overlaps
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_file
+from lamplighter.gateway.cli.options import config_file
 from lamplighter.gateway.service.preflight import MachineFindings, preflight
 from lamplighter.gateway.service.process import Configuration, RefusedConfigurationError
 from lamplighter.gateway.texts import printable
 
 
 def add_check_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     check = command("check", _check)
     check.add_argument("--json", action="store_true", help="print faults and notes as JSON")
 
 
 def _check(options: argparse.Namespace) -> int:
     try:
-        configuration, found = checked(options)
+        configuration, found = check_configuration(options)
     except ConfigurationError as error:
         if options.json:
             print(json.dumps({"valid": False, "faults": str(error).splitlines(), "notes": []}, indent=2))
@@ -35,7 +34,7 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
-def checked(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
+def check_configuration(options: argparse.Namespace) -> tuple[Configuration, MachineFindings]:
     """The configuration and the state of the machine. Raises ConfigurationError, which names all faults, one a line."""
     config = config_file(options)
     try:

@@ -23,9 +23,8 @@ from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Bag, Term, is_blank, is_literal, lexical
 from lamplighter.gateway.addresses import local_url, plain_addresses, ports_here, socket_paths
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.parts import add_json, print_json, table
-from lamplighter.gateway.cli.reaching import (
+from lamplighter.gateway.cli.console import print_result, table
+from lamplighter.gateway.cli.endpoint import (
     EndpointAddresses,
     add_reach_options,
     addresses_at,
@@ -33,6 +32,8 @@ from lamplighter.gateway.cli.reaching import (
     tokens,
     url_option,
 )
+from lamplighter.gateway.cli.options import add_json, settings_and_data
+from lamplighter.gateway.gates.local_call import require_gateway
 from lamplighter.gateway.service.system_update import SUFFIX, install_bundle
 from lamplighter.gateway.texts import printable
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lamplighter.engine.protocol.jsap import Jsap
 
 _JSON = "application/sparql-results+json"
+# Requested media types; the second one is for queries that return graphs.
 _FORMATS = {
     "table": f"{_JSON}, text/turtle;q=0.9",
     "json": f"{_JSON}, application/ld+json;q=0.9",
@@ -48,16 +50,12 @@ _FORMATS = {
     "tsv": "text/tab-separated-values",
     "turtle": "text/turtle",
 }
-"""Requested media types; the second one is for queries that return graphs."""
-_FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")
-"""Matches the name of a file; no SPARQL text looks like that."""
-CONNECT_S = 30.0
-"""How long `subscribe` tries to make its first connection."""
+_FILE_NAME = re.compile(r"[\w~/-]*[./][\w./~-]*")  # matches the name of a file; no SPARQL text looks like that
+CONNECT_S = 30.0  # how long `subscribe` tries to make its first connection
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 
 def add_client_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     query = command("query", _query)
     _add_request(query, "query")
     query.add_argument(
@@ -122,6 +120,8 @@ def _addresses(options: argparse.Namespace, profile: Jsap | None, kind: str) -> 
         query = profile.query_address(options.sparql).url
         return EndpointAddresses(query, "", profile.subscribe_url(options.sparql), token)
     settings, data = settings_and_data(options)
+    if kind == "query":
+        require_gateway(settings, data)
     if settings.security.enabled:
         query, update = (f"http://localhost{path}" for path in (settings.http.query_path, settings.http.update_path))
         return EndpointAddresses(query, update, local_url(settings, data), unix=socket_paths(settings, data)[0])
@@ -201,7 +201,7 @@ def _query(options: argparse.Namespace) -> int:
             if shape == "table":
                 media_type, data = await endpoint.answer(text, _FORMATS[shape], graphs, options.at)
                 _tell_record(endpoint)
-                _write(_shown(media_type, data).encode())
+                _write(_answer_text(media_type, data).encode())
                 return
             async with endpoint.stream(text, _FORMATS[shape], graphs, options.at) as (_, chunks):
                 _tell_record(endpoint)
@@ -224,7 +224,7 @@ def _write(data: bytes) -> None:
     sys.stdout.buffer.write(data)
 
 
-def _shown(media_type: str, data: bytes) -> str:
+def _answer_text(media_type: str, data: bytes) -> str:
     """An answer as a table for people."""
     if media_type in GRAPH_MEDIA_TYPES:
         return "".join(sign if sign in "\n\t" or sign.isprintable() else printable(sign) for sign in data.decode())
@@ -339,8 +339,7 @@ def _subscribe(options: argparse.Namespace) -> int:
 async def _first(
     client: EngineClient, notifications: AsyncGenerator[Notification, None], url: str
 ) -> Notification | None:
-    """The first notification, None if there is none. Raises UpstreamError if no connection can be made; a later one is
-    made again without end."""
+    """The first notification, None if there is none. Raises UpstreamError without a first connection."""
     waiting = asyncio.ensure_future(anext(notifications, None))
     try:
         await asyncio.wait([waiting], timeout=CONNECT_S)
@@ -401,8 +400,6 @@ def _register(options: argparse.Namespace) -> int:
     url = f"{options.url.rstrip('/')}/oauth/register"
     credentials = asyncio.run(register(url, options.identity, code=options.code, ca=options.ca))
     credentials.save(options.file)
-    if options.json:
-        print_json({"registered": credentials.client_id, "file": str(options.file)})
-    else:
-        print(f"client {printable(credentials.client_id)}: its credentials are in {options.file}")
+    value = {"registered": credentials.client_id, "file": str(options.file)}
+    print_result(options, value, f"client {printable(value['registered'])}: its credentials are in {options.file}")
     return 0

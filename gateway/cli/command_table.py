@@ -1,4 +1,4 @@
-"""Which module declares a command. A command loads the modules of its group alone.
+"""Which module declares a command, and what commands return. A command loads the modules of its group alone.
 
 That saves time, and memory while the gateway runs.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from enum import IntEnum
 from importlib import import_module
 from typing import NamedTuple
 
 from lamplighter.adapters.specs import ADAPTERS
+from lamplighter.engine.errors import BrokenEngineError, ChangeLogError, ConfigurationError, GatewayError, UpstreamError
 
+# Makes a command from its name and its function. settings, data: whether it has the options for them.
 Adder = Callable[..., argparse.ArgumentParser]
-"""Makes a command from its name and its function. settings, data: whether it has the options for them."""
 
 
 class CommandGroup(NamedTuple):
@@ -27,6 +29,7 @@ class CommandGroup(NamedTuple):
         getattr(import_module(f"lamplighter.gateway.cli.{module}"), name)(command)
 
 
+# In the order of `lamplighter --help`, which shows them without loading a command.
 COMMANDS = (
     CommandGroup(
         "process_commands:add_process_commands",
@@ -96,18 +99,13 @@ COMMANDS = (
     ),
     CommandGroup(
         "security_commands:add_security_commands",
-        {
-            "clients": "manage the clients of a gateway in secure mode",
-            "keys": "manage the signing keys of tokens",
-        },
+        {"clients": "manage the clients of a gateway in secure mode", "keys": "manage the signing keys of tokens"},
     ),
     CommandGroup(
-        "mapping_commands:add_mapping_commands",
-        {"mapping": "test and check mapping rules, here or at a gateway"},
+        "mapping_commands:add_mapping_commands", {"mapping": "test and check mapping rules, here or at a gateway"}
     ),
     CommandGroup(
-        "mcp_command:add_mcp_command",
-        {"mcp": "speak the Model Context Protocol over standard input and output"},
+        "mcp_command:add_mcp_command", {"mcp": "speak the Model Context Protocol over standard input and output"}
     ),
     CommandGroup(
         "notifications_command:add_notifications_command",
@@ -115,8 +113,7 @@ COMMANDS = (
     ),
     CommandGroup("sync_command:add_sync_command", {"sync": "ship the change log to the cloud"}),
     CommandGroup(
-        "init:add_init_command",
-        {"init": "write an application from a template: a motion light, an alarm, a heating"},
+        "init:add_init_command", {"init": "write an application from a template: a motion light, an alarm, a heating"}
     ),
     CommandGroup(
         "install:add_install_commands",
@@ -126,8 +123,46 @@ COMMANDS = (
         },
     ),
     CommandGroup(
-        "command_tree:add_completion_command",
-        {"completion": "print the completion of this command for a shell"},
+        "command_tree:add_completion_command", {"completion": "print the completion of this command for a shell"}
     ),
 )
-"""In the order of `lamplighter --help`, which shows them without loading a command."""
+
+
+class ExitCode(IntEnum):
+    """What a command returns. argparse ends with WRONG_USE, too."""
+
+    GOOD = 0
+    NEGATIVE = 1
+    WRONG_USE = 2
+    NO_ANSWER = 3
+    REFUSED = 4
+    DAMAGED = 5
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.GOOD: "success",
+    ExitCode.NEGATIVE: "the answer is negative: problems were found, or a question was answered with no",
+    ExitCode.WRONG_USE: "wrong use or configuration; nothing was done",
+    ExitCode.NO_ANSWER: "the gateway, or another peer, does not answer",
+    ExitCode.REFUSED: "the gateway refused the request, or its text or file is wrong",
+    ExitCode.DAMAGED: "the change log or a backup is damaged, cannot be written, or has no such record",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+}
+
+
+def exit_code(error: GatewayError) -> ExitCode:
+    """The exit code of a command that ends with an error."""
+    if isinstance(error, ConfigurationError):
+        return ExitCode.WRONG_USE
+    if isinstance(error, UpstreamError):
+        return ExitCode.NO_ANSWER
+    if isinstance(error, ChangeLogError | BrokenEngineError):
+        return ExitCode.DAMAGED
+    return ExitCode.REFUSED
+
+
+def epilog() -> str:
+    """The table at the end of `lamplighter --help`."""
+    rows = (f"  {int(code):<4}{meaning}" for code, meaning in MEANINGS.items())
+    return "exit codes:\n" + "\n".join(rows)

@@ -12,19 +12,19 @@ from shlex import quote
 from lamplighter.gateway.cli.command_table import Adder
 
 PROGRAM = "lamplighter"
+# shell -> where it looks for the completion of a program that a package has, below /usr.
 PLACES = {
     "bash": f"share/bash-completion/completions/{PROGRAM}",
     "zsh": f"share/zsh/vendor-completions/_{PROGRAM}",
     "fish": f"share/fish/vendor_completions.d/{PROGRAM}.fish",
 }
-"""shell -> where it looks for the completion of a program that a package has, below /usr."""
 MANUALS = "share/man/man1"
+# shell -> where it looks for the completion of a program that no package has, below /.
 LOCAL_PLACES = {
     "bash": f"usr/local/share/bash-completion/completions/{PROGRAM}",
     "zsh": f"usr/local/share/zsh/site-functions/_{PROGRAM}",
     "fish": f"etc/fish/completions/{PROGRAM}.fish",  # it does not look below /usr/local
 }
-"""shell -> where it looks for the completion of a program that no package has, below /."""
 LOCAL_MANUALS = "usr/local/share/man/man1"
 
 
@@ -178,8 +178,8 @@ def _help(action: argparse.Action) -> str:
     return (action.help or "").replace("%%", "%")
 
 
+# shell -> what makes its completion.
 SHELLS: dict[str, Callable[[CommandNode], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
-"""shell -> what makes its completion."""
 
 
 # --- manual pages ------------------------------------------------------------------------------------------------
@@ -248,7 +248,6 @@ def write_files(folder: Path, parser: argparse.ArgumentParser) -> None:
 
 
 def add_completion_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     command("completion", _completion, data=False).add_argument("shell", choices=SHELLS)
 
 

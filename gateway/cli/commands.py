@@ -21,27 +21,24 @@ from lamplighter.engine.change_log.rdf_patch import patches
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
+from lamplighter.gateway.cli.console import confirm, print_json, print_result
+from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode, settings_and_data
 from lamplighter.gateway.clock import MachineClock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.history.verification import verify
 from lamplighter.gateway.log.damage import Acceptance, DamageReport, accept_damage, read_damage
-from lamplighter.gateway.log.snapshots import Place, shown
+from lamplighter.gateway.log.snapshots import Place, label
 from lamplighter.gateway.security.audit import audit
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.texts import printable
 
-TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")
-"""The types of records in the log."""
+TYPES = ("commit", "timer", "cancel", "subscribe", "unsubscribe", "gap")  # the types of records in the log
 _SYNTAXES = {".nq": "application/n-quads", ".trig": "application/trig"}
 
 
 def add_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     checking = command("verify", _verify)
     checking.add_argument(
         "--accept", action="store_true", help="accept the damage that earlier starts have found, after the check"
@@ -105,16 +102,16 @@ def _verify(options: argparse.Namespace) -> int:
         if options.accept:
             for one in damage:  # shown before the question
                 print(f"DAMAGE     {printable(one.reason)}", file=sys.stderr)
-            if damage and not _accepted(options, settings, data, damage):
+            if damage and not _accept(options, settings, data, damage):
                 return 1
             told["accepted"] = len(damage)
         print_json(told)
         return 1 if report.problems else 0
-    span = "" if report.first is None or report.last is None else f", {shown(report.first)} to {shown(report.last)}"
+    span = "" if report.first is None or report.last is None else f", {label(report.first)} to {label(report.last)}"
     print(f"gateway    {printable(report.gateway)}")
     records, segments = count_text(report.records, "record"), count_text(report.segments, "segment")
     print(f"log        {records} in {segments}, {report.sealed} of them sealed{span}")
-    print(f"snapshots  {', '.join(map(shown, report.snapshots)) or 'none'}")
+    print(f"snapshots  {', '.join(map(label, report.snapshots)) or 'none'}")
     print(f"replay     {count_text(report.quads, 'quad')} from {count_text(report.replayed, 'record')}")
     for note in report.notes:
         print(f"note       {printable(note)}")
@@ -129,7 +126,7 @@ def _verify(options: argparse.Namespace) -> int:
     if options.accept:
         if not damage:
             print("there is no damage to accept")
-        elif not _accepted(options, settings, data, damage):
+        elif not _accept(options, settings, data, damage):
             return 1
         else:
             reports = count_text(len(damage), "report")
@@ -137,11 +134,11 @@ def _verify(options: argparse.Namespace) -> int:
     return 1 if count else 0
 
 
-def _accepted(options: argparse.Namespace, settings: Settings, data: Path, damage: list[DamageReport]) -> bool:
+def _accept(options: argparse.Namespace, settings: Settings, data: Path, damage: list[DamageReport]) -> bool:
     """Accepts the reports of damage that were shown. False if the user does not want to. Raises ConfigurationError."""
     count = len(damage)
     check_owner(data, f"run it as that user: sudo -u '#{data.stat().st_uid}' lamplighter verify --accept")
-    if not confirmed(f"Accept {count_text(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
+    if not confirm(f"Accept {count_text(count, 'report')} of damage? What was lost stays lost.", yes=options.yes):
         return False
     user, clock = _user(), MachineClock(settings.gateway.clock_trusted)
     try:
@@ -172,14 +169,14 @@ def _show(options: argparse.Namespace) -> int:
         raise ConfigurationError(f"--last {options.last}: it must be 1 or more")
     after, to = _bounds(history, options)
 
-    def wanted(record: Record) -> bool:
+    def selects(record: Record) -> bool:
         return record.type in types
 
     found: Iterable[Record]
     if options.last is not None:
-        found = history.newest(options.last, wanted, after, to)
+        found = history.newest(options.last, selects, after, to)
     else:
-        found = filter(wanted, history.records(after, to))
+        found = filter(selects, history.records(after, to))
     names = Names(settings.gateway.base_iri)
     with _output(None) as out:
         for record in found:
@@ -222,17 +219,17 @@ def _restore_at(options: argparse.Namespace) -> int:
     found = history.record_of(options.at)
     place = found.place
     if found.doubt:
-        _say(f"record {shown(place)} is dated {found.ts}, but {found.doubt}")
+        _say(f"record {label(place)} is dated {found.ts}, but {found.doubt}")
     replay = history.replay(place, lambda error: _say(str(error)))
     empty = set(replay.engine.store.graphs()) - {quad.g for batch in replay.engine.snapshot() for quad in batch}
     with _output(options.output, history) as out:
         out.write(replay.engine.dump(media_type))
     if empty:
         _say(f"the file leaves out {count_text(len(empty), 'empty named graph')}: the format cannot express any")
-    if options.json:
-        print_json({"wrote": str(options.output), "record": shown(place), "quads": replay.engine.quad_count})
-    else:
-        print(f"wrote {count_text(replay.engine.quad_count, 'quad')} as of record {shown(place)} to {options.output}")
+    count = replay.engine.quad_count
+    value = {"wrote": str(options.output), "record": label(place), "quads": count}
+    line = f"wrote {count_text(count, 'quad')} as of record {label(place)} to {options.output}"
+    print_result(options, value, line)
     return 0
 
 

@@ -21,19 +21,16 @@ from lamplighter.adapters.devices.registry import Entry, named
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.devices_discover import add_discover_arguments, found_devices
-from lamplighter.gateway.cli.devices_key import add_key_arguments, make_key
-from lamplighter.gateway.cli.parts import add_json, add_mode, print_json, shortened, table
-from lamplighter.gateway.cli.reaching import add_reach_options
-from lamplighter.gateway.cli.running_dataset import RunningDataset
-from lamplighter.gateway.devices.decisions import STATES, Devices, Differing, NotDecidedError, Row, word
-from lamplighter.gateway.devices.listing import DeviceList, decided
+from lamplighter.gateway.cli.console import confirm, print_json, print_result, shorten, table
+from lamplighter.gateway.cli.devices_coap import add_discover_arguments, add_key_arguments, found_devices, make_key
+from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
+from lamplighter.gateway.cli.options import add_confirmation, add_json, add_mode
+from lamplighter.gateway.devices.decisions import STATES, Devices, NotDecidedError, Row, StateMismatch, word
+from lamplighter.gateway.devices.listing import DeviceList, decision_json
 from lamplighter.gateway.texts import printable
 
 
 def add_devices_commands(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     devices = command("devices", _list)
     devices.set_defaults(state=None, json=False)
     modes = devices.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="mode")
@@ -54,7 +51,7 @@ def add_devices_commands(command: Adder) -> None:
     _add_device(rename)
     rename.add_argument("name", nargs="?", metavar="NAME", help='the new name; "" gives back the announced one')
     rename.add_argument("--area", help='the new area; "" gives back the announced one')
-    setting = add_mode(modes, "set", "switch an adopted device, or set another state of it", _set)
+    setting = add_mode(modes, "set", "switch an adopted device, or set another state of it", _set_state)
     setting.add_argument(
         "device", metavar="ID", help="identity or name, or the actuator of a [[command]] rule, such as actuator/kitchen"
     )
@@ -119,7 +116,7 @@ class _Gateway(RunningDataset):
             print(f"not shown: a device in the dataset cannot be read: {printable(fault)}", file=sys.stderr)
         return found
 
-    def differing(self, entries: Sequence[Entry]) -> dict[str, list[Differing]]:
+    def differing(self, entries: Sequence[Entry]) -> dict[str, list[StateMismatch]]:
         """As `Devices.differing`."""
         return asyncio.run(self.devices.differing(entries))
 
@@ -161,24 +158,23 @@ def _list(options: argparse.Namespace) -> int:
 
 
 _TITLES = ("ID", "NAME", "AREA", "MODEL", "STATE", "HAS")
-_DIFFERS = "NOT AS DESIRED"
-"""Title of a column that is there if a device reports another state than the desired one."""
+_DIFFERS = "NOT AS DESIRED"  # title of a column that is there if a device reports another state than the desired one
 
 
-def _differences(differing: Sequence[Differing]) -> str:
+def _differences(differing: Sequence[StateMismatch]) -> str:
     found = (f"{word(one.actuator.kind)}: {one.desired}, reports {one.reported}" for one in differing)
-    return shortened("; ".join(found))
+    return shorten("; ".join(found))
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
     device = entry.device
     return (
         entry.identity,
-        shortened(entry.name),
-        shortened(entry.area),
-        shortened(f"{device.manufacturer} {device.model}".strip()),
+        shorten(entry.name),
+        shorten(entry.area),
+        shorten(f"{device.manufacturer} {device.model}".strip()),
         entry.adoption,
-        shortened(", ".join(_kinds(device))),
+        shorten(", ".join(_kinds(device))),
     )
 
 
@@ -191,7 +187,7 @@ def _kinds(device: Device) -> Iterator[str]:
         yield word(kind) if count == 1 else f"{count} {word(kind)}"
 
 
-def _as_json(entry: Entry, differing: Sequence[Differing]) -> dict[str, Any]:
+def _as_json(entry: Entry, differing: Sequence[StateMismatch]) -> dict[str, Any]:
     device = entry.device
     return {
         "id": entry.identity,
@@ -245,7 +241,7 @@ def _show(options: argparse.Namespace) -> int:
             (
                 one.kind,
                 lexical(gateway.registry.actuator_iri(one)),
-                shortened(
+                shorten(
                     ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
                 ),
                 place(one.command),
@@ -311,10 +307,10 @@ def _adopt(options: argparse.Namespace) -> int:
     else:
         entries = [gateway.named(options.device)]
     found = asyncio.run(gateway.devices.adopt(entries, options.area))
-    adopted = _done(found)
+    adopted = _without_refusals(found)
     if options.json:
         warned = ({"warnings": gateway.devices.refused_topics(entry.device)} for entry in adopted)
-        print_json({"adopted": [decided(entry) | more for entry, more in zip(adopted, warned, strict=True)]})
+        print_json({"adopted": [decision_json(entry) | more for entry, more in zip(adopted, warned, strict=True)]})
     else:
         if not entries:
             print("no device is proposed")
@@ -324,7 +320,7 @@ def _adopt(options: argparse.Namespace) -> int:
     return 0 if len(adopted) == len(entries) else 1
 
 
-def _done(found: Sequence[Entry | NotDecidedError]) -> list[Entry]:
+def _without_refusals(found: Sequence[Entry | NotDecidedError]) -> list[Entry]:
     """The devices that were decided about. The others are named on standard error."""
     for one in found:
         if isinstance(one, NotDecidedError):
@@ -341,12 +337,9 @@ def _warn_of_refused_topics(gateway: _Gateway, device: Device) -> None:
 def _ignore(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
-    ignored = _done(asyncio.run(gateway.devices.ignore([entry])))
-    if options.json:
-        print_json({"ignored": [decided(one) for one in ignored]})
-    else:
-        for one in ignored:
-            print(f"ignored {one.identity}, {printable(one.name)}")
+    ignored = _without_refusals(asyncio.run(gateway.devices.ignore([entry])))
+    lines = [f"ignored {one.identity}, {printable(one.name)}" for one in ignored]
+    print_result(options, {"ignored": [decision_json(one) for one in ignored]}, lines)
     return 0 if ignored else 1
 
 
@@ -360,17 +353,16 @@ def _rename(options: argparse.Namespace) -> int:
         found.append(asyncio.run(gateway.devices.rename(entry, options.name, options.area)))
     except NotDecidedError as error:
         found.append(error)
-    renamed = _done(found)
-    if options.json:
-        print_json({"renamed": [decided(one) for one in renamed]})
-    else:
-        for one in renamed:
-            place = f", in {printable(one.area)}" if one.area else ""
-            print(f"{one.identity} is called {printable(one.name)}{place}")
+    renamed = _without_refusals(found)
+    lines = [
+        f"{one.identity} is called {printable(one.name)}{f', in {printable(one.area)}' if one.area else ''}"
+        for one in renamed
+    ]
+    print_result(options, {"renamed": [decision_json(one) for one in renamed]}, lines)
     return 0 if renamed else 1
 
 
-def _set(options: argparse.Namespace) -> int:
+def _set_state(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     try:
         if options.device.startswith("actuator/"):  # of a rule: its adapter knows the states
@@ -382,29 +374,25 @@ def _set(options: argparse.Namespace) -> int:
             wanted = asyncio.run(gateway.devices.set(entry, options.actuator, options.state))
     except ValueError as error:
         raise ConfigurationError(f"{options.device}: {error}") from error
-    if options.json:
-        done = {"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)}
-        print_json({"set": [done]})
-    else:
-        print(f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}")
+    done = {"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)}
+    line = f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}"
+    print_result(options, {"set": [done]}, line)
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
     gateway = _Gateway(options)
     entry = gateway.named(options.device)
-    if not confirmed(f"Remove {entry.identity}, {printable(entry.name)}, from the dataset?", yes=options.yes):
+    if not confirm(f"Remove {entry.identity}, {printable(entry.name)}, from the dataset?", yes=options.yes):
         return 1
     try:
         asyncio.run(gateway.devices.remove(entry))
         removed = [{"id": entry.identity, "name": entry.name}]
     except NotDecidedError as error:
         removed = []
-        _done([error])
-    if options.json:
-        print_json({"removed": removed})
-    elif removed:
-        print(f"removed {entry.identity}; it is proposed again if it is still announced")
+        _without_refusals([error])
+    lines = [f"removed {entry.identity}; it is proposed again if it is still announced"] if removed else []
+    print_result(options, {"removed": removed}, lines)
     return 0 if removed else 1
 
 
@@ -425,7 +413,7 @@ def _problems(options: argparse.Namespace) -> int:
     for row in found:
         source, topic, device, reason, count, seen = ("" if one is None else lexical(one) for one in row)
         about = device.rpartition("/device/")[2] if device else topic
-        rows.append((seen[:19], source, count, shortened(about), reason))
+        rows.append((seen[:19], source, count, shorten(about), reason))
     print(table([("LAST SEEN", "SOURCE", "COUNT", "DEVICE OR TOPIC", "REASON"), *_printables(rows)]), end="")
     return 0
 

@@ -20,9 +20,9 @@ import msgspec
 from lamplighter.engine.errors import ConfigurationError, GatewayError, UpstreamError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.commands import opened_history
-from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.parts import table
-from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
+from lamplighter.gateway.cli.console import table
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway, url_option
+from lamplighter.gateway.cli.options import config_folder, settings_and_data
 from lamplighter.gateway.clock import moment
 from lamplighter.gateway.history.chain_texts import UNSYNCHRONISED, as_json, doubtful, link_texts, state_text
 from lamplighter.gateway.history.explanation import Explainer, Explanation, differences, full_iri, query_texts
@@ -33,7 +33,6 @@ _CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 
 
 def add_explain_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     explain = command("explain", _explain)
     explain.add_argument(
         "name", metavar="ACTUATOR", help="of an actuator or actuation: an IRI, or a path such as actuator/kitchen"
@@ -64,7 +63,7 @@ def _explain(options: argparse.Namespace) -> int:
 def _explain_there(options: argparse.Namespace, until: datetime | None) -> int:
     """Raises UpstreamError, RefusedError."""
     asked = {"actuation": options.name} | ({} if until is None else {"at": until.isoformat().replace("+00:00", "Z")})
-    with called(options, "GET", f"/explain?{urlencode(asked)}") as answer:
+    with call_gateway(options, "GET", f"/explain?{urlencode(asked)}") as answer:
         text = answer.read()
     try:
         explanation = msgspec.json.decode(text, type=Explanation)

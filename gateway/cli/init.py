@@ -20,9 +20,8 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError,
 from lamplighter.engine.protocol.jsap import parse
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import SYSTEM_CONFIG, config_file, config_folder
-from lamplighter.gateway.cli.confirmation import ask
-from lamplighter.gateway.cli.parts import add_json, print_json
+from lamplighter.gateway.cli.console import ask, print_json
+from lamplighter.gateway.cli.options import SYSTEM_CONFIG, add_json, config_file, config_folder
 from lamplighter.gateway.cli.templates import TEMPLATES, Choice, Template, mapping_text, profile_text
 from lamplighter.gateway.settings import Settings, read_settings
 from lamplighter.gateway.state.delayed import delay_us
@@ -33,13 +32,11 @@ _SEGMENT = r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*"
 _NAME = re.compile(_SEGMENT)
 _PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _SPAN = re.compile(r"(\d+)\s*(s|m|min|h)")
-_DIGITS_MAX = 15
-"""Of a temperature, before and behind the point."""
+_DIGITS_MAX = 15  # of a temperature, before and behind the point
 _UNITS = {"s": "S", "m": "M", "min": "M", "h": "H"}
 
 
 def add_init_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     init = command("init", None, data=False)
     modes = init.add_subparsers(title="templates", required=True, dest="template", metavar="TEMPLATE")
     for name, template in TEMPLATES.items():
@@ -103,11 +100,11 @@ def _init(options: argparse.Namespace) -> int:
     template = TEMPLATES[options.template]
     if not options.actuators and sys.stdin.isatty() and sys.stdout.isatty():
         _ask(options, template)
-    choice, tables = _chosen(options, template, settings)
+    choice, tables = _choice(options, template, settings)
     files = {folder / "apps" / f"{choice.name}.jsap": profile_text(template.profile(choice, template.properties))}
     if tables:
         comment = f"Devices of apps/{choice.name}.jsap. docs/devices.md explains the keys."
-        files[folder / "mapping" / f"{choice.name}.toml"] = _checked(mapping_text(tables, comment), choice)
+        files[folder / "mapping" / f"{choice.name}.toml"] = _readable_rules(mapping_text(tables, comment), choice)
     parse(files[folder / "apps" / f"{choice.name}.jsap"].encode())
     _write(files, overwrite=options.force)
     follows = {"properties": template.properties, "room": choice.room, "sensors": choice.sensors}
@@ -175,7 +172,7 @@ def _answers(question: str) -> list[str]:
     return (_answer(f"{question}; several with spaces between them") or "").split()
 
 
-def _chosen(options: argparse.Namespace, template: Template, settings: Settings) -> tuple[Choice, dict[str, Any]]:
+def _choice(options: argparse.Namespace, template: Template, settings: Settings) -> tuple[Choice, dict[str, Any]]:
     """The application, and its mapping tables. Raises ConfigurationError."""
     base = settings.gateway.base_iri
     if not _NAME.fullmatch(options.name):
@@ -292,7 +289,7 @@ def _number(text: str, option: str) -> str:
     return f"{number:f}"
 
 
-def _checked(text: str, choice: Choice) -> str:
+def _readable_rules(text: str, choice: Choice) -> str:
     """The text of a mapping file, if the gateway can read it. Raises ConfigurationError."""
     with tempfile.TemporaryDirectory() as folder:
         name = f"{choice.name}.toml"
@@ -308,8 +305,8 @@ def _checked(text: str, choice: Choice) -> str:
 
 
 def _write(files: dict[Path, str], *, overwrite: bool) -> None:
-    """Writes all files, or none if one exists. A link is not followed: whoever may write the folder could lead it to a
-    file of the user's. Raises ConfigurationError."""
+    """Writes all files, or none if one exists. Raises ConfigurationError."""
+    # A link is not followed: whoever may write the folder could lead it to a file of the user's.
     links = [str(path) for path in files if path.is_symlink()]
     if links:
         raise ConfigurationError(f"{' and '.join(links)} is a link; nothing was written. Give another --name")

@@ -23,7 +23,8 @@ from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.command_tree import LOCAL_MANUALS, LOCAL_PLACES, PROGRAM, texts
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
+from lamplighter.gateway.cli.console import confirm
+from lamplighter.gateway.cli.options import add_confirmation
 from lamplighter.gateway.service.units import LONG_RUNNING, STATES, UNIT_KINDS, unit_names, units
 
 _PACKAGE = Path(lamplighter.__file__).parent
@@ -49,8 +50,8 @@ from lamplighter.gateway.__main__ import main
 sys.exit(main())
 """
 
+# Runs a program and returns what it printed. Raises ConfigurationError when it fails.
 Run = Callable[[Sequence[str]], str]
-"""Runs a program and returns what it printed. Raises ConfigurationError when it fails."""
 
 
 def run(command: Sequence[str]) -> str:
@@ -64,10 +65,8 @@ def run(command: Sequence[str]) -> str:
 
 
 def sources() -> Path:
-    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or the wheel's.
-
-    Raises ConfigurationError.
-    """
+    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or the wheel's. Raises
+    ConfigurationError."""
     for folder in (_PACKAGE.parent, Path(sys.prefix) / _SHARE):
         if (folder / "systemd" / _TARGET).exists():
             return folder
@@ -78,12 +77,7 @@ class Installer:
     """root: of the machine's files; not / in tests, which start nothing."""
 
     def __init__(
-        self,
-        *,
-        root: Path = Path("/"),
-        dry: bool = False,
-        run: Run = run,
-        say: Callable[[str], None] = print,
+        self, *, root: Path = Path("/"), dry: bool = False, run: Run = run, say: Callable[[str], None] = print
     ) -> None:
         self._root = root
         self._dry = dry
@@ -95,16 +89,15 @@ class Installer:
     # --- install ---
 
     def install(self, parser: argparse.ArgumentParser) -> None:
-        """Raises ConfigurationError; finished steps stay, and another run continues. parser: of all commands, for the
-        manual pages."""
+        """Finished steps stay; another run continues. parser: for the manual pages. Raises ConfigurationError."""
         self._check_machine()
-        packaged = self._packaged()
+        packaged = self._has_package_files()
         if packaged:
             self._say("the package lamplighter is installed; its files are used")
             folder = self._path(_PACKAGE_UNITS)
             new = self._new(folder, self._unit_names(folder))
         else:
-            if self._listed():
+            if self._is_in_dpkg():
                 self._say("the package lamplighter was removed; purging it would delete settings in /etc/lamplighter")
             top = sources()
             folder, texts = self._path(_UNITS), units(top / "systemd")
@@ -149,11 +142,11 @@ class Installer:
         if not Path("/run/systemd/system").exists():
             raise ConfigurationError("this machine does not run systemd, which the services need")
 
-    def _packaged(self) -> bool:
+    def _has_package_files(self) -> bool:
         """Whether the files of the Debian package are installed."""
-        return self._listed() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
+        return self._is_in_dpkg() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
 
-    def _listed(self) -> bool:
+    def _is_in_dpkg(self) -> bool:
         """Whether dpkg knows the package; also a removed one, until it is purged."""
         return self._path("var/lib/dpkg/info/lamplighter.list").exists()
 
@@ -236,7 +229,7 @@ class Installer:
     def uninstall(self, *, purge: bool) -> None:
         """purge: also settings, data, secrets and user; they are kept otherwise. Raises ConfigurationError."""
         self._check_machine()
-        if self._packaged():
+        if self._has_package_files():
             how = "purge" if purge else "remove"
             raise ConfigurationError(f"it was installed as a package; use `apt {how} lamplighter`")
         folder = self._path(_UNITS)
@@ -326,7 +319,7 @@ def environment_files() -> Iterator[tuple[Path, Path]]:
         for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
             if package.name not in _NOT_INSTALLED and path.is_file() and "__pycache__" not in path.parts:
                 yield path, Path(_PACKAGE.name) / package.name / path.relative_to(folder)
-    for one in _needed():
+    for one in _requirements():
         for file in one.files or ():
             name = Path(str(file))
             # Of lamplighter itself only the version: the rest may belong to an editable installation.
@@ -348,9 +341,8 @@ def shared_files() -> Iterator[tuple[Path, Path]]:
                 yield path, path.relative_to(top)
 
 
-def _needed() -> list[Distribution]:
-    """The installed distributions that Lamplighter requires, also indirectly; those of its extras if they are
-    installed."""
+def _requirements() -> list[Distribution]:
+    """The installed distributions that Lamplighter requires, also indirectly, and those of its extras."""
     found: dict[str, Distribution] = {}
     names = [("lamplighter", frozenset(_EXTRAS))]
     while names:
@@ -396,7 +388,6 @@ def _readable_for_all(folder: Path) -> None:
 
 
 def add_install_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     for name, function in (("install", _install), ("uninstall", _uninstall)):
         one = command(name, function, settings=False)
         one.add_argument("--dry-run", action="store_true", help="print the steps without executing them")
@@ -412,7 +403,7 @@ def _install(options: argparse.Namespace) -> int:
 def _uninstall(options: argparse.Namespace) -> int:
     folders = ", ".join(f"/{name}" for name in (_SETTINGS, _STATE, *STATES))
     question = f"Delete settings, data and secrets in {folders} and /etc/credstore?"
-    if options.purge and not options.dry_run and not confirmed(question, yes=options.yes):
+    if options.purge and not options.dry_run and not confirm(question, yes=options.yes):
         return 1
     Installer(dry=options.dry_run).uninstall(purge=options.purge)
     return 0

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 from lamplighter.engine.errors import UpstreamError
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.parts import add_mode, shortened, table
-from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.cli.console import print_result, shorten, table
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
+from lamplighter.gateway.cli.options import add_mode
 from lamplighter.gateway.texts import printable
 
 
 def add_listing_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     subscriptions = command("subscriptions", _subscriptions)
     subscriptions.add_argument("--json", action="store_true", help="print the JSON of GET /subscriptions")
     add_reach_options(subscriptions)
@@ -34,31 +35,30 @@ def add_listing_commands(command: Adder) -> None:
         add_reach_options(parser)
 
 
-def _asked(options: argparse.Namespace, member: str) -> tuple[str, list[dict[str, Any]], int]:
-    """The list of the running gateway at the path of that name: its answer, the list, and the total.
-
-    Raises UpstreamError.
-    """
+def _print_listing(
+    options: argparse.Namespace, member: str, titles: tuple[str, ...], row: Callable[[dict[str, Any]], tuple[str, ...]]
+) -> None:
+    """Prints the list of the running gateway at the path of that name. Raises UpstreamError."""
     try:
-        with called(options, "GET", f"/{member}") as answer:
-            text = answer.read().decode()
-        answered = json.loads(text)
-        return text, answered[member], answered["total"]
+        with call_gateway(options, "GET", f"/{member}") as answer:
+            listing = json.load(answer)
+        items, total = listing[member], listing["total"]
     except (OSError, ValueError, KeyError) as error:
         raise UpstreamError(f"the gateway's answer is not a list: {error!r}") from error
+
+    def lines() -> Iterator[str]:
+        yield from table([titles, *map(row, items)]).splitlines()
+        if total > len(items):
+            yield f"and {total - len(items)} more"
+
+    print_result(options, listing, lines())
 
 
 # --- subscriptions -------------------------------------------------------------------------------------------
 
 
 def _subscriptions(options: argparse.Namespace) -> int:
-    text, found, total = _asked(options, "subscriptions")
-    if options.json:
-        print(text)
-        return 0
-    print(table([_TITLES, *(_row(subscription) for subscription in found)]), end="")
-    if total > len(found):
-        print(f"and {total - len(found)} more")
+    _print_listing(options, "subscriptions", _TITLES, _row)
     return 0
 
 
@@ -100,22 +100,16 @@ def _reason(subscription: dict[str, Any]) -> str:
 
 
 def _timers(options: argparse.Namespace) -> int:
-    text, found, total = _asked(options, "delayed")
-    if options.json:
-        print(text)
-        return 0
-    print(table([_TIMER_TITLES, *(_timer_row(timer) for timer in found)]), end="")
-    if total > len(found):
-        print(f"and {total - len(found)} more")
+    _print_listing(options, "delayed", _TIMER_TITLES, _timer_row)
     return 0
 
 
 def _cancel(options: argparse.Namespace) -> int:
     for timer in options.timer:
-        with called(options, "DELETE", f"/delayed/{quote(timer, safe='')}") as answer:
+        with call_gateway(options, "DELETE", f"/delayed/{quote(timer, safe='')}") as answer:
             answer.read()
         if not options.json:
-            print(f"cancelled {shortened(timer)}")
+            print(f"cancelled {shorten(timer)}")
     if options.json:
         print(json.dumps({"cancelled": options.timer}))
     return 0
@@ -131,10 +125,10 @@ def _timer_row(timer: dict[str, Any]) -> tuple[str, ...]:
         timer["id"],
         f"{timer['due'][:19]}Z",
         "" if in_s is None else _span(in_s),
-        "" if cause is None else shortened(f"{cause['kind']} {cause['id']}"),
+        "" if cause is None else shorten(f"{cause['kind']} {cause['id']}"),
         timer["state"],
         timer["missed"],
-        shortened(first),
+        shorten(first),
     )
 
 

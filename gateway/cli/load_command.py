@@ -7,7 +7,6 @@ other quads can be sent again without effect.
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import sys
 import time
@@ -16,32 +15,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from lamplighter.engine.errors import (
-    ConfigurationError,
-    GatewayError,
-    LimitExceededError,
-    RefusedError,
-    UpstreamError,
-)
+from lamplighter.engine.errors import ConfigurationError, GatewayError, LimitExceededError, RefusedError, UpstreamError
 from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
 from lamplighter.engine.terms import Quad, Term, is_blank
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.progress import ProgressBar
-from lamplighter.gateway.cli.reaching import add_reach_options, called, sparql_paths
+from lamplighter.gateway.cli.console import ProgressBar, print_result
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway, sparql_paths
 from lamplighter.gateway.texts import printable
 
 SLICE_QUADS = 1000
+# Of the quads of one update, so that no limit of the gateway is reached and other requests do not wait.
 SLICE_CHARACTERS = 128 * 1024
-"""Of the quads of one update, so that no limit of the gateway is reached and other requests do not wait."""
 _TRIES = 6
-_BACK_OFF_S = (0.5, 16.0)
-"""Before the second try, and at most."""
+_BACK_OFF_S = (0.5, 16.0)  # before the second try, and at most
 
 
 def add_load_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     load = command("load", _load)
     load.add_argument(
         "file", type=Path, help="Turtle, N-Triples, N-Quads, TriG, RDF/XML or JSON-LD; .gz if it is compressed"
@@ -65,12 +56,10 @@ def _load(options: argparse.Namespace) -> int:
     portions = list(slices(quads))
     check_sizes(portions, str(options.file))
     sent = _send(options, quads, portions)
-    if options.json:
-        print(json.dumps({"file": str(options.file), "quads": len(quads), "updates": sent}))
-    else:
-        place = "the default graph and the graphs of the file" if graph is None else graph
-        loaded = f"{count_text(len(quads), 'quad', ',')} of {printable(str(options.file))}"
-        print(f"loaded {loaded} into {printable(place)}, in {count_text(sent, 'update')}")
+    place = "the default graph and the graphs of the file" if graph is None else graph
+    loaded = f"{count_text(len(quads), 'quad', ',')} of {printable(str(options.file))}"
+    line = f"loaded {loaded} into {printable(place)}, in {count_text(sent, 'update')}"
+    print_result(options, {"file": str(options.file), "quads": len(quads), "updates": sent}, line)
     return 0
 
 
@@ -87,8 +76,7 @@ def check_sizes(portions: Iterable[Sequence[Quad]], name: str) -> None:
 
 
 def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable[Sequence[Quad]]) -> int:
-    """Sends all quads; returns the number of updates. An error says what was loaded. portions: the quads of each
-    update."""
+    """Sends all quads; returns the number of updates. portions: the quads of each update."""
     run, sent, anonymous = secrets.token_hex(8), 0, 0
     with ProgressBar(f"load {printable(options.file.name)}", "quads", len(quads)) as bar:
         try:
@@ -111,12 +99,13 @@ def _send(options: argparse.Namespace, quads: Sequence[Quad], portions: Iterable
 
 def _send_one(options: argparse.Namespace, text: str, request_id: str, *, reached: bool) -> None:
     """Sends an update; again after a passing error. The request id gives it one effect. reached: whether the gateway
-    has answered before: it may restart. A first failure to connect is not a passing one: there is no gateway."""
+    has answered before: it may restart."""
+    # A first failure to connect is not a passing one: there is no gateway.
     path = f"{sparql_paths(options)[1]}?{urlencode({'request_id': request_id, 'priority': 'bulk'})}"
     for attempt in range(_TRIES):
         try:
             headers = {"Content-Type": "application/sparql-update"}
-            with called(options, "POST", path, text.encode(), headers) as answer:
+            with call_gateway(options, "POST", path, text.encode(), headers) as answer:
                 answer.read()
             return
         except (RefusedError, UpstreamError) as error:

@@ -25,31 +25,28 @@ from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import Quad, Term, is_iri, is_literal, lexical
 from lamplighter.gateway.addresses import local_url
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
-from lamplighter.gateway.cli.parts import add_json, add_mode, print_json
-from lamplighter.gateway.cli.reaching import add_reach_options, called, url_option
-from lamplighter.gateway.cli.running_dataset import RunningDataset
+from lamplighter.gateway.cli.console import print_json
+from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options, call_gateway, url_option
+from lamplighter.gateway.cli.options import add_json, add_mode, config_folder, settings_and_data
 from lamplighter.gateway.devices.trial import (
-    InDataset,
     MessageTrial,
     RuleTrial,
+    StoredRules,
     TrialResult,
     TriedMessage,
+    all_rules_of,
     content_format,
-    joined,
-    uncovered,
+    uncovered_text,
 )
 from lamplighter.gateway.service.rule_faults import command_faults, query_faults
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.texts import printable
 from lamplighter.ontology.vocabulary import PREFIXES
 
-GATEWAY_S = 2.0
-"""How long the command waits for the rules of a running gateway."""
+GATEWAY_S = 2.0  # how long the command waits for the rules of a running gateway
 
 
 def add_mapping_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     modes = command("mapping", _check).add_subparsers(
         title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode"
     )
@@ -119,7 +116,7 @@ def _tried_here(options: argparse.Namespace, message: TriedMessage) -> TrialResu
         found, faults = _of_rows([], settings), []
     tried = MessageTrial(files, found, event=settings.mqtt.model == "event").of(message)
     untested = [*(str(fault.error) for fault in files.faults), *faults]
-    return TrialResult(tried, untested, "" if tried else uncovered(message))
+    return TrialResult(tried, untested, "" if tried else uncovered_text(message))
 
 
 def _tried_there(options: argparse.Namespace, message: TriedMessage) -> TrialResult:
@@ -136,7 +133,7 @@ def _tried_there(options: argparse.Namespace, message: TriedMessage) -> TrialRes
     if options.rules is not None:
         asked["rule"] = _rules_text(options.rules)
     headers = {"Content-Type": "application/json"}
-    with called(options, "POST", "/mapping/try", json.dumps(asked).encode(), headers) as answer:
+    with call_gateway(options, "POST", "/mapping/try", json.dumps(asked).encode(), headers) as answer:
         text = answer.read()
     try:
         return msgspec.json.decode(text, type=TrialResult)
@@ -212,7 +209,7 @@ def _term(term: str) -> str:
 
 def _check(options: argparse.Namespace) -> int:
     settings, data = settings_and_data(options)
-    found = _found(_files(options, settings), settings, *_dataset_rules(options, settings, data))
+    found = _findings(_files(options, settings), settings, *_dataset_rules(options, settings, data))
     if options.json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -252,11 +249,11 @@ class RuleFindings(msgspec.Struct, frozen=True):
         )
 
 
-def _found(files: FileRules, settings: Settings, dataset: InDataset, not_checked: list[str]) -> RuleFindings:
+def _findings(files: FileRules, settings: Settings, dataset: StoredRules, not_checked: list[str]) -> RuleFindings:
     every = [*files.mqtt.rules, *dataset.mqtt.streams()]
     actuating = [*files.mqtt.commands, *dataset.mqtt.commands()]
     publishes = [*files.mqtt.publishes, *dataset.mqtt.publishes()]
-    resources = joined(files.resources, dataset.resources())
+    resources = all_rules_of(files.resources, dataset.resources())
     brokers = settings.mqtt.all_brokers()
     named = [(rule.place, rule.broker) for rule in every]
     named += [(rule.place, rule.table.broker) for rule in actuating]
@@ -294,11 +291,11 @@ def _files(options: argparse.Namespace, settings: Settings) -> FileRules:
     return file_rules(config_folder(options) / "mapping", settings.gateway.base_iri)
 
 
-def _of_rows(rows: Sequence[tuple[Term, Term]], settings: Settings) -> InDataset:
-    return InDataset.of(rows, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
+def _of_rows(rows: Sequence[tuple[Term, Term]], settings: Settings) -> StoredRules:
+    return StoredRules.of(rows, base_iri=settings.gateway.base_iri, publish=settings.mqtt.publish)
 
 
-def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
+def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) -> tuple[StoredRules, list[str]]:
     """The rules in the dataset of a gateway, and what is wrong with some. If this machine's gateway does not run, the
     texts say so. Raises UpstreamError and RefusedError for the gateway of --url."""
     if url_option(options) is not None:
@@ -308,7 +305,7 @@ def _dataset_rules(options: argparse.Namespace, settings: Settings, data: Path) 
     return asyncio.run(_rules_here(settings, data))
 
 
-async def _rules_here(settings: Settings, data: Path) -> tuple[InDataset, list[str]]:
+async def _rules_here(settings: Settings, data: Path) -> tuple[StoredRules, list[str]]:
     try:
         async with EngineClient(local_url(settings, data), name="mapping") as client:
             async with asyncio.timeout(GATEWAY_S):

@@ -26,18 +26,14 @@ from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.errors import GatewayError
 from lamplighter.gateway.addresses import ports_here, socket_paths
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.reaching import add_reach_options, addresses_at, file_option, tokens, url_option
+from lamplighter.gateway.cli.endpoint import add_reach_options, addresses_at, file_option, tokens, url_option
+from lamplighter.gateway.cli.options import settings_and_data
 
 PATH: Final = "/mcp"
-AT_ONCE: Final = 16
-"""Messages that wait for their answers; more are not read."""
-LINE_BYTES_MAX: Final = 1024 * 1024
-"""Of a message. The gateway takes less."""
-TIMEOUT_S: Final = 600.0
-"""Longest wait for an answer; the gateway bounds its queries."""
-FAILED: Final = -32000
-"""The code of errors on the way (JSON-RPC 2.0, 5.1: server errors)."""
+AT_ONCE: Final = 16  # messages that wait for their answers; more are not read
+LINE_BYTES_MAX: Final = 1024 * 1024  # of a message. The gateway takes less.
+TIMEOUT_S: Final = 600.0  # longest wait for an answer; the gateway bounds its queries
+FAILED: Final = -32000  # the code of errors on the way (JSON-RPC 2.0, 5.1: server errors)
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _NAMED_BY = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}
@@ -45,7 +41,6 @@ _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 
 def add_mcp_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     add_reach_options(command("mcp", _run))
 
 
@@ -66,11 +61,11 @@ def _run(options: argparse.Namespace) -> int:
         transport = httpx.AsyncHTTPTransport(verify=trusting(file_option(options, "ca")))
         there = urlsplit(addresses.query)
         place = f"{there.scheme}://{there.netloc}"
-    asyncio.run(_served(transport, place + PATH, given))
+    asyncio.run(_bridge(transport, place + PATH, given))
     return 0
 
 
-async def _served(transport: httpx.AsyncHTTPTransport, url: str, given: Tokens | None) -> None:
+async def _bridge(transport: httpx.AsyncHTTPTransport, url: str, given: Tokens | None) -> None:
     out = sys.stdout.buffer
 
     def write(message: bytes) -> None:
@@ -127,9 +122,9 @@ class ContextBridge:
                 key = json.dumps(message.get("id"))
                 task = tasks.create_task(self._forward(line, message))
                 self._running[key] = task
-                task.add_done_callback(partial(self._done, key))
+                task.add_done_callback(partial(self._forget, key))
 
-    def _done(self, key: str, task: asyncio.Task[None]) -> None:
+    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
         self._room.release()
         if self._running.get(key) is task:
             del self._running[key]
@@ -143,7 +138,7 @@ class ContextBridge:
 
     async def _forward(self, line: bytes, message: dict[str, Any]) -> None:
         try:
-            answer = await self._posted(line, self._headers(message))
+            answer = await self._post(line, self._headers(message))
         except (GatewayError, httpx.HTTPError) as error:
             self._fail(message, f"no answer from {self._url}: {error or type(error).__name__}")
             return
@@ -160,7 +155,7 @@ class ContextBridge:
             self._version = str(told["result"].get("protocolVersion", ""))
         self._write(answer.content.replace(b"\n", b""))
 
-    async def _posted(self, line: bytes, headers: dict[str, str]) -> httpx.Response:
+    async def _post(self, line: bytes, headers: dict[str, str]) -> httpx.Response:
         """The answer; with another token if the first one has expired. Raises GatewayError, httpx.HTTPError."""
         token = "" if self._tokens is None else await self._tokens.token()
         answer = await self._http.post(self._url, content=line, headers=headers | _bearer(token))
@@ -182,7 +177,7 @@ class ContextBridge:
         method = message.get("method")
         name = params.get(_NAMED_BY.get(method, "")) if isinstance(method, str) else None
         found = {"MCP-Protocol-Version": version, "Mcp-Method": method, "Mcp-Name": name}
-        return headers | {header: _encoded(value) for header, value in found.items() if isinstance(value, str)}
+        return headers | {header: _header_value(value) for header, value in found.items() if isinstance(value, str)}
 
     def _fail(self, message: dict[str, Any], why: str) -> None:
         if "id" not in message:
@@ -205,7 +200,7 @@ def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _encoded(value: str) -> str:
+def _header_value(value: str) -> str:
     """A text as the protocol puts it into a header (revision 2026-07-28, Streamable HTTP)."""
     if _PLAIN.fullmatch(value) and not value.startswith("=?base64?"):
         return value

@@ -13,10 +13,9 @@ from lamplighter.engine.client.results import Triple
 from lamplighter.engine.errors import ConfigurationError, GatewayError
 from lamplighter.engine.tables import count_text
 from lamplighter.engine.terms import is_iri, lexical
-from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.exit_codes import ExitCode
-from lamplighter.gateway.cli.parts import print_json, shortened, table
-from lamplighter.gateway.cli.reaching import EndpointAddresses, add_credentials, file_option, tokens
+from lamplighter.gateway.cli.command_table import Adder, ExitCode
+from lamplighter.gateway.cli.console import print_json, shorten, table
+from lamplighter.gateway.cli.endpoint import EndpointAddresses, add_credentials, file_option, tokens
 from lamplighter.gateway.texts import printable
 
 LIMIT = 100
@@ -26,7 +25,6 @@ _ACTOR, _OBJECT = (f"<{ACTIVITY_STREAMS}#{name}>" for name in ("actor", "object"
 
 
 def add_notifications_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     parser = command("notifications", _run, data=False)
     parser.add_argument("target", metavar="URL", help="the resource, which advertises its inbox")
     parser.add_argument("--inbox", action="store_true", help="URL is that of the inbox itself")
@@ -78,20 +76,20 @@ async def _read(options: argparse.Namespace) -> int:
 
 
 def _row(inbox: str, url: str, triples: list[Triple]) -> tuple[str, ...]:
-    about = _described(url, triples)
+    about = _subject(url, triples)
 
     def of(predicate: str) -> list[str]:
         return [o for s, p, o in triples if s == about and p == predicate]
 
     return (
         printable(url.removeprefix(inbox) or url),
-        shortened(", ".join(_name(one) for one in of(_TYPE))),
-        *(shortened(", ".join(map(_text, of(predicate)))) for predicate in (_ACTOR, _OBJECT)),
+        shorten(", ".join(_name(one) for one in of(_TYPE))),
+        *(shorten(", ".join(map(_text, of(predicate)))) for predicate in (_ACTOR, _OBJECT)),
         str(len(triples)),
     )
 
 
-def _described(url: str, triples: list[Triple]) -> str:
+def _subject(url: str, triples: list[Triple]) -> str:
     """What the notification is about: itself, else the first node that no triple has as its object."""
     objects = {o for _, _, o in triples}
     subjects = dict.fromkeys(s for s, _, _ in triples)

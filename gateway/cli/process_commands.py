@@ -17,13 +17,9 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.addresses import Addresses, local_url
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_file
+from lamplighter.gateway.cli.options import config_file
 from lamplighter.gateway.log.writer import Recovery
-from lamplighter.gateway.service.adapter_process import (
-    AdapterConfiguration,
-    ended_by_signals,
-    serve,
-)
+from lamplighter.gateway.service.adapter_process import AdapterConfiguration, ended_by_signals, serve
 from lamplighter.gateway.service.process import (
     Configuration,
     allow_files,
@@ -40,7 +36,6 @@ logger = EventLogger("gateway")
 
 
 def add_process_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     run = command("run", _run)
     run.add_argument(
         "--all", action="store_true", help="also run the adapters that the settings enable in this process"
@@ -56,7 +51,7 @@ def _configuration(options: argparse.Namespace) -> Configuration:
     return Configuration.read(config_file(options), options.data)
 
 
-def _started(options: argparse.Namespace) -> Configuration:
+def _start_configuration(options: argparse.Namespace) -> Configuration:
     """The configuration of a process that starts; sets its log level."""
     configuration = _configuration(options)
     _set_log_level(options, configuration.settings)
@@ -68,7 +63,7 @@ def _set_log_level(options: argparse.Namespace, settings: Settings) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    configuration = _started(options)
+    configuration = _start_configuration(options)
     check_owner(configuration.data, "`systemctl start lamplighter-gateway` starts it as that user")
     for fault in configuration.faults:
         logger.error("not run, it has a fault", reason=fault)
@@ -110,7 +105,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _adapter(spec: AdapterSpec, options: argparse.Namespace) -> int:
     def read() -> AdapterConfiguration:
-        configuration = _started(options)
+        configuration = _start_configuration(options)
         return configuration.for_adapters(local_url(configuration.settings, configuration.data))
 
     serve(spec, read(), read)

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.parts import shortened, table
-from lamplighter.gateway.cli.reaching import add_reach_options
-from lamplighter.gateway.cli.running_dataset import RunningDataset
+from lamplighter.gateway.cli.console import shorten, table
+from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
 from lamplighter.ontology.vocabulary import (
     GATEWAY,
     HAS_FEATURE_OF_INTEREST,
@@ -43,7 +42,6 @@ SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem ?graph
 
 
 def add_readings_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     readings = command("readings", _readings)
     readings.add_argument("name", nargs="?", default="", metavar="NAME", help="of a device or feature, or a part of it")
     readings.add_argument("--json", action="store_true", help="print one JSON object per sensor and line")
@@ -86,7 +84,7 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[tuple[str, ...]]:
     alike = Counter(cells[:2] for cells in shown.values())
     for sensor, cells in sorted(shown.items(), key=lambda one: (one[1][:2], one[0])):
         which = f" {sensor.rpartition('/')[2]}" if alike[cells[:2]] > 1 else ""
-        yield tuple(shortened(cell) for cell in (cells[0], cells[1] + which, *cells[2:]))
+        yield tuple(shorten(cell) for cell in (cells[0], cells[1] + which, *cells[2:]))
 
 
 def _short(iri: str) -> str:

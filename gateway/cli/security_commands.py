@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from shlex import quote as quoted
 from typing import Any, get_args
 from urllib.parse import quote
 
 from lamplighter.engine.protocol import PriorityName
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.confirmation import add_confirmation, confirmed
-from lamplighter.gateway.cli.parts import add_mode, table
-from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.cli.console import confirm, print_result, table
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
+from lamplighter.gateway.cli.options import add_confirmation, add_mode
 
 _KINDS = ("read", "write", "subscribe")
 
 
 def add_security_commands(command: Adder) -> None:
-    """Declares the commands. command: as in `gateway.__main__`."""
     clients = command("clients", _list)
     modes = clients.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True, dest="mode")
     listed = add_mode(modes, "list", "list registered and listed clients and their permissions", _list)
@@ -61,31 +61,31 @@ def _permissions(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _ask(options: argparse.Namespace, method: str, path: str, members: dict[str, Any] | None = None) -> tuple[str, Any]:
-    """The answer as text and parsed. Raises UpstreamError, RefusedError."""
+def _ask(options: argparse.Namespace, method: str, path: str, members: dict[str, Any] | None = None) -> Any:
+    """Raises UpstreamError, RefusedError."""
     content = None if members is None else json.dumps(members).encode()
     headers = {} if content is None else {"Content-Type": "application/json"}
-    with called(options, method, path, content, headers) as answer:
-        text = answer.read().decode()
-    return text, json.loads(text)
+    with call_gateway(options, method, path, content, headers) as answer:
+        return json.load(answer)
 
 
 def _list(options: argparse.Namespace) -> int:
-    text, answer = _ask(options, "GET", "/clients")
-    if options.json:
-        print(text)
-        return 0
+    answer = _ask(options, "GET", "/clients")
+    print_result(options, answer, _client_lines(answer["clients"]))
+    return 0
+
+
+def _client_lines(clients: list[dict[str, Any]]) -> Iterator[str]:
     rows = [("NAME", "STATE", "SINCE", "READ", "WRITE", "SUBSCRIBE", "OPERATE", "PRIORITY")]
-    for client in answer["clients"]:
+    for client in clients:
         graphs = (" ".join(client[kind]) or "-" for kind in _KINDS)
         operate = "yes" if client["operate"] else "-"
         priority = client.get("priority", "-")  # a gateway of another version may not have it
         rows.append((client["name"], client["state"], client["since"][:19], *graphs, operate, priority))
-    print(table(rows), end="")
-    return 0
+    yield from table(rows).splitlines()
 
 
-def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
+def _permission_options(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
     """The permissions that were given on the command line."""
     given: dict[str, list[str] | bool | str] = {}
     for kind in _KINDS:
@@ -101,71 +101,65 @@ def _asked(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
 
 def _new(options: argparse.Namespace, how: str) -> Any:
     members: dict[str, Any] = {"name": options.name, "how": how}
-    given = _asked(options)
+    given = _permission_options(options)
     if given:
         members["permissions"] = given
-    return _ask(options, "POST", "/clients", members)[1]
+    return _ask(options, "POST", "/clients", members)
 
 
 def _add(options: argparse.Namespace) -> int:
     answer = _new(options, "register" if options.register else "list")
-    if options.json:
-        print(json.dumps(answer))
-    elif options.register:
-        print(f"client_id      {answer['name']}\nclient_secret  {answer['client_secret']}")
-        print("The secret is shown only once; the gateway does not store it.")
+    if options.register:
+        lines = [f"client_id      {answer['name']}", f"client_secret  {answer['client_secret']}"]
+        lines.append("The secret is shown only once; the gateway does not store it.")
     elif answer["needs_code"]:
-        print(f"{options.name} is listed; it registers with a code: lamplighter clients code {quoted(options.name)}")
+        code = f"lamplighter clients code {quoted(options.name)}"
+        lines = [f"{options.name} is listed; it registers with a code: {code}"]
     else:
-        print(f"{options.name} may now register once; the first client that asks under this name gets it")
+        lines = [f"{options.name} may now register once; the first client that asks under this name gets it"]
+    print_result(options, answer, lines)
     return 0
 
 
 def _code(options: argparse.Namespace) -> int:
     answer = _new(options, "code")
-    if options.json:
-        print(json.dumps(answer))
-        return 0
-    print(f"{answer['code']}  for {answer['name']}, valid for {answer['life_s']} s")
-    print(f"A client that cannot send a code registers as {answer['name']}#{answer['code']}")
+    lines = [
+        f"{answer['code']}  for {answer['name']}, valid for {answer['life_s']} s",
+        f"A client that cannot send a code registers as {answer['name']}#{answer['code']}",
+    ]
+    print_result(options, answer, lines)
     return 0
 
 
 def _permit(options: argparse.Namespace) -> int:
-    clients = _ask(options, "GET", "/clients")[1]["clients"]
+    clients = _ask(options, "GET", "/clients")["clients"]
     before: dict[str, Any] = next((client for client in clients if client["name"] == options.name), {})
     kept = {kind: before.get(kind, []) for kind in _KINDS} | {"operate": before.get("operate", False)}
     kept |= {"priority": before["priority"]} if "priority" in before else {}
     if options.no_operate:
         kept["operate"] = False
-    text, _ = _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _asked(options))
-    if options.json:
-        print(text)
-        return 0
-    print(f"the permissions of {options.name} have changed; subscriptions that would see other graphs have ended")
+    answer = _ask(options, "PUT", f"/clients/{quote(options.name, safe='')}", kept | _permission_options(options))
+    changed = f"the permissions of {options.name} have changed; subscriptions that would see other graphs have ended"
+    print_result(options, answer, changed)
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
     question = f"Remove the client {options.name}, with its secret, subscriptions and delayed updates?"
-    if not confirmed(question, yes=options.yes):
+    if not confirm(question, yes=options.yes):
         return 1
-    text, _ = _ask(options, "DELETE", f"/clients/{quote(options.name, safe='')}")
-    if options.json:
-        print(text)
-        return 0
-    print(f"{options.name} is removed; its tokens are refused, and its subscriptions have ended")
+    answer = _ask(options, "DELETE", f"/clients/{quote(options.name, safe='')}")
+    line = f"{options.name} is removed; its tokens are refused, and its subscriptions have ended"
+    print_result(options, answer, line)
     return 0
 
 
 def _rotate(options: argparse.Namespace) -> int:
-    if options.revoke and not confirmed("Invalidate all existing tokens?", yes=options.yes):
+    if options.revoke and not confirm("Invalidate all existing tokens?", yes=options.yes):
         return 1
-    answer = _ask(options, "POST", "/keys/rotate", {"revoke": options.revoke})[1]
-    if options.json:
-        print(json.dumps(answer))
-        return 0
-    print(f"new tokens are signed with the key {answer['kid']}")
+    answer = _ask(options, "POST", "/keys/rotate", {"revoke": options.revoke})
+    lines = [f"new tokens are signed with the key {answer['kid']}"]
     if options.revoke:
-        print("all earlier tokens are refused; clients fetch new ones automatically")
+        lines.append("all earlier tokens are refused; clients fetch new ones automatically")
+    print_result(options, answer, lines)
     return 0

@@ -11,37 +11,31 @@ from typing import Any
 
 from lamplighter.engine.tables import count_text
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.parts import table
-from lamplighter.gateway.cli.reaching import add_reach_options, called
+from lamplighter.gateway.cli.console import print_result, table
+from lamplighter.gateway.cli.endpoint import add_reach_options, call_gateway
 from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.texts import printable
 
-_SHOWN_MAX = 8
-"""Components that are not ok, so that the output stays on one screen."""
+_SHOWN_MAX = 8  # components that are not ok, so that the output stays on one screen
 _TITLES = ("COMPONENT", "STATE", "FOR", "REASON AND CURE")
 
 
 def add_status_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     status = command("status", _status)
     status.add_argument("--json", action="store_true", help="print the JSON of GET /figures")
     add_reach_options(status)
 
 
 def _status(options: argparse.Namespace) -> int:
-    with called(options, "GET", "/figures") as answer:
-        text = answer.read().decode()
-    if options.json:
-        print(text)
-        return 0
-    for line in status_lines(json.loads(text), datetime.now(UTC)):
-        print(line)
+    with call_gateway(options, "GET", "/figures") as answer:
+        figures = json.load(answer)
+    print_result(options, figures, status_lines(figures, datetime.now(UTC)))
     return 0
 
 
 def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
-    """The figures of a gateway for people. It may be older or newer than this command: a member that it does not send
-    is shown as absent."""
+    """The figures of a gateway for people."""
+    # It may be older or newer than this command: a member that it does not send is shown as absent.
     engine = found.get("engine", {})
     version, name, status = (engine.get(key, ABSENT) for key in ("version", "gateway", "status"))
     yield f"Lamplighter {version}, {name}: {status}"
@@ -58,7 +52,7 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
         shapes, violations = found["shacl"]["shapes"], found["shacl"]["violations"]
         yield f"{'SHACL':<20}{count_text(shapes, 'shape')}, {count_text(violations, 'violation')}"
     for application, counts in found.get("applications", {}).items():
-        yield f"{f'app {printable(application)}':<19} {_counted(counts)}"
+        yield f"{f'app {printable(application)}':<19} {_counts_text(counts)}"
     for broker in found.get("brokers", ()):
         yield f"{'mqtt':<20}{printable(broker.get('text', ABSENT))}"
     if found.get("coap"):
@@ -66,7 +60,7 @@ def status_lines(found: dict[str, Any], now: datetime) -> Iterator[str]:
     for kind, one in found.get("polled", {}).items():
         yield f"{printable(kind):<20}{printable(one.get('text', ABSENT))}"
     for kind, counts in found.get("adapters", {}).items():
-        yield f"{kind:<20}{_counted(counts)}"
+        yield f"{kind:<20}{_counts_text(counts)}"
 
 
 def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str]:
@@ -79,7 +73,7 @@ def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str
         return
     rows: list[tuple[str, ...]] = [_TITLES]
     for one in bad[:_SHOWN_MAX]:
-        rows.append((printable(one["name"]), one["state"], _lasted(one["since"], now), printable(one["reason"])))
+        rows.append((printable(one["name"]), one["state"], _age(one["since"], now), printable(one["reason"])))
         if one["cure"]:
             rows.append(("", "", "", f"-> {printable(one['cure'])}"))
     yield from table(rows).splitlines()
@@ -90,7 +84,7 @@ def _components(components: list[dict[str, Any]], now: datetime) -> Iterator[str
     yield ""
 
 
-def _lasted(since: str | None, now: datetime) -> str:
+def _age(since: str | None, now: datetime) -> str:
     with suppress(TypeError, ValueError):
         return span(now - datetime.fromisoformat(since or ""))
     return ""
@@ -120,7 +114,7 @@ def _up_time(seconds: float) -> str:
     return f"{days} days {clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int]) -> str:
     """Counters that are not 0: ``messages 12, readings 10, problems 2``."""
     told = [f"{printable(name).replace('_', ' ')} {count:,}" for name, count in counts.items() if count]
     return ", ".join(told) or "nothing yet"
@@ -133,6 +127,7 @@ def _average(timing: dict[str, Any]) -> str:
 
 
 ABSENT = "absent: the gateway has another version"
+# The seven lines of the paper's table 1 (Roffia 2018, 6), the queue, how long the loop is blocked, quotas.
 _STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
     "up-time": lambda found: _up_time(found["engine"]["up_time_s"]),
     "processed requests": lambda found: f"{found['scheduler']['requests']:,}",
@@ -145,4 +140,3 @@ _STATUS: dict[str, Callable[[dict[str, Any]], str]] = {
     "loop held": lambda found: _average(found["engine"]["loop_held_ms"]),
     "most of a quota": _quotas,
 }
-"""The seven lines of the paper's table 1 (Roffia 2018, 6), the queue, how long the loop is blocked, quotas."""

@@ -8,11 +8,10 @@ from functools import partial
 from lamplighter.cloud_sync.commands import Context, add_modes
 from lamplighter.cloud_sync.settings import clock_trusted
 from lamplighter.gateway.cli.command_table import Adder
-from lamplighter.gateway.cli.config_file import config_folder, settings_and_data
+from lamplighter.gateway.cli.options import config_folder, settings_and_data
 
 
 def add_sync_command(command: Adder) -> None:
-    """Declares the command. command: as in `gateway.__main__`."""
     add_modes(command("sync", None), _context)
 
 

@@ -23,12 +23,9 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What an application is made of.
-
-    actuator: what it switches, in one word; actuators: their IRIs. room: IRI of the room whose sensors count; sensors:
-    IRIs of those that count; with neither, all sensors of the gateway count. delay: ISO 8601. states: desired states of
-    the actuators while the condition holds and otherwise, as SPARQL.
-    """
+    """What an application is made of. actuator: what it switches, in one word; actuators: their IRIs. room: IRI of the
+    room whose sensors count; sensors: IRIs of those that count; with neither, all sensors of the gateway count. delay:
+    ISO 8601. states: desired states of the actuators while the condition holds and otherwise, as SPARQL."""
 
     name: str
     base_iri: str
@@ -75,13 +72,13 @@ def _while(choice: Choice, properties: Sequence[str], *, query: str, updates: tu
         choice,
         queries,
         {
-            begin: {"sparql": _set(choice, first, f"OPTIONAL {{ {note} }} ", note)},
+            begin: {"sparql": _set_state(choice, first, f"OPTIONAL {{ {note} }} ", note)},
             "BEGIN_WAITING": {
                 "sparql": f"DELETE {{ {note} }} INSERT {{ app:wait app:since ?now }} "
                 f"WHERE {{ OPTIONAL {{ {note} }} BIND(NOW() AS ?now) }}"
             },
             end: {
-                "sparql": _set(choice, second, f"{note} ", note),
+                "sparql": _set_state(choice, second, f"{note} ", note),
                 "forcedBindings": {"since": _SINCE},
                 "delay": choice.delay,
             },
@@ -125,8 +122,8 @@ def _left_open(choice: Choice, properties: Sequence[str]) -> Document:
                 f"WHERE {{ {note} OPTIONAL {{ ?door app:leftOpen ?leftOpen }} }}",
                 "forcedBindings": {"door": _DOOR},
             },
-            "ALARM_ON": {"sparql": _set(choice, first)},
-            "ALARM_OFF": {"sparql": _set(choice, second)},
+            "ALARM_ON": {"sparql": _set_state(choice, first)},
+            "ALARM_OFF": {"sparql": _set_state(choice, second)},
         },
         {
             "open": {"query": "OPEN", "added": "BEGIN_WAITING", "removed": "FORGET", "firstResults": True},
@@ -160,7 +157,7 @@ def _sensors(choice: Choice, sensor: str = "?sensor") -> str:
     return ""
 
 
-def _set(choice: Choice, state: str, condition: str = "", note: str = "") -> str:
+def _set_state(choice: Choice, state: str, condition: str = "", note: str = "") -> str:
     """An update that sets the desired state of the actuators, and deletes the note."""
     actuator = f"?{choice.actuator}"
     before = f"{actuator} gateway:desiredState ?before"

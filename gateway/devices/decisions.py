@@ -32,8 +32,8 @@ STATES = ("proposed", "adopted", "retired", "ignored")
 Row = tuple[Term | None, ...]
 
 _SWITCHED = {"cover", "fan", "light", "lock", "siren", "switch", "valve"}
+# Of a command: which states it takes. They mean the same for a topic and for a resource.
 _STATE_KEYS = ("payload", "values", "minimum", "maximum")
-"""Of a command: which states it takes. They mean the same for a topic and for a resource."""
 _ON_OFF = {"on": "true", "off": "false", "true": "true", "false": "false"}
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
@@ -55,7 +55,7 @@ class NotDecidedError(ValueError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DesiredState:
     """A desired state that was set. name: of the actuator, for people."""
 
     name: str
@@ -64,7 +64,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Differing:
+class StateMismatch:
     """An actuator that reports another state than the desired one."""
 
     actuator: Actuator
@@ -73,10 +73,8 @@ class Differing:
 
 
 class Devices:
-    """The devices of a running gateway. commands: the setting `mqtt.commands`.
-
-    The methods raise ValueError, which says what is wrong, and the errors of the dataset.
-    """
+    """The devices of a running gateway. commands: the setting `mqtt.commands`. The methods raise ValueError, which says
+    what is wrong, and the errors of the dataset."""
 
     def __init__(self, dataset: DeviceDataset, base_iri: str, commands: Sequence[str]) -> None:
         self.registry = Registry(base_iri)
@@ -107,14 +105,14 @@ class Devices:
         found.sort(key=lambda entry: (STATES.index(entry.adoption), entry.name.casefold(), entry.identity))
         return found, faults
 
-    async def differing(self, entries: Sequence[Entry]) -> dict[str, list[Differing]]:
+    async def differing(self, entries: Sequence[Entry]) -> dict[str, list[StateMismatch]]:
         """By the identity of a device: its actuators that report another state than the desired one."""
         found = differences(await self._dataset.rows(states_query()))
-        told: dict[str, list[Differing]] = {}
+        told: dict[str, list[StateMismatch]] = {}
         for entry in entries:
             states = [(one, found.get(self.registry.actuator_iri(one))) for one in entry.device.actuators]
             told[entry.identity] = [
-                Differing(one, lexical(state[0]), lexical(state[1])) for one, state in states if state is not None
+                StateMismatch(one, lexical(state[0]), lexical(state[1])) for one, state in states if state is not None
             ]
         return told
 
@@ -134,7 +132,7 @@ class Devices:
 
     async def adopt(self, entries: Sequence[Entry], area: str | None = None) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be adopted, in order. area: the room or place to put them into."""
-        found = await self._decided(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
+        found = await self._decide(entries, "adopted", lambda entry: self.registry.adoption(entry, area=area))
         return [one if isinstance(one, NotDecidedError) or _has(one, None, area) else _still(one) for one in found]
 
     async def take(self, device: Device, before: Entry | None) -> Entry | None:
@@ -150,7 +148,7 @@ class Devices:
 
     async def ignore(self, entries: Sequence[Entry]) -> list[Entry | NotDecidedError]:
         """What became of devices that were to be ignored, in order."""
-        return await self._decided(entries, "ignored", self.registry.ignoring)
+        return await self._decide(entries, "ignored", self.registry.ignoring)
 
     async def rename(self, entry: Entry, name: str | None = None, area: str | None = None) -> Entry:
         """Gives a name, an area, or both; an empty text gives back the announced one. Raises NotDecidedError."""
@@ -172,7 +170,7 @@ class Devices:
         if now is not None and not _is_proposed_again(entry, now):
             raise _still(now)
 
-    async def set(self, entry: Entry, actuator: str | None, state: str) -> Wanted:
+    async def set(self, entry: Entry, actuator: str | None, state: str) -> DesiredState:
         """Sets the desired state of an actuator of an adopted device."""
         if entry.adoption != "adopted":
             raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
@@ -181,17 +179,17 @@ class Devices:
             check_permitted(found.command["topic"], self._commands)
         wanted = wanted_state(found, state)
         target = self.registry.actuator_iri(found)
-        return await self._set(f"{entry.name}, {word(found.kind)}", target, wanted, f"{target} a <{ACTUATOR}> . ")
+        return await self._set_state(f"{entry.name}, {word(found.kind)}", target, wanted, f"{target} a <{ACTUATOR}> . ")
 
-    async def set_by_rule(self, path: str, state: str) -> Wanted:
+    async def set_by_rule(self, path: str, state: str) -> DesiredState:
         """Sets the desired state of the actuator of a ``[[command]]`` rule. path: ``actuator/kitchen``."""
-        return await self._set(path, iri(self.registry.base_iri + path), state_term(state))
+        return await self._set_state(path, iri(self.registry.base_iri + path), state_term(state))
 
-    async def _set(self, name: str, actuator: Term, state: Term, condition: str = "") -> Wanted:
+    async def _set_state(self, name: str, actuator: Term, state: Term, condition: str = "") -> DesiredState:
         await self._dataset.update(desired_update(actuator, state, condition))
-        return Wanted(name, actuator, state)
+        return DesiredState(name, actuator, state)
 
-    async def _decided(
+    async def _decide(
         self, entries: Sequence[Entry], state: str, update: Callable[[Entry], str]
     ) -> list[Entry | NotDecidedError]:
         for entry in entries:

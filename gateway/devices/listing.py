@@ -15,21 +15,13 @@ from lamplighter.adapters.devices.registry import Entry
 from lamplighter.engine.protocol import MessagePlace
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
-from lamplighter.ontology.vocabulary import (
-    HAS_SIMPLE_RESULT,
-    HOSTS,
-    MADE_BY_SENSOR,
-    REPORTED_STATE,
-    RESULT_TIME,
-)
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, HOSTS, MADE_BY_SENSOR, REPORTED_STATE, RESULT_TIME
 
-LISTED_MAX = 1_000
-"""Devices in a list."""
-PLACES_MAX = 32
-"""Topics and resources of a device whose messages are shown."""
+LISTED_MAX = 1_000  # devices in a list
+PLACES_MAX = 32  # topics and resources of a device whose messages are shown
 
 
-def decided(entry: Entry) -> dict[str, Any]:
+def decision_json(entry: Entry) -> dict[str, Any]:
     """A device after a decision about it."""
     return {"id": entry.identity, "name": entry.name, "area": entry.area, "state": entry.adoption}
 
@@ -53,8 +45,7 @@ class DeviceList:
         return [self._facts(entry, contacts) for entry in entries]
 
     async def one(self, entry: Entry) -> dict[str, Any]:
-        """A device with its newest values and states; `triples` and `rules` are those that it has, or would have when
-        it is adopted."""
+        """A device with its newest values and states; `triples` and `rules`: its own, or those of an adoption."""
         device = entry.device
         contacts = await self._devices.contacts(entry)
         node = self._registry.device_iri(device)

@@ -50,7 +50,7 @@ class TriedMessage(msgspec.Struct, frozen=True):
         return self.where.partition(":")[0].lower() in uris.SCHEMES
 
 
-class Made(msgspec.Struct, frozen=True, omit_defaults=True):
+class TrialReading(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one value became: a reading, a reported state, or a fault. read: the part of the rule, empty for the whole;
     updates: the SPARQL texts of the adapter; triples: what they add to an empty dataset; missing: whether the body has
     no state."""
@@ -70,7 +70,7 @@ class RuleTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
     rule: str
     about: str
-    made: Sequence[Made]
+    made: Sequence[TrialReading]
     missing: Sequence[str] = ()
     parts: int = 1
     more: int = 0
@@ -102,19 +102,19 @@ def content_format(text: str | None) -> int | None:
     raise ValueError(f"write {', '.join(FORMAT_NUMBERS)} or a number")
 
 
-def uncovered(message: TriedMessage) -> str:
+def uncovered_text(message: TriedMessage) -> str:
     """Why nothing was read of a message that no rule covers."""
     return f"no rule covers the {'resource' if message.of_resource else 'topic'} {message.where}"
 
 
-class InDataset(NamedTuple):
+class StoredRules(NamedTuple):
     """The rules of a dataset."""
 
     mqtt: DatasetRules
     others: tuple[DatasetRules, ...]
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[Term, Term]], base_iri: str, publish: Sequence[str]) -> InDataset:
+    def of(cls, rows: Sequence[tuple[Term, Term]], base_iri: str, publish: Sequence[str]) -> StoredRules:
         """rows: of `dataset_rules.QUERY`; publish: the setting `mqtt.publish`."""
         others = tuple(DatasetRules(base_iri, kind=kind) for kind in RESOURCE_KINDS)
         found = cls(DatasetRules(base_iri, publish), others)
@@ -128,14 +128,14 @@ class InDataset(NamedTuple):
 
     def resources(self) -> ResourceRules:
         """The rules for resources and paths, of all adapters."""
-        return joined(*(of_kind.resources() for of_kind in self.others))
+        return all_rules_of(*(of_kind.resources() for of_kind in self.others))
 
     def faults(self) -> list[str]:
         """What is wrong with rules that are not applied."""
         return [f"{mapping}: {text}" for of_kind in self.every() for mapping, text in of_kind.problems().items()]
 
 
-def joined(*all_rules: ResourceRules) -> ResourceRules:
+def all_rules_of(*all_rules: ResourceRules) -> ResourceRules:
     return ResourceRules.of(rule for of_one in all_rules for rules in of_one for rule in rules)
 
 
@@ -143,17 +143,15 @@ class MessageTrial:
     """Tries the rules of files and of a dataset. event: whether the model of readings is "event"; made_max: values that
     one rule is shown with."""
 
-    def __init__(self, files: FileRules, dataset: InDataset, *, event: bool, made_max: int | None = None) -> None:
+    def __init__(self, files: FileRules, dataset: StoredRules, *, event: bool, made_max: int | None = None) -> None:
         self._mapping = Mapping([*files.mqtt.rules, *dataset.mqtt.streams()])
-        self._resources = joined(files.resources, dataset.resources())
+        self._resources = all_rules_of(files.resources, dataset.resources())
         self._event = event
         self._made_max = made_max
 
     def of(self, message: TriedMessage) -> list[RuleTrial]:
-        """What each rule that covers a message makes of it; empty if none does.
-
-        Raises PayloadError for a resource that is no URI of a resource.
-        """
+        """What each rule that covers a message makes of it; empty if none does. Raises PayloadError for a resource that
+        is no URI of a resource."""
         return list(self._resource(message) if message.of_resource else self._topic(message))
 
     def _topic(self, message: TriedMessage) -> Iterator[RuleTrial]:
@@ -183,7 +181,7 @@ class MessageTrial:
         def read(body: Payload) -> list[Reading | PayloadError]:
             return ReadingRules([rule]).readings(place, body, retained=False, received=message.received)
 
-        form, found = _read(message, rule.accepted, read)
+        form, found = _payload(message, rule.accepted, read)
         return self._readings(rule, f"{about}, {form}", found)
 
     def _state(self, message: TriedMessage, rule: ResourceCommandRule, resource: str) -> RuleTrial:
@@ -191,41 +189,40 @@ class MessageTrial:
         state = rule.state
         assert state is not None
 
-        def read(body: Payload) -> list[Made | PayloadError]:
+        def read(body: Payload) -> list[TrialReading | PayloadError]:
             try:
                 found = state.value(body, resource, message.received)
             except PayloadError as error:
                 return [error]
-            return [Made(missing=True) if found is None else Made(state=found)]
+            return [TrialReading(missing=True) if found is None else TrialReading(state=found)]
 
-        form, found = _read(message, state.accepted, read)
-        made = [one if isinstance(one, Made) else Made(fault=str(one)) for one in found]
+        form, found = _payload(message, state.accepted, read)
+        made = [one if isinstance(one, TrialReading) else TrialReading(fault=str(one)) for one in found]
         return RuleTrial(rule.place, f"resource {resource}, {form}", made)
 
     def _readings(
         self, rule: StreamRule | ResourceRule | PathRule, about: str, found: Iterable[Reading | PayloadError]
     ) -> RuleTrial:
-        made: list[Made] = []
+        made: list[TrialReading] = []
         read, more = set(), 0
         for one in found:
             if len(made) == self._made_max:
                 more += 1
             elif isinstance(one, Reading):
                 read.add(one.stream.rule)
-                made.append(self._made(one, one.stream.rule.removeprefix(rule.place).strip()))
+                made.append(self._triples_of(one, one.stream.rule.removeprefix(rule.place).strip()))
             else:
-                made.append(Made(fault=str(one)))
+                made.append(TrialReading(fault=str(one)))
         missing = [part.name or "the value" for part in rule.reads if part.optional and part.place not in read]
         missing = missing if not more else []
         return RuleTrial(rule.place, about, made, missing, len(rule.reads), more)
 
-    def _made(self, reading: Reading, part: str) -> Made:
-        """The triples of a stream and its reading, as the adapter writes them into a dataset with nothing but the
-        rule."""
+    def _triples_of(self, reading: Reading, part: str) -> TrialReading:
+        """The triples of a stream and its reading, as the adapter writes them into a dataset with only the rule."""
         engine = Engine()
         added = [quad for text in self._texts(_unconditional(reading)) for quad in engine.update(text).delta.added]
         added.sort(key=lambda quad: (quad.g or "", quad.s, quad.p, quad.o))
-        return Made(part, self._texts(reading), added)
+        return TrialReading(part, self._texts(reading), added)
 
     def _texts(self, reading: Reading) -> list[str]:
         """The updates for the first reading of a stream."""
@@ -238,7 +235,7 @@ def _unconditional(reading: Reading) -> Reading:
     return reading._replace(stream=replace(reading.stream, condition=""))
 
 
-def _read(message: TriedMessage, accepted: BodyFormats, read: Callable[[Payload], Any]) -> tuple[str, Any]:
+def _payload(message: TriedMessage, accepted: BodyFormats, read: Callable[[Payload], Any]) -> tuple[str, Any]:
     """The content format, and what was read: the given one, or the first that the rule reads without a fault."""
     numbers: list[int | None] = [message.content_format]
     if message.content_format is None:

@@ -21,27 +21,19 @@ from websockets.asyncio.server import ServerConnection
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 
-from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.monitoring.timings import LoopHoldTimer
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-HEAD_BYTES_MAX = 16 * 1024
-"""Of a handshake. A token has at most 1 KiB; the library would accept 1 MiB, and keep it."""
-QUEUED_BYTES_MAX = 1024 * 1024
-"""Complete messages that wait. Above it, the connection is not read."""
-FRAME_BYTES = 256
-"""Bytes of a frame besides its content."""
-PACKET_BYTES_MAX = 256 * 1024
-"""Bytes that arrive at once (asyncio)."""
-INFLATED_BYTES_MAX = 1024 * 1024
-"""The inflated size of a compressed message without a valid token."""
+HEAD_BYTES_MAX = 16 * 1024  # of a handshake. A token has at most 1 KiB; the library would accept 1 MiB, and keep it.
+QUEUED_BYTES_MAX = 1024 * 1024  # complete messages that wait. Above it, the connection is not read.
+FRAME_BYTES = 256  # bytes of a frame besides its content
+PACKET_BYTES_MAX = 256 * 1024  # bytes that arrive at once (asyncio)
+INFLATED_BYTES_MAX = 1024 * 1024  # the inflated size of a compressed message without a valid token
+# Bytes that are parsed before they are counted: plain ones, and those of a gate that inflates.
 PART_BYTES, COMPRESSED_BYTES = 8192, 4096
-"""Bytes that are parsed before they are counted: plain ones, and those of a gate that inflates."""
-PARSED_S = 0.01
-"""How long the parts of one packet are parsed before other tasks run."""
-PONGS_BYTES_MAX = 64 * 1024
-"""Unread answers to the pings of a client, with `FRAME_BYTES` for each."""
-LINGER_S = 1.0
-"""How long a refused client may take to read the reason."""
+PARSED_S = 0.01  # how long the parts of one packet are parsed before other tasks run
+PONGS_BYTES_MAX = 64 * 1024  # unread answers to the pings of a client, with `FRAME_BYTES` for each
+LINGER_S = 1.0  # how long a refused client may take to read the reason
 _NOTHING = memoryview(b"")
 
 
@@ -69,16 +61,14 @@ class ReceiveBudget:
 
 
 class BoundedSocket(ServerConnection):
-    """A connection that buffers little until it is trusted, and then at most a message and those that wait.
-
-    unread: the sum that it counts in, None for local processes; first_bytes_max: unread bytes until it is trusted;
-    compression: whether messages may be compressed; loop_held: is told how long parsing blocked the loop.
-    """
+    """A connection that buffers little until it is trusted, and then at most a message and those that wait. unread: the
+    sum that it counts in, None for local processes; first_bytes_max: unread bytes until it is trusted; compression:
+    whether messages may be compressed; loop_held: is told how long parsing blocked the loop."""
 
     unread: ReceiveBudget
     first_bytes_max: int
     compression: bool
-    loop_held: Holds
+    loop_held: LoopHoldTimer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -86,8 +76,7 @@ class BoundedSocket(ServerConnection):
         if self.local:
             self.unread = ReceiveBudget(sys.maxsize)
         self.trusted = False
-        self.client = ""
-        """As whom it counts: nobody until a message has told."""
+        self.client = ""  # as whom it counts: nobody until a message has told
         self.protocol.max_message_size = INFLATED_BYTES_MAX if self.compression else MESSAGE_BYTES_MAX
         self._head = 0
         self._pongs = 0  # bytes since the peer last read

@@ -30,14 +30,14 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.sharing import TotalBudget
 from lamplighter.gateway.state.resumption import SPUID
 
 logger = EventLogger(__name__)
 
 MEDIA_TYPE: Final = "text/event-stream"
+# How long a subscription is kept for a client that is away, if it does not say. Browsers come back after seconds.
 KEEP_DEFAULT = "PT5M"
-"""How long a subscription is kept for a client that is away, if it does not say. Browsers come back after seconds."""
 _NOT_KEPT = "PT0S"
 _ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/([0-9]{1,15})")
 _HEARTBEAT = b":\n\n"
@@ -66,8 +66,9 @@ def place_of(event_id: str) -> tuple[str, int]:
 
 
 def asked_resume(request: Request, keep: str | None, event_id: str | None) -> Resume | None:
-    """What the client wants to be kept or resumed. keep, event_id: parameters of its URL. The header counts more than
-    the parameter, which stays in the URL that a browser opens again. Raises MalformedRequestError."""
+    """What the client wants to be kept or resumed. keep, event_id: parameters of its URL. Raises
+    MalformedRequestError."""
+    # The header counts more than the parameter, which stays in the URL that a browser opens again.
     keep = keep or KEEP_DEFAULT
     event_id = request.headers.get("last-event-id") or event_id
     if event_id:
@@ -88,7 +89,7 @@ class EventStream(Response):
         self.name = name
         self.outbox = outbox
         self._heartbeat_s = heartbeat_s
-        self._gone = gone
+        self.gone = gone
         self._on_leave = left
         self._over = False
 
@@ -104,9 +105,9 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             while not (self._over and not len(self.outbox)):
                 event = event or asyncio.ensure_future(self.outbox.get())
-                waited: set[asyncio.Future[Any]] = {event, overflowed, self._gone}
+                waited: set[asyncio.Future[Any]] = {event, overflowed, self.gone}
                 await asyncio.wait(waited, timeout=self._heartbeat_s, return_when=asyncio.FIRST_COMPLETED)
-                if self._gone.done():
+                if self.gone.done():
                     break
                 if overflowed.done():
                     reason = self.outbox.exceeded
@@ -120,14 +121,10 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             scope[WAITED] = perf_counter() - begun
-            for future in (overflowed, self._gone, event):
+            for future in (overflowed, self.gone, event):
                 if future is not None:
                     future.cancel()
             self._on_leave()
-
-    def close(self) -> None:
-        """Ends the stream: the gateway stops."""
-        self._gone.cancel()
 
 
 class StreamSink(Sink, Protocol):
@@ -145,7 +142,7 @@ class EventStreams:
         self._send_budget = send_budget
         self._streams: dict[EventStream, Callable[[], None]] = {}  # each with what gives its place back
         most = max(1, settings.http.connections_max // 2)
-        self._room = SharedRoom(lambda: most, "the number of open streams, half of http.connections_max,")
+        self._room = TotalBudget(lambda: most, "the number of open streams, half of http.connections_max,")
 
     async def subscribe(
         self,
@@ -178,7 +175,7 @@ class EventStreams:
         sink = sink_of(stream)
         spuid: str | None = None
         with ExitStack() as place:
-            place.enter_context(self._room.held(caller.client))
+            place.enter_context(self._room.hold(caller.client))
             self._streams[stream] = place.pop_all().close
         if caller.client:
             self._runner.figures.shares.join(caller.client, outbox, self._runner.outbox_bytes_max)
@@ -199,7 +196,7 @@ class EventStreams:
     def close(self) -> None:
         """Ends all streams: the gateway stops."""
         for stream in self._streams:
-            stream.close()
+            stream.gone.cancel()
 
     def _leave(self, stream: EventStream, sink: StreamSink, spuid: str | None) -> None:
         """The stream is over; its subscription ends, or waits for the client to come back."""

@@ -13,20 +13,17 @@ from typing import Any
 
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.security.rates import network
+from lamplighter.gateway.security.peers import network
 
 logger = EventLogger(__name__)
 
-BACKLOG = 256
-"""The listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100."""
-HANDSHAKES_MAX = 100
-"""Connections beyond those that a gate may have: in their handshake, or about to be refused."""
+BACKLOG = 256  # the listen backlog. asyncio calls listen again on the sockets that it serves, by default with 100.
+HANDSHAKES_MAX = 100  # connections beyond those that a gate may have: in their handshake, or about to be refused
 
 
 @dataclass(eq=False)
 class _Accepted:
-    """A connection. network: of its client; trusted: whether it is authenticated; ended: whether it was closed to make
-    room."""
+    """A connection. network: of its client; trusted: it is authenticated; ended: it was closed to make room."""
 
     socket: socket.socket
     network: str
@@ -90,8 +87,7 @@ class _Bounded(socket.socket):
 
 @dataclass(frozen=True)
 class Listener:
-    """A bound, listening socket and the TLS of its connections. local: whether it is a Unix socket, whose peers are
-    local processes."""
+    """A bound, listening socket and the TLS of its connections. local: a Unix socket, with local peers."""
 
     socket: socket.socket
     tls: ssl.SSLContext | None = None
@@ -140,8 +136,7 @@ def passed_listener(
 
 
 def unix_listener(path: Path, mode: int = 0o660) -> Listener:
-    """Listens on a Unix socket; replaces one that an ended process left behind. mode: which users may connect. Raises
-    ConfigurationError."""
+    """Listens on a Unix socket; replaces a left one. mode: which users may connect. Raises ConfigurationError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,20 @@
-"""Calls of commands to the gateway with the same configuration: by its Unix socket in secure mode, else over TCP."""
+"""Calls of commands to the gateway with the same configuration: by its Unix socket in secure mode, else over TCP.
+
+A socket that takes a connection may be systemd's, with no gateway behind it. So a call that waits looks whether there
+is one, and if not, says what systemd knows of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import http.client
 import json
+import os
+import select
 import socket
+import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,9 +24,15 @@ from lamplighter.gateway.addresses import ports_here, socket_paths
 if TYPE_CHECKING:
     from lamplighter.gateway.settings import Settings
 
-ANSWER_S = 600
-"""Longest wait for the next bytes; comparing a large backup takes minutes."""
+ANSWER_S = 600  # longest wait for the next bytes; comparing a large backup takes minutes
 _CHECK_S = 20
+READ_S, CHANGE_S = 3.0, 30.0
+"""Wait for the beginning of an answer before the first look for a gateway. A change waits for one that restarts."""
+_LOOK_S = 1.0
+INSTALLED = Path("/var/lib/lamplighter")
+"""The data folder of the service."""
+_UNIT = "lamplighter-gateway.service"
+_PROGRAM_S = 2.0
 
 
 class Readable(Protocol):
@@ -32,11 +48,14 @@ def call(
     path: str,
     content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
+    patience_s: float | None = None,
 ) -> http.client.HTTPResponse:
-    """The answer of the running gateway, to be read and closed. path: ``/backup``.
-
-    Raises UpstreamError when no gateway answers, RefusedError.
-    """
+    """The answer of the running gateway, to be read and closed. path: ``/backup``. patience_s: as of `Absence`; None:
+    as the method asks for. Raises UpstreamError when no gateway answers, RefusedError."""
+    # In plain mode the port may be that of a gateway with another data folder.
+    absence = None
+    if settings.security.enabled or data.resolve() == INSTALLED:
+        absence = Absence(data, patience_s or (READ_S if method == "GET" else CHANGE_S))
     connection: http.client.HTTPConnection
     if settings.security.enabled:
         there = socket_paths(settings, data)[0]
@@ -45,7 +64,60 @@ def call(
         port = ports_here(settings, data).http
         connection = http.client.HTTPConnection(settings.http.host, port, timeout=ANSWER_S)
         place = f"http://{settings.http.host}:{port}"
-    return exchange(connection, place, method, path, content, headers)
+    return exchange(connection, place, method, path, content, headers, absence)
+
+
+def require_gateway(settings: Settings, data: Path) -> None:
+    """Raises UpstreamError when no gateway answers; for commands that ask by other ways."""
+    with contextlib.suppress(RefusedError), call(settings, data, "GET", "/ready"):
+        pass
+
+
+class Absence:
+    """Whether there is no gateway behind an address of this machine. patience_s: before the first look."""
+
+    def __init__(self, data: Path, patience_s: float) -> None:
+        self._data = data
+        self.patience_s = patience_s
+
+    def reason(self) -> str:
+        """Empty while a gateway has the data folder, or if that cannot be seen."""
+        try:
+            file = os.open(self._data / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return ""  # another user's, or of no gateway yet
+        try:
+            # Shared, and given back at once: a gateway that starts at this moment tries for some seconds.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return ""
+        finally:
+            os.close(file)
+        return f"the socket takes connections, but no gateway runs{self._unit_state()}"
+
+    def _unit_state(self) -> str:
+        """What systemd knows of the service, if this is its data folder."""
+        if self._data.resolve() != INSTALLED or not Path("/run/systemd/system").is_dir():
+            return ""
+        names = ("ActiveState", "SubState", "Result", "NRestarts")
+        text = _output("systemctl", "show", _UNIT, f"--property={','.join(names)}")
+        found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        state, sub, result, restarts = (found.get(name, "") for name in names)
+        last = _output("journalctl", f"--unit={_UNIT}", "--identifier=lamplighter", "--lines=1", "--output=cat").strip()
+        said = f"; its last line: {last.splitlines()[-1][:500]}" if last else ""
+        return (
+            f"; {_UNIT}: {state} ({sub}), {result}, restarted {restarts or 0} times{said}; "
+            f"`journalctl -u {_UNIT} -n 50` has more"
+        )
+
+
+def _output(*command: str) -> str:
+    """What a program prints; empty if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def exchange(
@@ -55,15 +127,21 @@ def exchange(
     path: str,
     content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
+    absence: Absence | None = None,
 ) -> http.client.HTTPResponse:
-    """The answer to one request. place: of the gateway, for errors. As `call`."""
+    """The answer to one request. place: of the gateway, for errors. absence: None where it cannot be told."""
     try:
         connection.request(method, path, content, {"Connection": "close", **(headers or {})})
+        if absence is not None:
+            _await_head(connection.sock, absence, place, path)
         answer = connection.getresponse()
         if answer.status < 400:
             return answer
         with answer:
             body = answer.read()
+    except UpstreamError:
+        connection.close()
+        raise
     except (OSError, http.client.HTTPException) as error:
         connection.close()
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -73,11 +151,19 @@ def exchange(
     raise _refusal(answer, body)
 
 
-def check_answer(place: str, path: str) -> None:
-    """Asks for a path over HTTP. place: a Unix socket, or host and port.
+def _await_head(answering: socket.socket, absence: Absence, place: str, path: str) -> None:
+    """Waits for the first bytes of an answer. Raises UpstreamError if there is nobody who could send them."""
+    end = time.monotonic() + ANSWER_S
+    wait_s = absence.patience_s
+    while time.monotonic() < end and not select.select([answering], [], [], wait_s)[0]:
+        if reason := absence.reason():
+            raise UpstreamError(f"no gateway answers at {place}{path}: {reason}")
+        wait_s = _LOOK_S
 
-    Raises UpstreamError when there is no answer in time, RefusedError.
-    """
+
+def check_answer(place: str, path: str) -> None:
+    """Asks for a path over HTTP. place: a Unix socket, or host and port. Raises UpstreamError when there is no answer
+    in time, RefusedError."""
     connection: http.client.HTTPConnection
     if place.startswith("/"):
         connection = _UnixConnection(Path(place), _CHECK_S)

@@ -23,7 +23,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses, Ports, in_url, plain_addresses, socket_paths, write_ports
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.gates.doors import door_routes
+from lamplighter.gateway.gates.apis import api_routes
 from lamplighter.gateway.gates.http.clients import Clients
 from lamplighter.gateway.gates.http.gate import check_paths
 from lamplighter.gateway.gates.http.oauth import OAuthHandlers
@@ -37,7 +37,7 @@ from lamplighter.gateway.security.peers import trusted_users
 from lamplighter.gateway.security.permissions import Permissions
 from lamplighter.gateway.security.registry import Changed, ClientRegistry
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.settings.inference import graph_terms
+from lamplighter.gateway.settings.reasoning import graph_terms
 from lamplighter.gateway.settings.security import SecuritySettings
 from lamplighter.gateway.systemd import Passed
 
@@ -45,22 +45,18 @@ if TYPE_CHECKING:
     from lamplighter.gateway.security.authorization import Authorization
     from lamplighter.gateway.security.certificates import Identity
 
+# Optional prefix of every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1).
 PREFIX = "/secure"
-"""Optional prefix of every path in secure mode: the classic layout, which clients have hard-wired (protocol 1.1)."""
-FOLDER = "security"
-"""The folder of keys, certificates and clients, in the data folder."""
-HTTP, WEBSOCKET = "http", "ws"
-"""Names of the sockets that systemd opens for the gates (`FileDescriptorName=`)."""
-_ADDRESS_BYTES_MAX = 107
-"""Of the address of a Unix socket: sun_path of unix(7), without the zero at its end."""
+FOLDER = "security"  # the folder of keys, certificates and clients, in the data folder
+HTTP, WEBSOCKET = "http", "ws"  # names of the sockets that systemd opens for the gates (`FileDescriptorName=`)
+_ADDRESS_BYTES_MAX = 107  # of the address of a Unix socket: sun_path of unix(7), without the zero at its end
 
 logger = EventLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Gates:
-    """The parts of the gates. browsers: which pages may use them; routes: more paths over HTTP; prefix: optional before
-    every path."""
+    """The parts of the gates. browsers: permitted pages; routes: more paths over HTTP; prefix: before every path."""
 
     http: Sequence[Listener]
     websocket: Sequence[Listener]
@@ -116,8 +112,7 @@ class Protection:
             self.authorization.apply(settings.security)
 
     def open(self, passed: Sequence[Passed] = ()) -> Gates:
-        """Opens the listeners. passed: those that systemd has opened. Raises ConfigurationError when one cannot be
-        opened; then none is open."""
+        """Opens the listeners, all or none. passed: those of systemd. Raises ConfigurationError."""
         opened: list[Listener] = []
         strange = [one for one in passed if one.name not in (HTTP, WEBSOCKET)]
         for one in strange:
@@ -297,7 +292,7 @@ def _check_gate_paths(settings: Settings, folder: Path) -> None:
     nobody: Any = None  # only the paths are used; no handler is called
     check_paths(
         settings.http,
-        [*_routes(security, None, b"" if own_certificate else None, nobody), *door_routes(settings, folder)],
+        [*_routes(security, None, b"" if own_certificate else None, nobody), *api_routes(settings, folder)],
         PREFIX if security.enabled else "",
     )
 
@@ -386,8 +381,7 @@ def _secure_parts(
 
 
 def _everything(client: str) -> Access | None:
-    """Plain mode requires no authentication, so subscriptions and timers that have an owner keep all permissions,
-    too."""
+    """Plain mode requires no authentication: subscriptions and timers with an owner keep all permissions, too."""
     return FULL
 
 

@@ -17,20 +17,17 @@ from typing import NamedTuple
 
 from lamplighter.engine.protocol import Results, committed_message, results_message
 from lamplighter.engine.terms import Bag, Binding
-from lamplighter.gateway.state.shares import Share
+from lamplighter.gateway.state.client_budgets import ClientBudget
 
-_ENVELOPE_BYTES = 128
-"""Bytes of a notification besides its results, on the wire and roughly in memory."""
+_ENVELOPE_BYTES = 128  # bytes of a notification besides its results, on the wire and roughly in memory
+# Bindings that are composed in one go, which takes 0.1 s, mostly to write what is left. 700,000 took 1.6 s. What has
+# more is left as it is, so that its client is disconnected.
 COMPOSED_ROWS_MAX = 50_000
-"""Bindings that are composed in one go, which takes 0.1 s, mostly to write what is left. 700,000 took 1.6 s. What has
-more is left as it is, so that its client is disconnected."""
 
 
 class SequenceCounter:
-    """The numbering of one subscription's notifications at its client.
-
-    sequence: of the last one that was sent; alias: what they carry; names_commits: whether they name their commits.
-    """
+    """The numbering of one subscription's notifications at its client. sequence: of the last one that was sent; alias:
+    what they carry; names_commits: whether they name their commits."""
 
     __slots__ = ("alias", "names_commits", "sequence", "spuid")
 
@@ -69,11 +66,11 @@ class _Replay:
 
 
 class SendBudget:
-    """The bytes that wait for all clients of a gate, or are being sent to them.
+    """The bytes that wait for all clients of a gate, or are being sent to them. bytes_max: above it, connections are
+    closed until the others wait for no more. Of those with at least the mean, it is the one that has taken no message
+    for longest."""
 
-    bytes_max: above it, connections are closed until the others wait for no more. Of those with at least the mean, it
-    is the one that has taken no message for longest. One connection alone may exceed it: a first result is one message.
-    """
+    # One connection alone may exceed it: a first result is one message.
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -125,10 +122,8 @@ class Outbox:
         self._filled = asyncio.Event()
         self._closed = False
         self.overflowed = asyncio.Event()
-        self.exceeded = ""
-        """The setting whose limit it exceeded."""
-        self.share: Share | None = None
-        """The shares of its client, if the client has a name."""
+        self.exceeded = ""  # the setting whose limit it exceeded
+        self.share: ClientBudget | None = None  # the shares of its client, if the client has a name
 
     def allow(self, bytes_max: int) -> None:
         """Applies another limit."""
@@ -217,7 +212,7 @@ class Outbox:
             return
         self._filled.set()
         if self.share is not None:
-            self.share.grown(self)
+            self.share.on_growth(self)
         self._send_budget.count(self, self._bytes + self._sending)
 
     def overflow(self, exceeded: str) -> None:
@@ -266,10 +261,8 @@ class Outbox:
 
 
 def compose(several: Iterable[Results]) -> Results | None:
-    """The change that several changes of one subscription make together, in order; None when they make none.
-
-    Bags: a binding that is added twice and removed once is added once. No binding is in both parts.
-    """
+    """The change that several changes of one subscription make together, in order; None when they make none. Bags: a
+    binding that is added twice and removed once is added once. No binding is in both parts."""
     net: dict[Binding, int] = {}
     variables: tuple[str, ...] = ()
     commit: tuple[int, int] | None = None

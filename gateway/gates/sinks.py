@@ -20,10 +20,10 @@ from lamplighter.engine.protocol import (
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.gates.outbox import Outbox, SequenceCounter
 from lamplighter.gateway.loop.subscribers import Sink
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 
+# Characters of the longest alias that each notification repeats. A longer one is in the first message only.
 ALIAS_ECHOED_MAX = 256
-"""Characters of the longest alias that each notification repeats. A longer one is in the first message only."""
 
 
 class Connection(Protocol):
@@ -37,10 +37,8 @@ class Connection(Protocol):
 
 
 class ClientSink:
-    """Writes to the outbox of its connection, with the alias in each message.
-
-    tell_class: the first message has the SPU class; names_commits: each message names the commit that caused it.
-    """
+    """Writes to the outbox of its connection, with the alias in each message. tell_class: the first message has the SPU
+    class; names_commits: each message names the commit that caused it."""
 
     __slots__ = (
         "_alias",
@@ -85,7 +83,7 @@ class ClientSink:
         message = first_message(subscription.spuid, results, self._alias, spu_class, keep, reset)
         self._outbox.put(message if keep is None else self.with_id(message, subscription.spuid, 0))
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         self._outbox.put(resumed_message(spuid, self._alias, attached.sequence))
         messages = (
             self.with_id(

@@ -58,16 +58,15 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper, raw_headers, socket_address
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state.messages import MessageSource
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
 from lamplighter.gateway.state.request_ids import Accepted
 from lamplighter.gateway.workers.ad_hoc import Answer, ReadyAnswer
 
 logger = EventLogger(__name__)
 
-QUEUED_MESSAGES_MAX = 4
-"""Received messages of one client that wait to be read."""
+QUEUED_MESSAGES_MAX = 4  # received messages of one client that wait to be read
+# Characters of one client's requests that wait to be answered. Above it, its connection is not read.
 UNDER_WAY_BYTES_MAX = 16 * 1024 * 1024
-"""Characters of one client's requests that wait to be answered. Above it, its connection is not read."""
 QUERIES_PER_CLIENT_MAX = 4
 _OPERATIONS: dict[type, str] = {
     SubscribeRequest: "subscribe",
@@ -77,20 +76,16 @@ _OPERATIONS: dict[type, str] = {
     MessagesRequest: "offer messages",
 }
 HANDSHAKE_S = 10
-UNKNOWN_REFUSED_MAX = 100
-"""Requests without a valid token, after which the connection is closed."""
+UNKNOWN_REFUSED_MAX = 100  # requests without a valid token, after which the connection is closed
+# Causes that only the gateway's own adapters may declare. They connect by the Unix sockets, or on loopback in plain
+# mode. The records of a registered client must not look like a device's.
 ADAPTER_KINDS = frozenset(KINDS)
-"""Causes that only the gateway's own adapters may declare. They connect by the Unix sockets, or on loopback in plain
-mode. The records of a registered client must not look like a device's."""
-_ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}
-"""Their kinds by their User-Agent."""
+_ADAPTER_AGENTS = {f"lamplighter-{kind}": kind for kind in ADAPTER_KINDS}  # their kinds by their User-Agent
 
 
 class _Connection:
-    """One client. Its requests go to the runner in their order; all messages leave through the outbox.
-
-    It is one class because reading, answering and sending share the counts that decide when the client is refused.
-    """
+    """One client. Its requests go to the runner in their order; all messages leave through the outbox. It is one class
+    because reading, answering and sending share the counts that decide when the client is refused."""
 
     def __init__(self, socket: _CountedSocket, gate: _Gate, trust: Callable[[], None]) -> None:
         """trust: called at the first message with a valid token."""
@@ -116,8 +111,7 @@ class _Connection:
         self._subscribing = 0
         self._queries: set[asyncio.Task[None]] = set()
         self._messages: MessageSource | None = None
-        self._together: list[bytes] = []
-        """Answers that go out in one message, when all that are due now are known."""
+        self._together: list[bytes] = []  # answers that go out in one message, when all that are due now are known
         address = socket.remote_address
         self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "local"
         self._cause = Cause("ws", self.name)
@@ -271,9 +265,9 @@ class _Connection:
 
     @property
     def _has_its_share(self) -> bool:
-        """Whether nothing more is read before one of its requests is answered. No connection holds more requests than
-        half of what the queue has room for: one alone fills a third of it, and a client that fills its share by a
-        connection has some left for the next one."""
+        """Whether nothing more is read before one of its requests is answered."""
+        # No connection holds more requests than half of what the queue has room for: one alone fills a third of it, and
+        # a client that fills its share by a connection has some left for the next one.
         if self._under_way_bytes > UNDER_WAY_BYTES_MAX:
             return True
         return 2 * self._under_way > max(1, self._runner.queue_free(self._lane))
@@ -337,7 +331,7 @@ class _Connection:
         caller.require_operator("offer messages of devices")
         if request.number is not None:
             if self._messages is not None:
-                self._messages.answered(request.number, request.found)
+                self._messages.answer(request.number, request.found)
         elif self._messages is None:
 
             def ask(number: int, places: Sequence[MessagePlace]) -> None:
@@ -473,8 +467,7 @@ def _declared_cause(cause: DeclaredCause, caller: Caller) -> Cause:
 
 
 class _Gate:
-    """What all connections of one gate share. sockets: counted from the first byte on; connections: after the
-    handshake."""
+    """What all connections of one gate share. sockets: from the first byte on; connections: after the handshake."""
 
     def __init__(
         self,
@@ -517,8 +510,7 @@ class _Gate:
             runner.figures.adapters[adapter] -= 1
 
     def _adapter(self, socket: BoundedSocket) -> str:
-        """The kind of the gateway's own adapter at the other end, "" for other clients. In secure mode adapters connect
-        by the Unix socket."""
+        """The kind of the own adapter at the other end, "" for other clients. In secure mode: by the Unix socket."""
         if socket.request is None or (self.security.enabled and not socket.local):
             return ""
         return _ADAPTER_AGENTS.get(socket.request.headers.get("User-Agent", ""), "")
@@ -576,7 +568,7 @@ class _CountedSocket(BoundedSocket):
         self.first_bytes_max = gate.security.first_message_bytes_max
         self.compression = gate.settings.compression
         self.loop_held = gate.runner.timings.loop_held
-        self.held = Held(
+        self.held = ConnectionLease(
             gate.runner.figures.websocket_connections, gate.runner.current.quotas, gate.settings.connections_max
         )
         super().connection_made(transport)

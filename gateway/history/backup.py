@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -18,8 +17,9 @@ from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log import snapshots
+from lamplighter.gateway.log.data_folder import take_lock
 from lamplighter.gateway.log.snapshots import read_snapshot
-from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.state.knowledge import snapshot_state
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,17 @@ def check(path: Path) -> Backup:
     head, batches = read_snapshot(path)
     quads = sum(map(len, batches))
     return Backup(
-        f"{head.gw}/{head.epoch}/{head.seq}", head.ts, quads, len(known(head).delayed.pending), path.stat().st_size
+        f"{head.gw}/{head.epoch}/{head.seq}",
+        head.ts,
+        quads,
+        len(snapshot_state(head).delayed.pending),
+        path.stat().st_size,
     )
 
 
 def save(path: Path, chunks: Iterable[bytes]) -> Backup:
-    """Writes a backup under a temporary name, syncs it, checks it, and renames it.
-
-    Raises ChangeLogError, ConfigurationError, and the errors of `chunks`; then a file of that name is unchanged.
-    """
+    """Writes a backup under a temporary name, syncs it, checks it, and renames it. Raises ChangeLogError,
+    ConfigurationError, and the errors of `chunks`; then a file of that name is unchanged."""
     disk = Disk()
     temporary = path.with_name(path.name + TEMPORARY)
     try:
@@ -63,11 +65,8 @@ def save(path: Path, chunks: Iterable[bytes]) -> Backup:
 
 
 def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[bytes]:
-    """A backup of a data folder that no gateway uses, for `save`. Nothing is written there.
-
-    told: called with each file that was skipped. Raises ConfigurationError when a gateway uses the folder, or
-    ChangeLogError.
-    """
+    """A backup of a data folder that no gateway uses, for `save`. Nothing is written there. told: called with each file
+    that was skipped. Raises ConfigurationError when a gateway uses the folder, or ChangeLogError."""
     history = History(data, clock)
     with _lock(data):
         replay = history.replay(passed_over=lambda error: told(str(error)))
@@ -84,7 +83,7 @@ def offline(data: Path, clock: Clock, told: Callable[[str], None]) -> Iterator[b
             boot=clock.boot,
             boottime_us=clock.boottime_us(),
         )
-        state = msgspec.json.encode(replay.state())
+        state = msgspec.json.encode(replay.knowledge.state())
         out = io.BytesIO()  # compressed, and so small beside the dataset in memory
         snapshots.write(out, head, replay.engine.store.graphs(), state, replay.engine.snapshot())
         yield out.getvalue()
@@ -95,12 +94,11 @@ def _lock(data: Path) -> Iterator[None]:
     """Keeps gateways from starting. Raises ConfigurationError when one runs."""
     file = os.open(data / "lock", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not take_lock(file):  # one that crashes again and again has it for moments
+            raise ConfigurationError(
+                f"data folder {data}: a gateway is using it, but does not answer at the configured address; "
+                "name its settings with --config"
+            )
         yield
-    except BlockingIOError as error:
-        raise ConfigurationError(
-            f"data folder {data}: a gateway is using it, but does not answer at the configured address; "
-            "name its settings with --config"
-        ) from error
     finally:
         os.close(file)

@@ -36,8 +36,7 @@ def link_texts(explanation: Explanation, names: Names) -> list[str]:
 
 
 def as_json(explanation: Explanation, names: Names) -> dict[str, Any]:
-    """For programs. Terms are in N-Triples syntax; said: the text of a link; after_s: seconds since the link before
-    that has a time."""
+    """For programs, in N-Triples syntax. said: the text of a link; after_s: since the last link with a time."""
     members: dict[str, Any] = msgspec.to_builtins(explanation)
     told = zip(members["links"], link_texts(explanation, names), differences(explanation.links), strict=True)
     for link, said, seconds in told:

@@ -17,14 +17,11 @@ from lamplighter.engine.errors import ChangeLogError, RequestError
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, place_of
 
-CHANGES_MAX = 1_000
-"""Changes of one part."""
-PART_CHARACTERS_MAX = 1024 * 1024
-"""Characters of the terms of a part, unless a single change has more."""
+CHANGES_MAX = 1_000  # changes of one part
+PART_CHARACTERS_MAX = 1024 * 1024  # characters of the terms of a part, unless a single change has more
+# Characters of the terms of a change; a longer one is a reset. In a snapshot they can be streamed.
 CHANGE_CHARACTERS_MAX = 8 * 1024 * 1024
-"""Characters of the terms of a change; a longer one is a reset. In a snapshot they can be streamed."""
-SCANNED_MAX = 20_000
-"""Records that are read for one part, whether they are in it or not."""
+SCANNED_MAX = 20_000  # records that are read for one part, whether they are in it or not
 
 REMOVED = "the records behind this position were removed from the change log to free space (log.bytes_max)"
 LOST = (
@@ -93,10 +90,8 @@ def visible_delta(delta: QuadDelta, visible: Graphs) -> QuadDelta:
 
 
 def part_of(records: Iterable[Record], after: LogPosition, newest: Place, visible: Graphs, limit: int) -> ChangesPart:
-    """The first changes of the records behind a position, up to the newest. limit: number of changes.
-
-    The records may end with a ChangeLogError; those before it count.
-    """
+    """The first changes of the records behind a position, up to the newest. limit: number of changes. The records may
+    end with a ChangeLogError; those before it count."""
     changes: list[LoggedChange] = []
     at, size, scanned = after, 0, 0
     try:

@@ -26,7 +26,7 @@ from lamplighter.engine.errors import ChangeLogError, ConfigurationError
 from lamplighter.engine.terms import Quad, Term, iri, lexical
 from lamplighter.gateway.clock import foreign_moment, iso, moment
 from lamplighter.gateway.history.records import History
-from lamplighter.gateway.log.snapshots import Place, place_of, shown
+from lamplighter.gateway.log.snapshots import Place, label, place_of
 from lamplighter.gateway.state.applications import Application, aggregator_queries
 from lamplighter.ontology.vocabulary import (
     ANSWER,
@@ -44,8 +44,7 @@ from lamplighter.ontology.vocabulary import (
     TARGET,
 )
 
-ACTUATION = "/actuation"
-"""What the IRI of an actuation has behind that of its actuator."""
+ACTUATION = "/actuation"  # what the IRI of an actuation has behind that of its actuator
 BY_TIME = "found by time"
 NOT_RECORDED = "not recorded"
 _PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")
@@ -119,9 +118,7 @@ class Explainer:
 
     def explain(self, name: str, until: datetime | None = None) -> Explanation:
         """The newest outcome, an acknowledgement or a refusal, up to a time. name: the IRI of an actuator or actuation.
-
-        Raises ChangeLogError if the log has none, or is damaged.
-        """
+        Raises ChangeLogError if the log has none, or is damaged."""
         actuator = iri(name.removesuffix(ACTUATION))
         actuation = iri(lexical(actuator) + ACTUATION)
         outcome = self._outcome(actuation, until)
@@ -179,7 +176,7 @@ class Explainer:
         names = sorted(lexical(one).removesuffix(ACTUATION) for one in others)[:_SUGGESTED_MAX]
         hint = f"the log has actuations of {', '.join(names)}" if names else "the log has no actuation"
         if self._first is not None and not self._history.complete():
-            hint += f"; records before {shown(self._first)} were dropped by retention"
+            hint += f"; records before {label(self._first)} were dropped by retention"
         return ChangeLogError(f"no actuation of {actuator}{when}", path=self._history.log, hint=hint)
 
     # --- the state ---
@@ -214,7 +211,7 @@ class Explainer:
             link="notification",
             time=record.ts,
             trusted=record.trusted,
-            record=shown(place_of(record)),
+            record=label(place_of(record)),
             state=_desired_state(record, actuator) or state,
             doubt=doubt,
         )
@@ -292,9 +289,9 @@ class Explainer:
     def _record(self, place: Place) -> Record | str:
         """A record, or why it is not there."""
         if self._first is not None and place < self._first:
-            return f"record {shown(place)} was dropped by retention; the oldest that is kept is {shown(self._first)}"
+            return f"record {label(place)} was dropped by retention; the oldest that is kept is {label(self._first)}"
         found = next(self._history.records((place[0], place[1] - 1), place), None)
-        return f"record {shown(place)} is not in the log" if found is None else found
+        return f"record {label(place)} is not in the log" if found is None else found
 
 
 # --- names --------------------------------------------------------------------------------------------------
@@ -348,7 +345,7 @@ def _outcomes(record: Record) -> Iterator[Outcome]:
         yield Outcome(
             iri(lexical(actuation).removesuffix(ACTUATION)),
             actuation,
-            shown(place_of(record)),
+            label(place_of(record)),
             iso(_sent_instant(record, actuation)),
             found.get(HAS_SIMPLE_RESULT) if acknowledged else None,
             record.trusted,
@@ -396,7 +393,7 @@ def _own(record: Record) -> ChainLink:
         link=kind,
         time=record.ts,
         trusted=record.trusted,
-        record=shown(place_of(record)),
+        record=label(place_of(record)),
         by=None if cause is None else (cause.kind, cause.id),
         client=record.client,
         quads=quads[:_QUADS_MAX],
@@ -418,7 +415,7 @@ def _sending(outcome: Record, found: Mapping[str, Term], state: Term | None) -> 
         link="acknowledgement",
         time=outcome.ts if acknowledged is None else iso(acknowledged),
         trusted=outcome.trusted,
-        record=shown(place_of(outcome)),
+        record=label(place_of(outcome)),
         text=_text(found, ANSWER),
     )
     return [

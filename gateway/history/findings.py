@@ -9,8 +9,7 @@ from pathlib import Path
 from lamplighter.engine.change_log import Record
 from lamplighter.gateway.log.snapshots import Place
 
-Progress = Callable[[str, int, int], None]
-"""Called with the next file, the bytes read, and the bytes of all files."""
+Progress = Callable[[str, int, int], None]  # called with the next file, the bytes read, and the bytes of all files
 
 MAKE_A_BACKUP = "make a backup (`lamplighter backup FILE`), because the card may be failing"
 LOST = f"restore the shipped copy, if there is one, and {MAKE_A_BACKUP}"

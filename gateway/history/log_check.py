@@ -15,7 +15,7 @@ from lamplighter.engine.tables import count_text
 from lamplighter.gateway.history.findings import LOST, MAKE_A_BACKUP, Findings
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.reader import LOG_FILE_BYTES_MAX, Segment, ends
-from lamplighter.gateway.log.snapshots import Place, place_of, shown
+from lamplighter.gateway.log.snapshots import Place, label, place_of
 
 _TRIES = 100
 
@@ -55,7 +55,7 @@ class LogCheck:
                     if segment.begin > reached:
                         checked = self._check_segment(segment)
                         if checked.first is None:
-                            before = checked if checked.segment.sealed else before
+                            before = checked if checked.segment.is_sealed else before
                         elif self._check_order(before, checked, checked.first):
                             before = checked
                         reached, tries = segment.begin, 0
@@ -68,10 +68,10 @@ class LogCheck:
     def _check_segment(self, segment: Segment) -> _Checked:
         """Checks a segment by itself, except the tail of an unsealed one."""
         data = _content(segment.path)
-        seal_text = self._seal_text(segment) if segment.sealed else None
+        seal_text = self._seal_text(segment) if segment.is_sealed else None
         end = ends(self._history.segments()).get(segment.name.epoch)
-        records, tail, offset = self._good_records(data, None if segment.sealed else end)
-        while tail and not segment.sealed and (again := _content(segment.path)) != data:  # it is being written
+        records, tail, offset = self._good_records(data, None if segment.is_sealed else end)
+        while tail and not segment.is_sealed and (again := _content(segment.path)) != data:  # it is being written
             data = again
             records, tail, offset = self._good_records(data, end)
         self._findings.reading(segment.path)
@@ -83,17 +83,17 @@ class LogCheck:
             self._findings.check_gateway(segment.path, record)
             if place_of(record) != segment.begin:
                 self._findings.problem(
-                    segment.path, "line 1", f"it begins with record {shown(place_of(record))}", "rename it as before"
+                    segment.path, "line 1", f"it begins with record {label(place_of(record))}", "rename it as before"
                 )
         for record in records:
             last = place_of(record)
             if record.gap is not None:
-                report.notes.append(f"{segment.path}: record {shown(last)}: {_gap_text(record.gap)}")
+                report.notes.append(f"{segment.path}: record {label(last)}: {_gap_text(record.gap)}")
         if report.first is None and records:
             report.first = place_of(records[0])
         report.last = last or report.last
         seal = None
-        if segment.sealed:
+        if segment.is_sealed:
             report.sealed += 1
             seal = self._check_seal(
                 segment, data, seal_text, records[0].gw if records else self._report.gateway, bool(tail)
@@ -117,9 +117,9 @@ class LogCheck:
             try:
                 record = decode(line)
                 if records and place_of(record) != (records[-1].epoch, records[-1].seq + 1):
-                    raise ValueError(f"record {shown(place_of(record))} follows {shown(place_of(records[-1]))}")
+                    raise ValueError(f"record {label(place_of(record))} follows {label(place_of(records[-1]))}")
                 if end is not None and record.seq >= end:
-                    raise ValueError(f"an earlier start set aside what begins with record {shown(place_of(record))}")
+                    raise ValueError(f"an earlier start set aside what begins with record {label(place_of(record))}")
             except ValueError as error:
                 lines.stop(str(error))
                 break
@@ -174,10 +174,10 @@ class LogCheck:
             self._broken(this, before.seal.sha256)
         assert before.last is not None
         if _goes_on(before.last, first):
-            if before.tail and not before.segment.sealed:
+            if before.tail and not before.segment.is_sealed:
                 self._report.notes.append(
                     f"{before.segment.path}: {before.tail}; the log leaves out {count_text(before.bytes, 'byte')}, "
-                    f"{this.segment.path.name} goes on behind record {shown(before.last)}"
+                    f"{this.segment.path.name} goes on behind record {label(before.last)}"
                 )
             return True
         later = [segment for segment in self._history.segments() if segment.begin > this.segment.begin]
@@ -187,8 +187,8 @@ class LogCheck:
         if self._still(before.segment):
             self._findings.problem(
                 this.segment.path,
-                f"record {shown(place_of(first))}",
-                f"the records behind {shown(before.last)} are missing{f' ({before.tail})' if before.tail else ''}",
+                f"record {label(place_of(first))}",
+                f"the records behind {label(before.last)} are missing{f' ({before.tail})' if before.tail else ''}",
                 LOST,
             )
         return True  # else they were removed to free space
@@ -228,7 +228,7 @@ def _gap_text(gap: Gap) -> str:
 
 
 def _behind(place: Place | None) -> str:
-    return "before its first record" if place is None else f"behind record {shown(place)}"
+    return "before its first record" if place is None else f"behind record {label(place)}"
 
 
 def _content(path: Path) -> bytes:

@@ -12,21 +12,16 @@ from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.history.records import History
-from lamplighter.gateway.log.snapshots import Place, place_of, shown
-from lamplighter.gateway.state.resumption import shown as shown_spuid
+from lamplighter.gateway.log.snapshots import Place, label, place_of
+from lamplighter.gateway.state.resumption import public_spuid
 from lamplighter.gateway.texts import cut
 
-RECORDS_MAX = 1_000
-"""Records of a page."""
-PAGE_BYTES_MAX = 4 * 1024 * 1024
-"""Bytes of the records of a page, as JSON."""
+RECORDS_MAX = 1_000  # records of a page
+PAGE_BYTES_MAX = 4 * 1024 * 1024  # bytes of the records of a page, as JSON
 QUADS_DEFAULT = 20
-QUADS_MAX = 1_000
-"""Of each kind that a record is shown with."""
-QUAD_CHARACTERS_MAX = 4_000
-"""A longer quad is counted, and not shown."""
-TEXT_CHARACTERS_MAX = 1_000
-"""A longer text is cut."""
+QUADS_MAX = 1_000  # of each kind that a record is shown with
+QUAD_CHARACTERS_MAX = 4_000  # a longer quad is counted, and not shown
+TEXT_CHARACTERS_MAX = 1_000  # a longer text is cut
 
 
 class LogRange(msgspec.Struct, frozen=True):
@@ -97,9 +92,9 @@ def _first_page(rows: Iterator[Record | Missing], newest: Place, quads: int) -> 
         line = _encode(shown_record(row, quads))
         size += len(line)
         if records and (len(records) == RECORDS_MAX or size > PAGE_BYTES_MAX):
-            return LogPage(records, shown(newest), shown(place_of(row)), tuple(missing))
+            return LogPage(records, label(newest), label(place_of(row)), tuple(missing))
         records.append(msgspec.Raw(line))
-    return LogPage(records, shown(newest), None, tuple(missing))
+    return LogPage(records, label(newest), None, tuple(missing))
 
 
 def _last_page(history: History, after: Place, to: Place, newest: Place, count: int, quads: int) -> LogPage:
@@ -124,7 +119,7 @@ def _last_page(history: History, after: Place, to: Place, newest: Place, count: 
                 size -= len(lines.popleft()[1])
                 missing.clear()  # it is before the page
         if len(lines) == count or full or whole:
-            return LogPage([msgspec.Raw(line) for _, line in lines], shown(newest), None, tuple(missing))
+            return LogPage([msgspec.Raw(line) for _, line in lines], label(newest), None, tuple(missing))
         back *= 2
 
 
@@ -139,10 +134,10 @@ def _rows(history: History, after: Place, to: Place) -> Iterator[Record | Missin
             following = after[0], after[1] + 1
             found = next((one.begin for one in history.segments() if one.begin > following), None)
             if found is None or found > to:
-                yield Missing(shown(following), error_text(error))
+                yield Missing(label(following), error_text(error))
                 return
-            last = shown((found[0], found[1] - 1)) if found[0] == following[0] else None
-            yield Missing(shown(following), error_text(error), last)
+            last = label((found[0], found[1] - 1)) if found[0] == following[0] else None
+            yield Missing(label(following), error_text(error), last)
             after = found[0], found[1] - 1
         else:
             return
@@ -154,7 +149,7 @@ def _rows(history: History, after: Place, to: Place) -> Iterator[Record | Missin
 def shown_record(record: Record, quads: int = QUADS_DEFAULT) -> dict[str, Any]:
     """A record with bounded members. quads: of each kind; `counts` has their numbers."""
     members: dict[str, Any] = {
-        "record": shown(place_of(record)),
+        "record": label(place_of(record)),
         "type": record.type,
         "ts": record.ts,
         "trusted": record.trusted,
@@ -179,7 +174,7 @@ def shown_record(record: Record, quads: int = QUADS_DEFAULT) -> dict[str, Any]:
         if (found := getattr(record, name)) is not None:
             members[name] = _TOLD[name](found)
     if record.unsubscribe is not None:
-        members["unsubscribe"] = shown_spuid(record.unsubscribe)
+        members["unsubscribe"] = public_spuid(record.unsubscribe)
     return members
 
 
@@ -195,7 +190,7 @@ def _members(value: msgspec.Struct) -> dict[str, Any]:
 
 def _subscription(value: Any) -> dict[str, Any]:
     """Without the spuid, whose knowledge is enough to resume the subscription."""
-    return {"spuid": shown_spuid(value.spuid), "sparql": _shorten(value.sparql), "keep_us": value.keep_us}
+    return {"spuid": public_spuid(value.spuid), "sparql": _shorten(value.sparql), "keep_us": value.keep_us}
 
 
 _TOLD: dict[str, Callable[[Any], dict[str, Any]]] = {"timer": _members, "gap": _members, "subscribe": _subscription}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.terms import Quad, Term, is_iri, lexical
-from lamplighter.gateway.log.snapshots import place_of, shown
-from lamplighter.gateway.state.resumption import shown as shown_spuid
+from lamplighter.gateway.log.snapshots import label, place_of
+from lamplighter.gateway.state.resumption import public_spuid
 from lamplighter.gateway.texts import cut, printable
 from lamplighter.ontology.vocabulary import PREFIXES, RDF_TYPE
 
@@ -30,7 +30,7 @@ class Names:
     def record(self, record: Record) -> str:
         cause = record.cause
         parts = [
-            shown(place_of(record)),
+            label(place_of(record)),
             record.ts[:23].replace("T", " ") + ("" if record.trusted else " (clock not synchronised)"),
             record.type,
             *([] if cause is None else [plain(f"by {cause.kind} {cause.id}")]),
@@ -57,9 +57,9 @@ class Names:
         if record.cancel is not None:
             yield record.cancel
         if record.subscribe is not None:
-            yield f"{shown_spuid(record.subscribe.spuid)}: {plain(record.subscribe.sparql)}"
+            yield f"{public_spuid(record.subscribe.spuid)}: {plain(record.subscribe.sparql)}"
         if record.unsubscribe is not None:
-            yield shown_spuid(record.unsubscribe)
+            yield public_spuid(record.unsubscribe)
         if record.gap is not None:
             gap = record.gap
             last = "on" if gap.last is None else f"to {gap.epoch}/{gap.last}"

@@ -24,17 +24,10 @@ from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.reader import CheckedLines, LogReader, Segment, ends, segments
-from lamplighter.gateway.log.snapshots import (
-    Place,
-    Snapshot,
-    place_of,
-    read_snapshot,
-    shown,
-    snapshots,
-)
+from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot, snapshots
 from lamplighter.gateway.state.delayed import DelayedUpdates, at_moment
-from lamplighter.gateway.state.knowledge import Knowledge, Known
-from lamplighter.gateway.state.resumption import Retained, outlives_process, seen
+from lamplighter.gateway.state.knowledge import Knowledge
+from lamplighter.gateway.state.resumption import Retained, outlives_process, visible_graphs
 
 _TRIES = 100  # how often files may disappear without one more record being read
 _SHOWN_MAX = 100
@@ -74,18 +67,15 @@ class _Subscriptions:
         for spuid in {followed.spuid, replaced} & self._handles.keys():
             self._engine.unsubscribe(self._handles.pop(spuid))
         if self._wanted and outlives_process(followed):
-            access = Access(FULL.read, FULL.write, seen(followed))
+            access = Access(FULL.read, FULL.write, visible_graphs(followed))
             graphs = {"default_graphs": followed.default_graphs, "named_graphs": followed.named_graphs}
             with suppress(Exception):  # a start skips it, too
                 self._handles[followed.spuid] = self._engine.subscribe(followed.sparql, access=access, **graphs).spuid
 
 
 class Replay:
-    """The state of a gateway at a record, without its subscriptions.
-
-    clock: of the machine that asks; subscriptions: whether the resumable ones are followed as well, to check that they
-    can be.
-    """
+    """The state of a gateway at a record, without its subscriptions. clock: of the machine that asks; subscriptions:
+    whether the resumable ones are followed as well, to check that they can be."""
 
     def __init__(self, clock: Clock, *, subscriptions: bool = False) -> None:
         self._clock = clock
@@ -94,12 +84,12 @@ class Replay:
 
     def _clear(self) -> None:
         self.engine = Engine()
-        self._knowledge = Knowledge(self._clock, _Subscriptions(self.engine, wanted=self._subscriptions))
+        self.knowledge = Knowledge(self._clock, _Subscriptions(self.engine, wanted=self._subscriptions))
         self.place: Place = (1, 0)
 
     @property
     def delayed_updates(self) -> DelayedUpdates:
-        return self._knowledge.delayed
+        return self.knowledge.delayed
 
     def restore(self, head: Record, batches: Iterable[tuple[Quad, ...]]) -> None:
         """Replaces the state by a snapshot. Raises the errors of reading it; then the state is empty."""
@@ -110,21 +100,17 @@ class Replay:
         except BaseException:
             self._clear()
             raise
-        self._knowledge.restore(head)
+        self.knowledge.restore(head)
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
         """Follows the next record."""
-        self._knowledge.follow(record)
+        self.knowledge.follow(record)
         if record.type == "commit":
             commit = self.engine.commit(record.delta, record.seq)
             for notification in commit.notifications:
                 Results(notification.added, notification.removed).members  # noqa: B018 - it must be possible
         self.place = place_of(record)
-
-    def state(self) -> Known:
-        """The state, for a snapshot."""
-        return self._knowledge.state()
 
 
 # --- the log ----------------------------------------------------------------------------------------------
@@ -144,10 +130,8 @@ _stamp = msgspec.json.Decoder(_Stamp).decode
 
 @dataclass(frozen=True)
 class Found:
-    """A record, such as the last one at or before a time.
-
-    ts: its time, "" if it is no longer kept; doubt: why that may be wrong, "" if there is no reason.
-    """
+    """A record, such as the last one at or before a time. ts: its time, "" if it is no longer kept; doubt: why that may
+    be wrong, "" if there is no reason."""
 
     place: Place
     ts: str
@@ -200,10 +184,8 @@ class History:
         return None
 
     def place(self, text: str) -> Place:
-        """The place for ``1/17``, or for ``17``: then in the newest epoch that has such a record.
-
-        Raises ChangeLogError.
-        """
+        """The place for ``1/17``, or for ``17``: then in the newest epoch that has such a record. Raises
+        ChangeLogError."""
         named = _PLACE.fullmatch(text)
         if named is None:
             raise ConfigurationError(
@@ -219,10 +201,8 @@ class History:
         raise self._error(f"no record {sequence} is kept", self._extent())
 
     def record_of(self, text: str) -> Found:
-        """The record that a text names: as `place`, or as the last one up to an xsd:dateTime.
-
-        Raises ChangeLogError, MalformedRequestError.
-        """
+        """The record that a text names: as `place`, or as the last one up to an xsd:dateTime. Raises ChangeLogError,
+        MalformedRequestError."""
         if is_time(text):
             return self.at(at_moment(text))
         place = self.place(text)
@@ -233,7 +213,7 @@ class History:
 
     def _extent(self) -> str:
         first, last = self.first(), self.last()
-        return f"the log has {shown(first)} to {shown(last)}" if first and last else "the log is empty"
+        return f"the log has {label(first)} to {label(last)}" if first and last else "the log is empty"
 
     def at(self, moment: datetime) -> Found:
         """The last record, in the order of the log, whose time is not after a moment. Raises ChangeLogError."""
@@ -275,11 +255,9 @@ class History:
     # --- records ---
 
     def records(self, after: Place | None = None, to: Place | None = None) -> Iterator[Record]:
-        """The records behind one place, up to another one with it.
-
-        after: None for all that are kept. Raises ChangeLogError where records are damaged or removed, after those
-        before. An unreadable end of the log is skipped if it may be an interrupted write.
-        """
+        """The records behind one place, up to another one with it. after: None for all that are kept. Raises
+        ChangeLogError where records are damaged or removed, after those before. An unreadable end of the log is skipped
+        if it may be an interrupted write."""
         position = after
         begun = after is not None
         tries = 0
@@ -310,12 +288,12 @@ class History:
         first = reader.segments[0]
         if first.begin > (position[0], position[1] + 1):
             return self._error(
-                f"the records behind {shown(position)} were removed to free space",
-                f"the oldest that is kept is {shown(first.begin)}",
+                f"the records behind {label(position)} were removed to free space",
+                f"the oldest that is kept is {label(first.begin)}",
             )
         assert reader.damage is not None
         return ChangeLogError(
-            f"damaged behind record {shown(position)}: {reader.damage.reason}",
+            f"damaged behind record {label(position)}: {reader.damage.reason}",
             path=reader.damage.aside[0].path,
             hint="`lamplighter verify` has details",
         )
@@ -338,9 +316,8 @@ class History:
         self, holding: str, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
     ) -> Record | None:
         """The last wanted one of the records whose lines hold a text, behind one place and up to another one with it.
-
-        It decodes these records only, so that it is fast where they are few. Raises ChangeLogError.
-        """
+        Raises ChangeLogError."""
+        # It decodes these records only, so that it is fast where they are few.
         for _ in range(_TRIES):
             try:
                 return self._latest(holding.encode(), wanted, after, to)
@@ -377,20 +354,18 @@ class History:
         return found[0].begin == (1, 1) if found else not self.snapshots()
 
     def replay(self, to: Place | None = None, passed_over: Callable[[ChangeLogError], None] | None = None) -> Replay:
-        """The state at a record; None: at the last readable one.
-
-        passed_over: called with damaged snapshots, which do no harm if there is an older one, and for None with damage
-        in the log. Raises ChangeLogError, which names the oldest record that can be restored.
-        """
+        """The state at a record; None: at the last readable one. passed_over: called with damaged snapshots, which do
+        no harm if there is an older one, and for None with damage in the log. Raises ChangeLogError, which names the
+        oldest record that can be restored."""
         replay = Replay(self._clock)
         tell = passed_over or (lambda error: None)
         if not self._begin(replay, to, tell):
             oldest = self.oldest()
             raise self._error(
-                f"the history that leads to {'its end' if to is None else shown(to)} is no longer kept",
+                f"the history that leads to {'its end' if to is None else label(to)} is no longer kept",
                 "no snapshot is left"
                 if oldest is None
-                else f"the oldest record that can be restored is {shown(oldest)}",
+                else f"the oldest record that can be restored is {label(oldest)}",
             )
         try:
             for record in self.records(replay.place, to):
@@ -400,7 +375,7 @@ class History:
                 raise
             tell(error)
         if to is not None and replay.place != to:
-            raise self._error(f"there is no record {shown(to)}", self._extent())
+            raise self._error(f"there is no record {label(to)}", self._extent())
         return replay
 
     def _follow(self, replay: Replay, record: Record) -> None:
@@ -409,7 +384,7 @@ class History:
             replay.follow(record)
         except Exception as error:
             raise StoreError(
-                f"{self.log}: record {shown(place_of(record))} cannot be applied: {error!r}; start the gateway, which "
+                f"{self.log}: record {label(place_of(record))} cannot be applied: {error!r}; start the gateway, which "
                 "sets it aside, or name an earlier record"
             ) from error
 

@@ -44,14 +44,12 @@ from lamplighter.gateway.clock import iso, moment
 from lamplighter.gateway.disk import TEMPORARY, Disk
 from lamplighter.gateway.log.snapshots import read_snapshot
 from lamplighter.gateway.state.delayed import DELAY_US_MAX
-from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.state.knowledge import snapshot_state
 from lamplighter.gateway.texts import cut
 from lamplighter.gateway.workers.ad_hoc import Answer
 
-KIND = "restore"
-"""The cause of the records of a restore; its id is gateway, epoch and sequence of the backup."""
-RESTORE_BYTES_MAX = 1024 * 1024 * 1024
-"""A larger backup is refused."""
+KIND = "restore"  # the cause of the records of a restore; its id is gateway, epoch and sequence of the backup
+RESTORE_BYTES_MAX = 1024 * 1024 * 1024  # a larger backup is refused
 _ERROR_CHARACTERS_MAX = 500
 
 
@@ -95,10 +93,8 @@ class Restored:
 
 def comparison(path: Path, engine: Engine, pending_max: int, now: datetime) -> Callable[[BinaryIO], None]:
     """The work of a fork that writes `Part`s: the difference between the dataset and a backup. It opens no file.
-
-    pending_max: reading stops at one more delayed update, since then all are refused; now: by the wall clock.
-    Raises ChangeLogError when the backup cannot be read.
-    """
+    pending_max: reading stops at one more delayed update, since then all are refused; now: by the wall clock. Raises
+    ChangeLogError when the backup cannot be read."""
     # The mapping outlives its file. An empty file cannot be mapped.
     try:
         with path.open("rb") as file:
@@ -158,8 +154,7 @@ def _missing(these: QuadStore, those: QuadStore) -> Iterator[tuple[Quad, ...]]:
 
 
 def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator[tuple[Quad, ...]]:
-    """The same quads. store: their target. Raises ValueError for an invalid one, LimitExceededError for terms that are
-    too long or too deep."""
+    """The same quads. store: their target. Raises ValueError, LimitExceededError for too long or too deep terms."""
     before = 0
     for batch in batches:
         store.check(batch)
@@ -169,9 +164,8 @@ def _possible(batches: Iterator[tuple[Quad, ...]], store: QuadStore) -> Iterator
 
 
 def _timers(head: Record, now: datetime) -> Iterator[Timer]:
-    """The delayed updates of a backup, with their remaining time, under new ids. Raises ValueError for one that no
-    request can create."""
-    state = known(head).delayed
+    """The delayed updates of a backup under new ids, with their remaining time. Raises ValueError."""
+    state = snapshot_state(head).delayed
     boot = state.boot
     now_us = head.boottime_us if boot is None or boot.boot == head.boot else boot.uptime_us
     good: set[str] = set()  # texts
@@ -214,10 +208,8 @@ async def difference(answer: Answer) -> Difference:
 
 @contextlib.asynccontextmanager
 async def receive(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> AsyncIterator[Path]:
-    """A temporary file with the received bytes; a start removes it after a crash.
-
-    Raises LimitExceededError, ChangeLogError when it cannot be written.
-    """
+    """A temporary file with the received bytes; a start removes it after a crash. Raises LimitExceededError,
+    ChangeLogError when it cannot be written."""
     path = folder / f"restore-{uuid.uuid4().hex}{TEMPORARY}"
     size = 0
     try:

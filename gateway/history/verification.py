@@ -35,8 +35,8 @@ from lamplighter.gateway.history.log_check import LogCheck
 from lamplighter.gateway.history.records import History, Replay
 from lamplighter.gateway.log.reader import LogReader
 from lamplighter.gateway.log.retention import Shipped
-from lamplighter.gateway.log.snapshots import Place, Snapshot, place_of, read_snapshot, shown
-from lamplighter.gateway.state.knowledge import Known, known
+from lamplighter.gateway.log.snapshots import Place, Snapshot, label, place_of, read_snapshot
+from lamplighter.gateway.state.knowledge import SnapshotState, snapshot_state
 
 _SHOWN_MAX = 3
 _REMOVE_IT = "remove it; its records are then shipped again"
@@ -110,8 +110,8 @@ class _Verification:
         return True
 
     def _check_story(self, snapshots: list[Snapshot]) -> None:
-        """Replays from the oldest known state to the end, and compares with the snapshots on the way. Behind damage,
-        which `LogCheck` has reported, it begins again with the next snapshot."""
+        """Replays from the oldest known state to the end, and compares with the snapshots on the way."""
+        # Behind damage, which `LogCheck` has reported, it begins again with the next snapshot.
         replay, rest = Replay(self._clock, subscriptions=True), snapshots
         begun = self._history.complete()
         while begun or rest:
@@ -131,13 +131,12 @@ class _Verification:
             return
         self._report.quads = replay.engine.quad_count
         for snapshot in rest:
-            what = f"the log ends with record {shown(replay.place)}, before this snapshot"
+            what = f"the log ends with record {label(replay.place)}, before this snapshot"
             self._findings.problem(snapshot.path, "", what, LOST)
         self._judge_end(reader)
 
     def _follow(self, replay: Replay, rest: list[Snapshot]) -> tuple[list[Snapshot], LogReader | None]:
-        """Replays as far as records can be read. Returns the later snapshots, and the reader at its end, None if it did
-        not reach it."""
+        """Replays what can be read. Returns the later snapshots and the reader at its end, None short of it."""
         reader = LogReader(self._history.log, *replay.place, self._clock.boot)
         ahead = deque(segment for segment in reader.segments if segment.begin > replay.place)
         try:
@@ -154,13 +153,13 @@ class _Verification:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             self._report.notes.append(
-                f"{error.path}: sealed or evicted meanwhile, so nothing is said of what follows {shown(replay.place)}"
+                f"{error.path}: sealed or evicted meanwhile, so nothing is said of what follows {label(replay.place)}"
             )
             return rest, None
         except Exception as error:
             what = f"this record, or one that was written to the store with it, cannot be applied: {error!r}"
             self._findings.problem(
-                self._history.log, f"record {shown((reader.epoch, reader.sequence))}", what, _NOT_APPLIED
+                self._history.log, f"record {label((reader.epoch, reader.sequence))}", what, _NOT_APPLIED
             )
             return rest, None
         return self._compare_snapshots(replay, rest, before=(replay.place[0], replay.place[1] + 1)), reader
@@ -189,7 +188,7 @@ class _Verification:
 
     def _judge_end(self, reader: LogReader) -> None:
         """Reports the end of the log as the next start would."""
-        place = shown((reader.epoch, reader.sequence))
+        place = label((reader.epoch, reader.sequence))
         for trouble in reader.torn:
             self._report.notes.append(
                 f"{trouble.segment.path}: byte {trouble.offset}: unreadable tail of "
@@ -216,10 +215,10 @@ class _Verification:
             if isinstance(error.__cause__, FileNotFoundError):
                 return
             raise
-        for what in _differences(other, known(head), replay):
+        for what in _differences(other, snapshot_state(head), replay):
             self._findings.problem(
                 snapshot.path,
-                f"record {shown(snapshot.place)}",
+                f"record {label(snapshot.place)}",
                 f"it is not what the records before it lead to: {what}",
                 "keep it and the log for an analysis, and make a backup",
             )
@@ -238,7 +237,7 @@ class _Verification:
             self._findings.problem(path, "", what, _REMOVE_IT)
 
 
-def _differences(snapshot: Engine, had: Known, replay: Replay) -> Iterator[str]:
+def _differences(snapshot: Engine, had: SnapshotState, replay: Replay) -> Iterator[str]:
     """The differences between a snapshot and the replay."""
     only = list(islice(_missing(snapshot, replay.engine), _SHOWN_MAX))
     lacks = list(islice(_missing(replay.engine, snapshot), _SHOWN_MAX))
@@ -247,7 +246,7 @@ def _differences(snapshot: Engine, had: Known, replay: Replay) -> Iterator[str]:
             yield f"it {verb} {', '.join(quad.to_nquads() for quad in quads)} and perhaps more"
     if set(snapshot.store.graphs()) != set(replay.engine.store.graphs()):
         yield "it has other graphs"
-    now = replay.state()
+    now = replay.knowledge.state()
     if [_timer(record) for record, _ in had.delayed.pending] != [_timer(record) for record, _ in now.delayed.pending]:
         yield "it has other delayed updates"
     if had.requests != now.requests:

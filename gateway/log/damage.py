@@ -21,8 +21,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import Disk
 
 DAMAGE, ACCEPTED = "damage.json", "damage-accepted.json"
-REPORTS_MAX = 100
-"""Later damage of a gateway that nobody looks after is only in its log."""
+REPORTS_MAX = 100  # later damage of a gateway that nobody looks after is only in its log
 
 
 class DamageReport(msgspec.Struct, frozen=True):
@@ -52,8 +51,7 @@ def read_damage(data: Path) -> list[DamageReport]:
 
 
 def accept_damage(data: Path, disk: Disk, acceptance: Acceptance) -> None:
-    """Accepts all reports. Raises OSError, and ConfigurationError if there are others than those that the user has
-    seen; then none is accepted."""
+    """Accepts all reports, or none. Raises OSError, ConfigurationError if the user has not seen all."""
     if read_damage(data) != acceptance.reports:
         raise ConfigurationError("there is other damage by now; run the command again to see it")
     disk.write_file(data / ACCEPTED, [msgspec.json.encode(acceptance) + b"\n"])

@@ -20,8 +20,7 @@ from lamplighter.engine.client.files import read_text
 from lamplighter.engine.errors import ConfigurationError
 from lamplighter.gateway.disk import TEMPORARY, Disk
 
-LOCK_WAIT_S = 3.0
-"""How long a start waits for the data folder."""
+LOCK_WAIT_S = 3.0  # how long a start waits for the data folder
 
 
 class DataFolder:
@@ -44,7 +43,7 @@ class DataFolder:
             raise ConfigurationError(
                 f"data folder {self.path}: {error.strerror}; name a folder that can be written with --data"
             ) from error
-        if not _locked(self._lock):
+        if not take_lock(self._lock):
             self.close()
             raise ConfigurationError(
                 f"data folder {self.path}: another gateway is using it; stop that one or name another with --data"
@@ -71,8 +70,9 @@ class DataFolder:
             self._lock = None
 
 
-def _locked(file: int) -> bool:
-    """Takes the lock. A killed gateway may have left a fork that is about to release it."""
+def take_lock(file: int) -> bool:
+    """Takes the lock of a data folder for this process, if it is free within `LOCK_WAIT_S`."""
+    # A killed gateway may have left a fork that is about to release it.
     end = time.monotonic() + LOCK_WAIT_S
     while True:
         with contextlib.suppress(BlockingIOError):

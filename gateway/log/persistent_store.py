@@ -45,10 +45,10 @@ class PersistentStore:
     def usable(self, epoch: int, sequence: int, *, anew: bool = False) -> QuadDelta | None:
         """The delta that rolls the store back to a record, whatever it has of later ones. None if it has to be rebuilt;
         then its folder is empty. Raises ConfigurationError when the folder cannot be changed."""
-        delta = self._way_back(epoch, sequence) if self._trusted() and not anew else None
+        delta = self._way_back(epoch, sequence) if self._is_trusted() and not anew else None
         try:
             if delta is None and self.path.exists():
-                self.emptied()
+                self.empty()
             try:
                 self._write_mark(closed=False)
             except OSError:  # the disk is full; without a mark the next start rebuilds the store
@@ -59,13 +59,13 @@ class PersistentStore:
             ) from error
         return delta
 
-    def emptied(self) -> None:
+    def empty(self) -> None:
         """Removes the store. Raises OSError."""
         logger.warning("store rebuilt", path=self.path)
         self._log.disk.remove(self._mark)
         shutil.rmtree(self.path)
 
-    def _trusted(self) -> bool:
+    def _is_trusted(self) -> bool:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             mark = json_document(read_file(self._mark, follow=False), _Mark)
             return mark.gateway == self._log.gateway and (mark.closed or mark.boot == self._boot)
@@ -92,7 +92,7 @@ class PersistentStore:
             dropped=tuple(name for name, present in graphs.items() if not present),
         )
 
-    def closed(self) -> None:
+    def mark_closed(self) -> None:
         """Marks the store as closed; everything must be durable. Raises OSError."""
         self._write_mark(closed=True)
 

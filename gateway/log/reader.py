@@ -34,7 +34,7 @@ class Segment:
     name: SegmentName
 
     @property
-    def sealed(self) -> bool:
+    def is_sealed(self) -> bool:
         return self.name.last is not None
 
     @property
@@ -43,7 +43,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ReadError:
     """Where the good records of a segment end. offset: in its file; bytes: how many are left; proven: whether they
     prove that durable records are missing."""
 
@@ -55,7 +55,7 @@ class Trouble:
 
 
 @dataclass
-class Damage:
+class Corruption:
     """Durable records cannot be read. aside: the segments with the rest of them."""
 
     reason: str
@@ -63,7 +63,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Unfollowable:
+class UnreplayableRecord:
     """A record that is whole and cannot be applied. place: its epoch and sequence."""
 
     place: tuple[int, int]
@@ -80,7 +80,7 @@ def segments(folder: Path) -> list[Segment]:
         segment = Segment(path, name)
         other = found.get(segment.begin)
         # The seal is written last. Without it, the original segment still exists.
-        if other is None or (segment.sealed and seal_of(segment) is not None):
+        if other is None or (segment.is_sealed and seal_of(segment) is not None):
             found[segment.begin] = segment
     return [found[begin] for begin in sorted(found)]
 
@@ -100,8 +100,7 @@ def ends(found: Iterable[Segment]) -> dict[int, int]:
     return {gap.epoch: gap.first for gap in gaps if gap.last is None}
 
 
-LOG_FILE_BYTES_MAX = 2 * 1024**3
-"""Of a segment. It ends at `log.segment_bytes_max`, or with one record more."""
+LOG_FILE_BYTES_MAX = 2 * 1024**3  # of a segment. It ends at `log.segment_bytes_max`, or with one record more.
 
 
 def contents(path: Path) -> bytes:
@@ -113,12 +112,9 @@ def contents(path: Path) -> bytes:
 
 
 class LogReader:
-    """Iterates over the records behind a position, once; afterwards the attributes describe the end.
-
-    epoch, sequence: the position, then that of the last good record. boot: of the machine, None for other readers than
-    the gateway; then an unreadable tail is never called damage without proof. unfollowable: a record that counts as
-    damage.
-    """
+    """Iterates over the records behind a position, once; afterwards the attributes describe the end. epoch, sequence:
+    the position, then that of the last good record. boot: of the machine, None for other readers than the gateway; then
+    an unreadable tail is never called damage without proof. unfollowable: a record that counts as damage."""
 
     def __init__(
         self,
@@ -126,16 +122,15 @@ class LogReader:
         epoch: int = 1,
         sequence: int = 0,
         boot: str | None = None,
-        unfollowable: Unfollowable | None = None,
+        unfollowable: UnreplayableRecord | None = None,
     ) -> None:
         self.epoch = epoch
         self.sequence = sequence
         self.segments = segments(folder)
+        # Segments that are no longer part of the log: another one continues where their good records ended.
         self.unread: list[Segment] = []
-        """Segments that are no longer part of the log: another one continues where their good records ended."""
-        self.torn: list[Trouble] = []
-        """Tails that an interrupted write left and that were cut off at this place."""
-        self.damage: Damage | None = None
+        self.torn: list[ReadError] = []  # tails that an interrupted write left and that were cut off at this place
+        self.damage: Corruption | None = None
         self._boot = boot
         self._last_boot: str | None = None
         self._unfollowable = unfollowable
@@ -146,10 +141,10 @@ class LogReader:
         while len(rest) > 1 and rest[1].begin <= (self.epoch, self.sequence + 1):
             rest = rest[1:]
         self._ends = ends(rest)
-        open_: list[Trouble] = []
+        open_: list[ReadError] = []
         while rest:
             segment, rest = rest[0], rest[1:]
-            trouble = yield from self._read(segment)
+            trouble = yield from self._records(segment)
             if trouble is not None:
                 open_.append(trouble)
             next_ = next((index for index, later in enumerate(rest) if self._follows(_first(later))), None)
@@ -159,7 +154,7 @@ class LogReader:
         if not open_:
             return
         if any(trouble.proven for trouble in open_):
-            self.damage = Damage(open_[0].reason, [trouble.segment for trouble in open_])
+            self.damage = Corruption(open_[0].reason, [trouble.segment for trouble in open_])
         else:
             self.torn = open_
 
@@ -177,7 +172,7 @@ class LogReader:
             and (gap.epoch, gap.first) == (self.epoch, self.sequence + 1)
         )
 
-    def _read(self, segment: Segment) -> Generator[Record, None, Trouble | None]:
+    def _records(self, segment: Segment) -> Generator[Record, None, ReadError | None]:
         """Its good records behind the position; returns what is wrong with the rest, None if there is no rest."""
         data = contents(segment.path)
         lines = FrameReader(data)
@@ -206,8 +201,8 @@ class LogReader:
         tail = lines.tail
         if not tail.reason:
             return None
-        proven = missing or segment.sealed or lines.closed or self._proven(lines)
-        return Trouble(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
+        proven = missing or segment.is_sealed or lines.closed or self._proven(lines)
+        return ReadError(segment, tail.offset, len(data) - tail.offset, tail.reason, proven)
 
     def _unfit(self, record: Record) -> str:
         """Why a readable record counts as damage, "" if it does not."""
@@ -250,10 +245,8 @@ def _first(segment: Segment) -> Record | None:
 
 class CheckedLines:
     """Iterates over the good lines of a segment, without newlines. Afterwards `reason` says what is wrong behind them,
-    "" if nothing is. Keeps the file in memory, not the lines.
-
-    end: the first sequence that is no longer part of the log, if a recovery ended the epoch (`ends`).
-    """
+    "" if nothing is. Keeps the file in memory, not the lines. end: the first sequence that is no longer part of the
+    log, if a recovery ended the epoch (`ends`)."""
 
     def __init__(self, segment: Segment, end: int | None = None) -> None:
         self._frames = FrameReader(contents(segment.path))

@@ -17,8 +17,7 @@ from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.gateway.log.reader import Segment, segments
 from lamplighter.gateway.log.snapshots import KEPT, snapshots
 
-DAMAGED_SHARE = 4
-"""Damaged files may take one part in so many of the limit."""
+DAMAGED_SHARE = 4  # damaged files may take one part in so many of the limit
 
 
 class Shipped(msgspec.Struct, frozen=True):
@@ -28,7 +27,7 @@ class Shipped(msgspec.Struct, frozen=True):
     last: int
 
 
-def shipped(data: Path) -> tuple[int, int]:
+def shipped_place(data: Path) -> tuple[int, int]:
     """(epoch, sequence) up to which everything was shipped."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         cursor = json_document(read_file(data / "shipped.json", follow=False), Shipped)
@@ -36,7 +35,7 @@ def shipped(data: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def used(data: Path) -> int:
+def used_bytes(data: Path) -> int:
     """Bytes of log, snapshots and damaged files."""
     return sum(_size(path) for folder in ("log", "snapshots", "damaged") for path in (data / folder).iterdir())
 

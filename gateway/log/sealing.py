@@ -20,28 +20,27 @@ from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log.reader import CheckedLines, Segment, ends, seal_of, segments
 
 
-def unsealed(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
+def unsealed_segments(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
     """Segments that wait to be sealed, oldest first. current: the one that is being written; epoch, sequence: of the
-    last record. A segment that begins behind it has no records, and the next segment may take its name."""
+    last record."""
+    # A segment that begins behind it has no records, and the next segment may take its name.
     return [
         segment
         for segment in segments(folder)
-        if not segment.sealed and segment.name != current and segment.begin <= (epoch, sequence)
+        if not segment.is_sealed and segment.name != current and segment.begin <= (epoch, sequence)
     ]
 
 
-def superseded(folder: Path) -> list[Path]:
+def superseded_files(folder: Path) -> list[Path]:
     """Files of segments that are already sealed; the sealing was interrupted before the last step."""
-    whole = {segment.begin for segment in segments(folder) if segment.sealed}
+    whole = {segment.begin for segment in segments(folder) if segment.is_sealed}
     names = [(path, segment_name(path.name)) for path in folder.iterdir()]
     return [path for path, name in names if name and name.last is None and (name.epoch, name.first) in whole]
 
 
 def seal(disk: Disk, folder: Path, segment: Segment) -> Seal | None:
-    """Seals a segment whose records are durable; None if it has none and was removed.
-
-    Raises OSError, and ChangeLogError when the segment has lost records since they were written.
-    """
+    """Seals a segment whose records are durable; None if it has none and was removed. Raises OSError, and
+    ChangeLogError when the segment has lost records since they were written."""
     found = segments(folder)
     number = [other.begin for other in found].index(segment.begin)
     lines = CheckedLines(segment, ends(found).get(segment.name.epoch))

@@ -25,23 +25,20 @@ from lamplighter.engine.client.files import open_file
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.gateway.state.delayed import checked_moment
-from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.state.knowledge import snapshot_state
 
 KEPT = 2
 _LEVEL = 3
 
-Place = tuple[int, int]
-"""Epoch and sequence, the permanent name of a record; written ``1/17``."""
+Place = tuple[int, int]  # epoch and sequence, the permanent name of a record; written ``1/17``
 
 _NAME_CHARACTERS_MAX = 200
+# Bytes of the terms in a line of a snapshot, unless a single quad has more; with escapes far below `LINE_BYTES_MAX`.
 _LINE_CHARACTERS = 8 * 1024 * 1024
-"""Bytes of the terms in a line of a snapshot, unless a single quad has more; with escapes far below
-`LINE_BYTES_MAX`."""
-LINE_BYTES_MAX = 512 * 1024 * 1024
-"""Longest line of a snapshot; earlier versions wrote long ones."""
+LINE_BYTES_MAX = 512 * 1024 * 1024  # longest line of a snapshot; earlier versions wrote long ones
 
 
-def shown(place: Place) -> str:
+def label(place: Place) -> str:
     return f"{place[0]}/{place[1]}"
 
 
@@ -112,12 +109,9 @@ def _in_lines(batch: Iterable[Quad]) -> Iterator[tuple[Quad, ...]]:
 def read_snapshot(
     path: Path, place: Place | None = None, content: ByteSource | None = None
 ) -> tuple[Record, Iterator[tuple[Quad, ...]]]:
-    """The first record of a snapshot, and its quads in batches.
-
-    place: its expected record; content: the bytes of the file, where it cannot be opened. Raises ChangeLogError at the
-    first error, also while the quads are read: after the last of them, the file is known to be complete. Raises
-    ConfigurationError for the file of a newer program.
-    """
+    """The first record of a snapshot, and its quads in batches. place: its expected record; content: the bytes of the
+    file, where it cannot be opened. Raises ChangeLogError at the first error, also while the quads are read: after the
+    last of them, the file is known to be complete. Raises ConfigurationError for the file of a newer program."""
     records = _snapshot_records(path, place, content)
     return next(records), (record.a for record in records if record.a)
 
@@ -127,7 +121,7 @@ def _check_head(head: Record) -> None:
     if len(head.gw) > _NAME_CHARACTERS_MAX or not head.gw.isprintable():
         raise ValueError(f"gw is no name of a gateway, of up to {_NAME_CHARACTERS_MAX} printable characters")
     checked_moment("ts", head.ts)
-    known(head)
+    snapshot_state(head)
 
 
 def _snapshot_records(path: Path, place: Place | None, content: ByteSource | None) -> Iterator[Record]:
@@ -147,7 +141,7 @@ def _snapshot_records(path: Path, place: Place | None, content: ByteSource | Non
                 raise ValueError(f"line {number + 1} is of another snapshot")
             if number == 0:
                 if place is not None and place_of(record) != place:
-                    raise ValueError(f"it is of record {shown(place_of(record))}")
+                    raise ValueError(f"it is of record {label(place_of(record))}")
                 _check_head(record)
             quads += len(record.a)
             whole = part.last

@@ -12,10 +12,8 @@ from itertools import islice, takewhile
 
 from lamplighter.gateway.log.snapshots import Place
 
-TAIL_BYTES_MAX = 256 * 1024
-"""Bytes of all lines that are kept."""
-LINE_BYTES_MAX = 16 * 1024
-"""A longer line is not kept, and neither are those before it."""
+TAIL_BYTES_MAX = 256 * 1024  # bytes of all lines that are kept
+LINE_BYTES_MAX = 16 * 1024  # a longer line is not kept, and neither are those before it
 
 
 class LogTail:
@@ -27,8 +25,8 @@ class LogTail:
         self._before: Place | None = None  # the place before the first line; None: no line is kept
         self._woken: asyncio.Event | None = None  # set if somebody waits
         self._closed = False
+        # The last record whose effects have left the gateway. Later ones are not shown.
         self.acknowledged: Place = (1, 0)
-        """The last record whose effects have left the gateway. Later ones are not shown."""
 
     def append(self, place: Place, line: bytes) -> None:
         """Adds the line of the next record, or of the last one again, where its first try failed."""

@@ -46,7 +46,7 @@ from lamplighter.gateway.log import entries
 from lamplighter.gateway.log.damage import DamageReport, KnownDamage
 from lamplighter.gateway.log.data_folder import DataFolder
 from lamplighter.gateway.log.entries import LogEntry
-from lamplighter.gateway.log.reader import Damage, LogReader, Segment, Unfollowable
+from lamplighter.gateway.log.reader import Corruption, LogReader, Segment, UnreplayableRecord
 from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.settings import Durability
 
@@ -65,13 +65,9 @@ class Recovery:
 
 
 class LogWriter:
-    """Single writer of a gateway's change log.
-
-    Use: `open`, `replay`, then `append` and `sync`. append is cheap and synchronous; sync blocks for the disk and
-    may run in another thread while append does.
-
-    It is one class because append, sync and the end of a segment share the open files under one lock.
-    """
+    """Single writer of a gateway's change log. Use: `open`, `replay`, then `append` and `sync`. append is cheap and
+    synchronous; sync blocks for the disk and may run in another thread while append does. It is one class because
+    append, sync and the end of a segment share the open files under one lock."""
 
     def __init__(self, data: Path, clock: Clock, durability: Durability = "fsync", disk: Disk | None = None) -> None:
         self.data = data
@@ -80,41 +76,33 @@ class LogWriter:
         self._folder = DataFolder(data, self.disk)
         self._clock = clock
         self._durability = durability
-        self.waits = durability == "fsync"
-        """Whether answers have to wait for `sync`."""
+        self.waits = durability == "fsync"  # whether answers have to wait for `sync`
         self._file: int | None = None
         self._frames = FrameWriter()
         self._files = threading.Lock()  # held while files are synced, opened or closed
         self._behind: list[int] = []  # files of segments that are ended and may not be durable
         self._before: list[Segment] = []  # the same, of earlier runs
         self._removed: list[Segment] = []  # no longer part of the log; removed when there is a next one
-        self._damage: Damage | None = None
+        self._damage: Corruption | None = None
         self._gap: Gap | None = None
         self._dirty = False  # whether there is something to sync
         self._named = True  # whether the name of the file is durable
         self._placed = False  # whether the names of the folders are durable
         self._durable = 0  # the last sequence that is durable
         self.tail = LogTail()
-        self.damage = KnownDamage(data, self.disk)
-        """What starts have found and no operator has accepted."""
-        self.slices = Slices()
-        """Called where the encoding of a long record may be interrupted."""
+        self.damage = KnownDamage(data, self.disk)  # what starts have found and no operator has accepted
+        self.slices = Slices()  # called where the encoding of a long record may be interrupted
         self.gateway = ""
         self.epoch = 1
         self.sequence = 0
-        self.current: SegmentName | None = None
-        """The segment that is being written."""
-        self.size = 0
-        """Its bytes."""
-        self.begun_us = 0
-        """CLOCK_BOOTTIME at which it was begun."""
-        self.ended = 0
-        """Segments that ended since the start."""
-        self.refusing = ""
-        """Why the last append failed; empty when it did not."""
+        self.current: SegmentName | None = None  # the segment that is being written
+        self.size = 0  # its bytes
+        self.begun_us = 0  # CLOCK_BOOTTIME at which it was begun
+        self.ended = 0  # segments that ended since the start
+        self.refusing = ""  # why the last append failed; empty when it did not
+        # Set after a failed sync. It is then unknown what is on the disk, and another sync reports nothing. No record
+        # is accepted any more; only a restart recovers.
         self.broken: ChangeLogError | None = None
-        """Set after a failed sync. It is then unknown what is on the disk, and another sync reports nothing. No record
-        is accepted any more; only a restart recovers."""
 
     # --- start ---
 
@@ -130,7 +118,7 @@ class LogWriter:
         sequence: int = 0,
         *,
         strict: bool = False,
-        unfollowable: Unfollowable | None = None,
+        unfollowable: UnreplayableRecord | None = None,
     ) -> Recovery:
         """Passes every good record behind a position to `take`, in order, and makes the log ready for append.
 
@@ -144,7 +132,7 @@ class LogWriter:
             take(record)
             count += 1
         self.epoch, self.sequence = reader.epoch, reader.sequence
-        self._before = [segment for segment in reader.segments if not segment.sealed]
+        self._before = [segment for segment in reader.segments if not segment.is_sealed]
         self._removed = reader.unread
         if reader.damage is not None:
             if strict:
@@ -178,10 +166,8 @@ class LogWriter:
     # --- running ---
 
     def append(self, entry: LogEntry, clocks: RecordClocks | None = None) -> Record:
-        """Writes one record with the next sequence. clocks: at its moment, if the caller has looked.
-
-        Raises ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged.
-        """
+        """Writes one record with the next sequence. clocks: at its moment, if the caller has looked. Raises
+        ChangeLogError, or LimitExceededError for one that is too long to be read; then the log is unchanged."""
         if self.broken is not None:
             raise self.broken
         if self._file is None:
@@ -242,8 +228,7 @@ class LogWriter:
         return record
 
     def _begin(self) -> None:
-        """Begins a segment, when everything before it is durable. Raises ChangeLogError; the next append tries
-        again."""
+        """Begins a segment, when all before it is durable. Raises ChangeLogError; the next append tries again."""
         frames, begun_us = FrameWriter(), self._clock.boottime_us()  # before the file exists: the two belong together
         try:
             with self._files:
@@ -291,8 +276,8 @@ class LogWriter:
         self._before = []
 
     def _set_aside(self) -> None:
-        """Links the rest of damaged segments into `damaged`. After the gap record, segments without a good record
-        before the damage are removed from the log."""
+        """Links the rest of damaged segments into `damaged`."""
+        # After the gap record, segments without a good record before the damage are removed from the log.
         if self._damage is None:
             return
         self.damage.write()
@@ -312,10 +297,8 @@ class LogWriter:
                 self.ended += 1
 
     def sync(self, *, always: bool = False) -> None:
-        """Syncs what was appended, if the policy requires it or `always` is set.
-
-        Raises ChangeLogError after a disk error.
-        """
+        """Syncs what was appended, if the policy requires it or `always` is set. Raises ChangeLogError after a disk
+        error."""
         if self._durability == "off" and not always and self.broken is None:
             return
         with self._files:  # a caller that finds nothing to do has waited for the one that synced

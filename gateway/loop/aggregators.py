@@ -14,9 +14,8 @@ from lamplighter.engine.errors import BrokenEngineError, GatewayError, LimitExce
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.loop.obligations import Obligations
-from lamplighter.gateway.monitoring.health.components import State
-from lamplighter.gateway.monitoring.health.reports import Reports
-from lamplighter.gateway.state.applications import Application, Register, aggregator_queries, triggers
+from lamplighter.gateway.monitoring.health.components import Reports, State
+from lamplighter.gateway.state.applications import Application, ApplicationRegistry, aggregator_queries, triggers
 
 logger = EventLogger(__name__)
 
@@ -72,7 +71,9 @@ class Aggregators:
                 new = triggers(application, aggregator, sequence, first, first - first)
                 self._obligations.reactions.extend(new)
 
-    def expect(self, waiting: Sequence[Application], declared: Sequence[Application], register: Register) -> None:
+    def expect(
+        self, waiting: Sequence[Application], declared: Sequence[Application], register: ApplicationRegistry
+    ) -> None:
         """After recovery: those that begin now, and the end of those that are not declared any more."""
         names = {application.name for application in declared}
         self._obligations.beginning.extend(waiting)

@@ -24,7 +24,7 @@ from lamplighter.gateway.loop.failures import not_registered
 from lamplighter.gateway.loop.ledger import Ledger
 from lamplighter.gateway.loop.slices import LoopSlices
 from lamplighter.gateway.loop.subscribers import Subscribers
-from lamplighter.gateway.state.instant import passed
+from lamplighter.gateway.state.instant import passage
 
 logger = EventLogger(__name__)
 
@@ -85,7 +85,7 @@ class Commits:
         """The commit with which time comes to an instant. Raises as `commit`."""
         if self.ledger.engine.changes_until(instant) > LONG:
             self._slices.begin(LONG)
-        entry = entries.commit(QuadDelta(), passed(instant))
+        entry = entries.commit(QuadDelta(), passage(instant))
         return self.ledger.commit(entry, QuadDelta(), self._distribute)
 
     def replay(self, record: Record) -> None:

@@ -69,7 +69,7 @@ class LiveDataset:
             return new_engine(store_path=self._store.path)
         except StoreError as error:
             logger.error("store damaged", reason=error)
-            self._store.emptied()
+            self._store.empty()
             self.way_back = None
             return new_engine(store_path=self._store.path)
 
@@ -79,6 +79,6 @@ class LiveDataset:
             try:
                 self.log.sync(always=True)  # the store must not know more
                 self.engine.persist()
-                self._store.closed()
+                self._store.mark_closed()
             except (OSError, GatewayError) as error:
                 logger.error("store not closed properly", reason=error)

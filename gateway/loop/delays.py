@@ -90,7 +90,7 @@ class Delays:
     def skipped(self, pending: Pending) -> bool:
         """Whether one became due while the gateway was off and is not wanted then. It is cancelled in that case."""
         name, policy = pending.timer.id, pending.timer.missed
-        missed = self._delayed.missed(name)
+        missed = self._delayed.miss_of(name)
         if missed is None:
             return False
         logger.info("delayed update missed", id=name, due=missed.due, late_s=f"{missed.late_s:.3f}", policy=policy)

@@ -15,7 +15,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.slices import LONG
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.slices import LoopSlices
-from lamplighter.gateway.settings.inference import InferenceSettings, graph_terms
+from lamplighter.gateway.settings.reasoning import InferenceSettings, graph_terms
 
 KIND = "inference"
 """The kind of the cause."""

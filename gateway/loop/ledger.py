@@ -107,7 +107,7 @@ class Ledger:
             if instant is not None:
                 commit = self.engine.advance(instant, record.seq)
             else:
-                reached = self.knowledge.instant.reached
+                reached = self.knowledge.instant.reached_instant
                 if reached is not None:
                     self.engine.reach(reached)
                 commit = self.engine.commit(delta, record.seq)

@@ -43,11 +43,11 @@ from lamplighter.gateway.history.explanation import Explainer, full_iri, query_t
 from lamplighter.gateway.history.log_page import RECORDS_MAX, LogRange, error_text, page, page_of
 from lamplighter.gateway.history.names import Names
 from lamplighter.gateway.history.records import History, is_time
-from lamplighter.gateway.log.snapshots import Place, shown
+from lamplighter.gateway.log.snapshots import Place, label
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.loop.current import Current
 from lamplighter.gateway.security.callers import ANYBODY, Caller
-from lamplighter.gateway.sharing import ClientTurns, SharedRoom
+from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.workers.ad_hoc import Reader, write_answer
 
@@ -105,7 +105,7 @@ class Past:
         self._log = log
         self._clock = clock
         self._rebuilding = ClientTurns(1)  # a dataset in memory besides the current one
-        self._asking = SharedRoom(lambda: ASKING_MAX, "the number of queries of the past that may wait")
+        self._asking = TotalBudget(lambda: ASKING_MAX, "the number of queries of the past that may wait")
         self._verified: OrderedDict[LogPosition, None] = OrderedDict()  # positions that the log has
 
     async def position(self, place: Place, caller: Caller) -> LogPosition:
@@ -214,7 +214,7 @@ class Past:
         """
         if why := self._asking.refusal(caller.client):
             raise QueueFullError(f"{why}; try again later")
-        with self._asking.held(caller.client):
+        with self._asking.hold(caller.client):
             async with self._rebuilding.of(caller.client), aclosing(self._answer(query, caller, headers)) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -242,16 +242,16 @@ class Past:
             if found.place > newest:
                 if not is_time(query.at):
                     raise UnknownResourceError(
-                        f"there is no record {shown(found.place)}; the newest is {shown(newest)}"
+                        f"there is no record {label(found.place)}; the newest is {label(newest)}"
                     )
-                found = history.record_of(shown(newest))
+                found = history.record_of(label(newest))
             engine = history.replay(found.place).engine
         except ChangeLogError as error:
             raise UnknownResourceError(error_text(error)) from error
         text = query.outline.text
         graphs = engine.readable(text, query.default_graphs, query.named_graphs, caller.access)
         asked = replace(query.outline, text=query_at(text, self._clock.wall()))
-        head = f"{shown(found.place)} {found.ts}".rstrip() + "\n"
+        head = f"{label(found.place)} {found.ts}".rstrip() + "\n"
         write_answer(
             engine.store.native, asked, query.media_type, *graphs, out, self._current.settings.query, head.encode()
         )

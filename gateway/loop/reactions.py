@@ -122,7 +122,7 @@ class Reactions:
                 obligations.reactions.popleft()  # only now: what the log did not take stays pending
             self._in_a_row[name] += 1
             self._counters.reactions += 1
-            self._outcomes.reacted(trigger.cause)
+            self._outcomes.note_reaction(trigger.cause)
 
     def _react(self, trigger: Trigger) -> None:
         """Records the reaction to a trigger. One that fails has no effect; it would fail again."""
@@ -136,9 +136,9 @@ class Reactions:
                 delta = self._commits.effect(request, "update failed", {"reaction": cause.id}, failures.append)
                 self._commits.commit(delta, cause)
                 if failures:
-                    self._outcomes.failed(cause, failures[0])
+                    self._outcomes.note_failure(cause, failures[0])
                 else:
-                    self._outcomes.succeeded(cause)
+                    self._outcomes.note_success(cause)
             else:
                 self._delays.add(request, reaction.delay, reaction.at, reaction.missed, cause)
         except (ChangeLogError, BrokenEngineError):
@@ -151,4 +151,4 @@ class Reactions:
                 "reaction failed", reaction=cause.id, sequence=trigger.sequence, reason=error, exc_info=unexpected
             )
             self._commits.commit(QuadDelta(), cause)
-            self._outcomes.failed(cause, error)
+            self._outcomes.note_failure(cause, error)

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.log_events import EventLogger
-from lamplighter.gateway.log.reader import Unfollowable
-from lamplighter.gateway.log.snapshots import Place, shown
+from lamplighter.gateway.log.reader import UnreplayableRecord
+from lamplighter.gateway.log.snapshots import Place, label
 
 logger = EventLogger(__name__)
 
@@ -26,7 +26,7 @@ class ReplayError(Exception):
 
     def __init__(self, place: Place, *, snapshot: bool, error: Exception) -> None:
         what = "snapshot" if snapshot else "record"
-        super().__init__(f"{what} {shown(place)} cannot be applied: {error!r}"[:_REASON_CHARACTERS_MAX])
+        super().__init__(f"{what} {label(place)} cannot be applied: {error!r}"[:_REASON_CHARACTERS_MAX])
         self.place = place
         self.snapshot = snapshot
 
@@ -40,7 +40,7 @@ class RecoveryAttempt:
     """
 
     careful: bool = False
-    record: Unfollowable | None = None
+    record: UnreplayableRecord | None = None
     snapshots: Mapping[Place, str] = field(default_factory=dict)
     tries: int = 0
 
@@ -56,7 +56,7 @@ class RecoveryAttempt:
             return replace(self, careful=True, tries=self.tries + 1)
         if error.snapshot:
             return replace(self, snapshots={**self.snapshots, error.place: str(error)}, tries=self.tries + 1)
-        return replace(self, record=Unfollowable(error.place, str(error)), tries=self.tries + 1)
+        return replace(self, record=UnreplayableRecord(error.place, str(error)), tries=self.tries + 1)
 
 
 def recover_with_retries(start: Callable[[RecoveryAttempt], T], log: Path) -> T:

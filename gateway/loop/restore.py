@@ -25,7 +25,7 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.history.restoring import KIND as RESTORE
 from lamplighter.gateway.history.restoring import Difference, Restored, comparison
 from lamplighter.gateway.log import entries
-from lamplighter.gateway.log.keeper import Taken
+from lamplighter.gateway.log.maintenance import SnapshotResult
 from lamplighter.gateway.log.snapshots import write
 from lamplighter.gateway.loop.commits import Commits
 from lamplighter.gateway.loop.current import Current
@@ -62,14 +62,14 @@ class Restore:
         """How many quads the dataset has."""
         return self._engine.quad_count
 
-    def take_snapshot(self) -> asyncio.Future[Taken]:
+    def take_snapshot(self) -> asyncio.Future[SnapshotResult]:
         """A snapshot of this moment, written by a fork."""
 
-        def take() -> Taken:
+        def take() -> SnapshotResult:
             self._reactions.flush_pending()  # what is pending is not in a snapshot
             store, names, head = self._engine.store, self._engine.store.graphs(), self._ledger.log.head()
             store.flush()
-            return Taken(head, self._reader.stream(partial(self._write, head, names)))
+            return SnapshotResult(head, self._reader.stream(partial(self._write, head, names)))
 
         return self._queue.put(take, in_loop=True)
 
@@ -78,14 +78,14 @@ class Restore:
         state = msgspec.json.encode(self._ledger.knowledge.state())
         write(out, head, names, state, self._engine.snapshot())
 
-    def copy_dataset(self, write: WriteDataset) -> asyncio.Future[Taken]:
+    def copy_dataset(self, write: WriteDataset) -> asyncio.Future[SnapshotResult]:
         """The dataset of this moment in another form, written by a fork. The outcome is set when the record that it
         belongs to is as durable as the policy requires."""
 
-        def take() -> Taken:
+        def take() -> SnapshotResult:
             store, names, head = self._engine.store, self._engine.store.graphs(), self._ledger.log.head()
             store.flush()
-            return Taken(head, self._reader.stream(lambda out: write(names, self._engine.snapshot(), out)))
+            return SnapshotResult(head, self._reader.stream(lambda out: write(names, self._engine.snapshot(), out)))
 
         return self._queue.put(take, in_loop=True)
 

@@ -39,7 +39,7 @@ from lamplighter.gateway.state.resumption import (
     depends_on_order,
     digits,
     outlives_process,
-    seen,
+    visible_graphs,
 )
 
 logger = EventLogger(__name__)
@@ -173,7 +173,7 @@ class Resuming(Generic[Sink]):
         try:
             if followed.instant:
                 self._engine.reach(moment(followed.instant))
-            subscription = subscribed(self._engine, followed, Access(FULL.read, FULL.write, seen(followed)))
+            subscription = subscribed(self._engine, followed, Access(FULL.read, FULL.write, visible_graphs(followed)))
         except GatewayError as error:
             logger.error("subscription cannot be resumed", spuid=digits(followed.spuid), reason=error)
             self.resumables.lose(

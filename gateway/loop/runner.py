@@ -28,7 +28,7 @@ from lamplighter.engine.pacing import back_off_s
 from lamplighter.engine.protocol import Priority, Resume
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.clock import Clock, since_1970_us
-from lamplighter.gateway.log.keeper import LogKeeper
+from lamplighter.gateway.log.maintenance import LogMaintenance
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.clock_commits import ClockCommits
@@ -59,12 +59,11 @@ from lamplighter.gateway.loop.upkeep import PAUSE_S, Upkeep
 from lamplighter.gateway.loop.validation_start import ValidationStart
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.figures import Counters, Figures, HighWaterMarks, Parts
-from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
+from lamplighter.gateway.monitoring.health.components import Reports
 from lamplighter.gateway.monitoring.health.devices import DeviceComponents
 from lamplighter.gateway.monitoring.health.model import HealthModel
+from lamplighter.gateway.monitoring.health.others import ApplicationComponents, PeerComponents
 from lamplighter.gateway.monitoring.health.own import ENGINE, LOG, OwnComponents
-from lamplighter.gateway.monitoring.health.peers import PeerComponents
-from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
@@ -221,7 +220,7 @@ class Runner:
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._working = False
         self._group_from = 0  # the last record before the group
-        self.log_keeper = LogKeeper(log, self.backups, settings.log, clock, reports.failing(LOG, _VERIFY))
+        self.log_keeper = LogMaintenance(log, self.backups, settings.log, clock, reports.failing(LOG, _VERIFY))
         brokers = Brokers(lambda: current.settings, engine.store, clock)
         parts = Parts(
             clock,

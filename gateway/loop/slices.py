@@ -28,7 +28,7 @@ from types import FrameType
 from typing import TypeVar
 
 from lamplighter.engine import slices
-from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.monitoring.timings import LoopHoldTimer
 
 SLICE_S = 0.02
 """How long the loop is held at a time, but for what cannot be interrupted."""
@@ -60,7 +60,7 @@ class LongError(BaseException):
 class LoopSlices(slices.Slices):
     """held: is told how long the loop was held by each slice, and by what is run `at_once`."""
 
-    def __init__(self, held: Holds) -> None:
+    def __init__(self, held: LoopHoldTimer) -> None:
         self._held = held
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._worker: int | None = None  # the thread that runs a long step

@@ -26,7 +26,7 @@ from lamplighter.gateway.loop.reactions import Reactions
 from lamplighter.gateway.loop.slices import SLICE_S, LongError, LoopSlices
 from lamplighter.gateway.loop.upkeep import Upkeep
 from lamplighter.gateway.monitoring.figures import Counters
-from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.monitoring.timings import LoopHoldTimer
 from lamplighter.gateway.workers.ad_hoc import Answer
 
 GROUP_S = (0.1, 0.1, 0.1, 0.01)
@@ -56,7 +56,7 @@ class Steps:
     _evaluations: Evaluations
     _slices: LoopSlices
     _upkeep: Upkeep
-    _held_by: Holds
+    _held_by: LoopHoldTimer
     _counters: Counters
     held_since: tuple[float, float] = field(init=False)
 

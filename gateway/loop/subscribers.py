@@ -46,9 +46,9 @@ from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.quotas import check
 from lamplighter.gateway.state.resumption import (
     SPUID,
-    Attached,
-    Reset,
+    AttachedSubscription,
     ResumableSubscriptions,
+    ResumeFailure,
     digits,
 )
 from lamplighter.gateway.workers.trials import Trial, Trials
@@ -79,7 +79,7 @@ class Sink(Protocol):
         and must not be composed. reset: why the one that the client wanted to resume could not be."""
         ...
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None: ...
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None: ...
 
     def taken_over(self, spuid: str, by: Sink) -> None:
         """Another sink has resumed the subscription, or began anew in its place; nothing of it follows here."""
@@ -200,8 +200,7 @@ class Subscribers:
         """Raises MalformedRequestError."""
         if call.caller.name:
             call.sink.identity = call.caller.name
-        keep_us, keep = (0, None) if call.resume is None else self.resumables.granted(call.resume.keep)
-        return Asked(call, keep_us, keep)
+        return Asked(call, *((0, None) if call.resume is None else self.resumables.grant(call.resume.keep)))
 
     def trial(self, asked: Asked) -> Trial | None:
         """What has to pass before it begins, None where nothing has to."""
@@ -210,7 +209,8 @@ class Subscribers:
             access = current_access(call.caller, self._access_of)
         except AccessDeniedError:
             return None  # its requester is told when its turn comes
-        if sequence is not None and not isinstance(self.resumables.resumable(asked.followed(access), sequence), Reset):
+        found = None if sequence is None else self.resumables.resumable(asked.followed(access), sequence)
+        if found is not None and not isinstance(found, ResumeFailure):
             return None
         return self._trials.of_subscription(call.sparql, call.default_graphs, call.named_graphs, access)
 
@@ -269,7 +269,7 @@ class Subscribers:
     def _resume(self, asked: Followed, sequence: int, sink: Sink, pending: PendingRecords) -> str | None:
         """Has a client go on with its subscription; why not, if it cannot. Raises ChangeLogError."""
         found = self.resumables.attach(asked, sequence, sink)
-        if isinstance(found, Reset):
+        if isinstance(found, ResumeFailure):
             attached = self.resumables.sink(asked.spuid)
             mine = attached is None or attached.connection is sink.connection
             # The record of a delivery that begins anew ends the old one: so it is never without a record.
@@ -397,7 +397,7 @@ class Subscribers:
 
     def expired(self) -> list[str]:
         """Those that `expire` would end."""
-        return self.resumables.expired(self._clock.boottime_us(), _trusted_wall(self._clock))
+        return self.resumables.end_expired(self._clock.boottime_us(), _trusted_wall(self._clock))
 
     def note_takeovers(self, takeovers: Iterable[Takeover]) -> None:
         """Logs them, those of subscriptions of applications too. For resumable ones they are pending."""

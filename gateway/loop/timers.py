@@ -51,7 +51,7 @@ class Timers:
         request = self._engine.request(timer.update)
 
         def trial() -> Trial | ParseJob | None:
-            if self._delayed.get(name) is None or (timer.missed == "skip" and self._delayed.missed(name) is not None):
+            if self._delayed.get(name) is None or (timer.missed == "skip" and self._delayed.miss_of(name) is not None):
                 return None
             access = self._commits.access(timer.client)
             if access is None:
@@ -79,9 +79,9 @@ class Timers:
             self._commits.commit(QuadDelta(), cause)
             failures.append(error)
         if failures:
-            self._outcomes.refused(pending.cause, failures[0])
+            self._outcomes.note_refusal(pending.cause, failures[0])
         else:
-            self._outcomes.succeeded(pending.cause)
+            self._outcomes.note_success(pending.cause)
         self._counters.delayed_fired += 1
 
     def _refused(self, name: str, error: GatewayError) -> None:
@@ -92,7 +92,7 @@ class Timers:
         logger.error(_FAILED, id=name, reason=error)
         self._reactions.flush_pending()
         self._commits.commit(QuadDelta(), Cause("timer", name, pending.sequence))
-        self._outcomes.refused(pending.cause, error)
+        self._outcomes.note_refusal(pending.cause, error)
         self._counters.delayed_fired += 1
 
     async def note(self) -> None:

@@ -34,13 +34,11 @@ from lamplighter.ontology.vocabulary import (
     broker_iri,
 )
 
-GRACE_S = 10.0
-"""A shorter outage, such as a broker restart or the start of the adapter, does not change the health."""
+GRACE_S = 10.0  # a shorter outage, such as a broker restart or the start of the adapter, does not change the health
 
+# Adapters for polled devices -> their tables of lamplighter.toml.
 POLLED = {spec.name: spec.table for spec in ADAPTERS if spec.polled}
-"""Adapters for polled devices -> their tables of lamplighter.toml."""
-_WORST_SAID = 3
-"""Devices in the text."""
+_WORST_SAID = 3  # devices in the text
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 State = Literal["connected", "not connected", "unknown"]
@@ -99,10 +97,8 @@ class BrokerSeen(NamedTuple):
 
 
 class Brokers:
-    """The brokers of the current settings.
-
-    adapters: connections of each kind of adapter to this gateway; the WebSocket gate counts them.
-    """
+    """The brokers of the current settings. adapters: connections of each kind of adapter to this gateway; the WebSocket
+    gate counts them."""
 
     def __init__(self, settings: Callable[[], Settings], store: QuadStore, clock: Clock) -> None:
         self.adapters: Counter[str] = Counter()
@@ -146,8 +142,7 @@ class Brokers:
         return None if found is None else {**msgspec.structs.asdict(found), "text": self._devices_text(found)}
 
     def polled_reports(self) -> dict[str, dict[str, Any]]:
-        """The device reports of each running adapter for polled devices, with a text, by its kind. Empty before its
-        first report."""
+        """The device reports of each running adapter for polled devices, with a text, by its kind."""
         found = {kind: self._health(kind, _DevicesHealth) for kind in POLLED if self.adapters[kind]}
         return {
             kind: {**msgspec.structs.asdict(one), "text": self._devices_text(one)}
@@ -161,14 +156,12 @@ class Brokers:
         return [kind for kind, table in POLLED.items() if getattr(settings, table).enabled]
 
     def coap_devices(self) -> int | None:
-        """The number of devices in the last report of the CoAP adapter, also of an earlier run; None if there is
-        none."""
+        """The number of devices in the last report of the CoAP adapter, of earlier runs too; None without a report."""
         found = self._coap_health()
         return None if found is None else found.devices + found.registered
 
     def coap_refusals(self) -> list[tuple[str, str]]:
-        """Targets of the CoAP adapter that refuse their state, and their reasons. The others in its report are
-        authorities."""
+        """Targets of the CoAP adapter that refuse their state, and their reasons."""
         found = self._coap_health() if self.adapters["coap"] else None
         named = [] if found is None else [(one.get("device", ""), one.get("reason", "")) for one in found.worst]
         return [(target, reason) for target, reason in named if "://" in target]

@@ -24,21 +24,20 @@ from lamplighter.engine.core import Engine
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock, iso
-from lamplighter.gateway.log.keeper import LogKeeper
+from lamplighter.gateway.log.maintenance import LogMaintenance
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.health.model import HealthModel
 from lamplighter.gateway.monitoring.timings import Timings
 from lamplighter.gateway.sharing import Usage
 from lamplighter.gateway.state.applications import Application
+from lamplighter.gateway.state.client_budgets import ClientBudgets
 from lamplighter.gateway.state.delayed import DelayedUpdates
 from lamplighter.gateway.state.outcomes import Outcomes
-from lamplighter.gateway.state.resumption import ResumableSubscriptions, shown
-from lamplighter.gateway.state.shares import Shares
+from lamplighter.gateway.state.resumption import ResumableSubscriptions, public_spuid
 from lamplighter.gateway.workers.trials import Trials
 
-LISTED_MAX = 1000
-"""Subscriptions that are listed at once, in a few milliseconds."""
+LISTED_MAX = 1000  # subscriptions that are listed at once, in a few milliseconds
 
 
 @dataclass
@@ -65,8 +64,7 @@ class Counters:
 
 @dataclass
 class HighWaterMarks:
-    """The largest numbers at one time since the start. waiting: requests; subscriptions: of clients; sockets: those of
-    the WebSocket gate."""
+    """The most at one time since the start. waiting: requests; subscriptions: of clients; sockets: of WebSocket."""
 
     waiting: int = 0
     subscriptions: int = 0
@@ -83,8 +81,7 @@ class HttpCounters:
 
 @dataclass
 class WebsocketCounters:
-    """Counts of the WebSocket gate. sockets: open ones; disconnected: closed because they were too slow; errors: by
-    their code."""
+    """Counts of the WebSocket gate. sockets: open ones; disconnected: too slow ones; errors: by their code."""
 
     sockets: int = 0
     messages: int = 0
@@ -153,7 +150,7 @@ class Parts(Generic[S]):
 
     clock: Clock
     log: LogWriter
-    log_keeper: LogKeeper
+    log_keeper: LogMaintenance
     engine: Engine
     delayed: DelayedUpdates
     trials: Trials
@@ -166,10 +163,8 @@ class Parts(Generic[S]):
 
 
 class Figures(Generic[S]):
-    """Reads the figures of one gateway, and keeps the counts of its gates.
-
-    addresses: of the gates; secure: whether they require authentication. Both are set when the gates are open.
-    """
+    """Reads the figures of one gateway, and keeps the counts of its gates. addresses: of the gates; secure: whether
+    they require authentication. Both are set when the gates are open."""
 
     def __init__(
         self, counters: Counters, peaks: HighWaterMarks, timings: Timings, health: HealthModel, parts: Parts[S]
@@ -182,13 +177,11 @@ class Figures(Generic[S]):
         self._started, self._started_us = parts.clock.wall(), parts.clock.boottime_us()
         self.http = HttpCounters()
         self.http_connections, self.websocket_connections = Usage(), Usage()
-        self.shares = Shares()
-        """By client: see `gateway.state.quotas`."""
+        self.shares = ClientBudgets()  # by client: see `gateway.state.quotas`
         self.websocket = WebsocketCounters()
         self.addresses: Mapping[str, str] = {}
         self.secure = False
-        self.adapters = parts.brokers.adapters
-        """Connections of the gateway's own adapters, by kind."""
+        self.adapters = parts.brokers.adapters  # connections of the gateway's own adapters, by kind
 
     def status(self) -> dict[str, Any]:
         """The answer of `GET /health`."""
@@ -353,7 +346,7 @@ class Figures(Generic[S]):
         shared = Counter((info.text, info.spu_class) for info, _, _ in found)
         listed = [
             {
-                "spuid": shown(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
+                "spuid": public_spuid(secret[info.spuid] or "") if secret[info.spuid] else info.spuid,
                 "class": info.spu_class,
                 "reason": info.reason,
                 "taken_over": info.taken_over,

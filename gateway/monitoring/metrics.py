@@ -16,8 +16,8 @@ from lamplighter.gateway.monitoring.figures import Figures
 from lamplighter.gateway.monitoring.health.components import STATES
 from lamplighter.gateway.monitoring.timings import BOUNDS_S, Timing
 
+# Always exported, so that their graphs have no gaps.
 CLASSES = ("telescoped", "seeded", "counted", "ordered", "re-evaluated")
-"""Always exported, so that their graphs have no gaps."""
 
 _GAUGES = {
     "quads": "Quads in the dataset.",
@@ -68,6 +68,7 @@ _MONITORED = {
         "Clients disconnected because they read too slowly.",
     ),
 }
+# Counters of adapters, since their start; those that an adapter does not have are absent.
 _ADAPTERS = {
     "messages": "Messages from MQTT brokers.",
     "messages_unmapped": "Messages whose topic no rule covers.",
@@ -99,12 +100,12 @@ _ADAPTERS = {
     "registrations_failed": "Simple registrations whose links could not be fetched.",
     "devices_found": "CoAP devices found by multicast.",
 }
-"""Counters of adapters, since their start; those that an adapter does not have are absent."""
 _OF_APPLICATIONS = {
     "reactions": ("application_reactions", "Reactions of the application."),
     "failed": ("application_reactions_failed", "Of these, without effect because of an error."),
     "refused": ("application_updates_refused", "Delayed updates of the application that failed when they were due."),
 }
+# Figures of the shipper; absent if it never ran.
 _SYNC = {
     "lag_segments": ("shipping_lag_segments", "gauge", "Sealed segments that the collector has not confirmed."),
     "lag_records": ("shipping_lag_records", "gauge", "Records in segments that are not confirmed."),
@@ -120,13 +121,12 @@ _SYNC = {
     "at": ("shipping_timestamp_seconds", "gauge", "Time of the last report by the shipper."),
     "last_success": ("shipping_success_timestamp_seconds", "gauge", "Time of the last complete run of the shipper."),
 }
-"""Figures of the shipper; absent if it never ran."""
+# Figures of the fleet's orders; absent if none were looked for.
 _ORDERS = {
     "done": ("orders_done_total", "Executed orders of the fleet."),
     "refused": ("orders_refused_total", "Refused orders of the fleet."),
     "missing": ("orders_missing_total", "Orders of the fleet that never came."),
 }
-"""Figures of the fleet's orders; absent if none were looked for."""
 _TIMINGS = {
     "store_query": "Ad-hoc queries, from start of evaluation to first byte of the result.",
     "store_update": "Updates: evaluation and append to the change log.",
@@ -139,10 +139,8 @@ _TIMINGS = {
 
 
 def exposition(figures: Figures[Any], accept: str) -> tuple[bytes, str]:
-    """All figures of a gateway, and their media type: OpenMetrics or Prometheus text 0.0.4.
-
-    accept: the header Accept of the request.
-    """
+    """All figures of a gateway, and their media type: OpenMetrics or Prometheus text 0.0.4. accept: the header Accept
+    of the request."""
     try:
         encode, media_type = choose_encoder(accept)
     except TypeError:  # prometheus_client 0.26 compares a version that is no number with one that is

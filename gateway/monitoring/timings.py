@@ -14,6 +14,7 @@ from lamplighter.engine.protocol import Priority
 
 logger = EventLogger(__name__)
 
+# Upper bounds of the buckets; longer durations are in one more.
 BOUNDS_S = (
     *(0.000_01, 0.000_025, 0.000_05),
     *(0.000_1, 0.000_25, 0.000_5),
@@ -22,13 +23,10 @@ BOUNDS_S = (
     *(0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0),
 )
-"""Upper bounds of the buckets; longer durations are in one more."""
 
 
-HELD_S_MAX = 0.25
-"""Processor time that no piece of work should take from the event loop; longer ones are logged."""
-Work = str | Callable[..., object]
-"""Names a piece of work: a text, or the function that does it."""
+HELD_S_MAX = 0.25  # processor time that no piece of work should take from the event loop; longer ones are logged
+Work = str | Callable[..., object]  # names a piece of work: a text, or the function that does it
 
 
 class Timing:
@@ -71,12 +69,10 @@ class Timing:
         return {"count": count} | {name: round(seconds * 1000, 4) for name, seconds in found.items()}
 
 
-class Holds(Timing):
-    """Durations for which single pieces of work blocked the event loop.
-
-    busiest: the most processor time of one, in seconds; on a busy machine the loop also waits for a processor, which
-    no limit can shorten. busiest_work: the name of that work.
-    """
+class LoopHoldTimer(Timing):
+    """Durations for which single pieces of work blocked the event loop. busiest: the most processor time of one, in
+    seconds; on a busy machine the loop also waits for a processor, which no limit can shorten. busiest_work: the name
+    of that work."""
 
     __slots__ = ("busiest", "busiest_work")
 
@@ -141,7 +137,7 @@ class Timings:
     sync: Timing = field(default_factory=Timing)
     updates: tuple[Timing, ...] = field(default_factory=lambda: tuple(Timing() for _ in Priority))
     http: Timing = field(default_factory=Timing)
-    loop_held: Holds = field(default_factory=Holds)
+    loop_held: LoopHoldTimer = field(default_factory=LoopHoldTimer)
     _last_update: float = 0.0
 
     def update_took(self, priority: Priority, seconds: float) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUILT = Path(__file__).parent / "built"
+# Media types of what is served.
 _TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
-"""Media types of what is served."""
 
 
 @dataclass(frozen=True)

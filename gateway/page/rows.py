@@ -29,11 +29,11 @@ from lamplighter.ontology.vocabulary import (
     UNKNOWN_UNIT,
 )
 
-Row = Mapping[str, Any]
-"""A row: texts, numbers, booleans, None; other values are written as JSON in CSV."""
+Row = Mapping[str, Any]  # a row: texts, numbers, booleans, None; other values are written as JSON in CSV
 
 _READ = f"?reading <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }}"
 _UNIT = f"{{ ?stream <{HAS_UNIT}> ?unit }} UNION {{ ?stream <{UNKNOWN_UNIT}> ?unit }}"
+# The readings and actuators of the view Now.
 NOW = f"""\
 SELECT ?kind ?feature ?part ?property ?value ?unit ?desired ?time WHERE {{
   {{ ?reading <{MADE_BY_SENSOR}> ?part . {_READ}
@@ -52,8 +52,8 @@ SELECT ?kind ?feature ?part ?property ?value ?unit ?desired ?time WHERE {{
     OPTIONAL {{ ?feature <{HOSTS}> ?part }}
     BIND("actuator" AS ?kind) }}
 }} ORDER BY ?feature ?kind ?property ?part ?time"""
-"""The readings and actuators of the view Now."""
 
+# The posts of the view Street.
 STREET = f"""\
 SELECT ?post ?lamp ?desired ?reported ?presence ?time WHERE {{
   ?post <{HAS_LAMP}> ?lamp
@@ -62,7 +62,6 @@ SELECT ?post ?lamp ?desired ?reported ?presence ?time WHERE {{
   OPTIONAL {{ ?reading <{HAS_FEATURE_OF_INTEREST}> ?post ; <{OBSERVED_PROPERTY}> <{PRESENCE}> ;
     <{HAS_SIMPLE_RESULT}> ?presence OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} }}
 }} ORDER BY ?post"""
-"""The posts of the view Street."""
 
 _NUMBERS = {f"{XSD}{name}" for name in ("integer", "decimal", "double", "float")}
 

@@ -1,7 +1,7 @@
 """Authentication and authorization.
 
 gatekeeper: credentials -> caller, at both gates; callers: the caller; authorization: registers clients and issues
-tokens; registry: registered clients; tokens: JSON Web Tokens; lifetimes: how long they live; revocations:
-those that a log-out has ended; permissions: graphs of a client; certificates: TLS; browsers: checks of Host and Origin;
-peers: users of Unix sockets; interfaces: addresses of the machine; rates: rate limits; audit: audit log.
+tokens; registry: registered clients; tokens: JSON Web Tokens; revocations: how long they live, and those
+that a log-out has ended; permissions: graphs of a client; certificates: TLS; browsers: checks of Host and Origin;
+peers: users of Unix sockets, networks of addresses; audit: audit log.
 """

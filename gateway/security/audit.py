@@ -26,10 +26,8 @@ def log_refusal(event: str, **fields: object) -> None:
 
 
 def _bound_fields(fields: Mapping[str, object]) -> dict[str, Any]:
-    """The fields in ASCII and at a bounded length, whatever a client has sent.
-
-    An IPv4 address loses the prefix that a dual-stack socket adds, so that a search for the address finds the line.
-    """
+    """The fields in ASCII and at a bounded length, whatever a client has sent."""
+    # An IPv4 address loses the prefix that a dual-stack socket adds, so that a search for the address finds the line.
     found: dict[str, Any] = {}
     for key, value in fields.items():
         if value is not None:

@@ -14,18 +14,16 @@ from lamplighter.engine.protocol import Priority
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import audit, log_refusal
 from lamplighter.gateway.security.callers import Caller
+from lamplighter.gateway.security.peers import network, too_many
 from lamplighter.gateway.security.permissions import EVERYTHING, Permissions
-from lamplighter.gateway.security.rates import network, too_many
 from lamplighter.gateway.security.registry import Client, ClientRegistry, check_name
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import Registration, SecuritySettings
 
+# Wrong one-time codes from one address. After them, the address has one try each `CODE_WAIT_S`. The code stays valid.
 CODE_TRIES = 5
-"""Wrong one-time codes from one address. After them, the address has one try each `CODE_WAIT_S`. The code stays
-valid."""
 CODE_WAIT_S = 120
-CODES_PER_S = 50
-"""Codes that may be tried, over all addresses. 2^40 codes take 700 years at that rate."""
+CODES_PER_S = 50  # codes that may be tried, over all addresses. 2^40 codes take 700 years at that rate.
 TEST_IDENTITY = "SEPATest"
 TEST_TOKEN_LIFE_S = 5
 _TEST_CLIENT = Client(
@@ -92,7 +90,7 @@ class Authorization:
             audit("registered", client=identity, address=address, test=True)
             return IssuedCredentials(TEST_IDENTITY, TEST_IDENTITY)
         name = identity
-        if code is None and "#" in identity and self.registry.get(identity) is None:
+        if code is None and "#" in identity and self.registry.clients.get(identity) is None:
             name, _, code = identity.rpartition("#")
         # No caller is authenticated yet, so every call counts.
         self._attempt(address)
@@ -125,10 +123,8 @@ class Authorization:
         return GrantedCredentials(token, life_s)
 
     async def revoke(self, token: str, address: str) -> None:
-        """Ends a token before it expires. One that is not valid needs none of it, but counts as an attempt.
-
-        Raises UnauthorizedError when it cannot be stored, QueueFullError.
-        """
+        """Ends a token before it expires. Raises UnauthorizedError when it cannot be stored, QueueFullError."""
+        # One that is not valid needs none of it, but counts as an attempt.
         try:
             claims = self.tokens.check(token)
         except UnauthorizedError:
@@ -139,10 +135,8 @@ class Authorization:
         audit("token_revoked", client=claims.client, address=address)
 
     def caller(self, authorization: object, address: str) -> Caller:
-        """The caller with this header or member. None stands for none, a list for several.
-
-        Raises UnauthorizedError, QueueFullError.
-        """
+        """The caller with this header or member. None stands for none, a list for several. Raises UnauthorizedError,
+        QueueFullError."""
         try:
             client = self._client(authorization)
         except UnauthorizedError as error:
@@ -171,7 +165,7 @@ class Authorization:
         """The current permissions of a client; None for one that is not registered (any more)."""
         if self._settings.test_identity and name == TEST_IDENTITY:
             return _TEST_CLIENT.permissions.access
-        client = self.registry.get(name)
+        client = self.registry.clients.get(name)
         return None if client is None or not client.registration else self._caller(client).access
 
     def refuse(self, address: str, event: str, error: UnauthorizedError, **fields: object) -> NoReturn:
@@ -193,7 +187,7 @@ class Authorization:
         claims = self.tokens.check(token.strip())
         if self._settings.test_identity and claims.registration == _TEST_CLIENT.registration:
             return _TEST_CLIENT
-        client = self.registry.get(claims.client)
+        client = self.registry.clients.get(claims.client)
         if client is None or not client.registration or client.registration != claims.registration:
             raise UnauthorizedError("invalid_grant", "the client of this token is no longer registered")
         return client

@@ -20,23 +20,19 @@ from lamplighter.gateway.settings.security import SecuritySettings
 
 logger = EventLogger(__name__)
 
-_TOLD_MAX = 100
-"""Log lines about refused requests; a page can make any number of them, each with another name."""
+_TOLD_MAX = 100  # log lines about refused requests; a page can make any number of them, each with another name
 _SHOWN_MAX = 200
-_HOST_CHARACTERS_MAX = 300
-"""A name has at most 253 (RFC 1035, 2.3.4)."""
+_HOST_CHARACTERS_MAX = 300  # a name has at most 253 (RFC 1035, 2.3.4)
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/?#@]+))(?::(\d{0,5}))?", re.IGNORECASE)
 
-Headers = Iterable[tuple[bytes, bytes]]
-"""Names in lower case."""
+Headers = Iterable[tuple[bytes, bytes]]  # names in lower case
 
-NOSNIFF = ("x-content-type-options", "nosniff")
-"""A header of all answers: browsers take no text for a page or a script."""
+NOSNIFF = ("x-content-type-options", "nosniff")  # a header of all answers: browsers take no text for a page or a script
+# The cookie of the gateway's page, with an access token. Browsers take a cookie of this prefix over TLS only, and not
+# for other hosts (RFC 6265bis, 4.1.3.2).
 COOKIE = "__Host-lamplighter"
-"""The cookie of the gateway's page, with an access token. Browsers take a cookie of this prefix over TLS only, and not
-for other hosts (RFC 6265bis, 4.1.3.2)."""
+# A header that forms cannot send, and scripts of other origins only after a preflight.
 PAGE_HEADER = b"x-lamplighter-page"
-"""A header that forms cannot send, and scripts of other origins only after a preflight."""
 
 
 def cookie_token(headers: Iterable[str]) -> str | None:
@@ -51,18 +47,16 @@ def cookie_token(headers: Iterable[str]) -> str | None:
 
 
 class Browsers:
-    """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to.
+    """Judges requests by Host, Origin and Fetch Metadata. Not for Unix sockets, which no browser connects to. settings:
+    may be replaced while requests are served. listening: the hosts that the gates listen at by their settings."""
 
-    settings: may be replaced while requests are served. listening: the hosts that the gates listen at by their
-    settings. Secure mode does not check Host: an attacker who directs a browser here by another name has no certificate
-    for that name.
-    """
+    # Secure mode does not check Host: an attacker who directs a browser here by another name has no certificate for
+    # that name.
 
     def __init__(self, settings: SecuritySettings, listening: Iterable[str] = ()) -> None:
         self._listening = frozenset(host.lower() for host in listening)
         self._told: set[str] = set()
-        self.page_port = 0
-        """The address of the HTTP gate: its own pages may use both gates."""
+        self.page_port = 0  # the address of the HTTP gate: its own pages may use both gates
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:
@@ -78,11 +72,8 @@ class Browsers:
             logger.warning("every web page may use the gateway without a token", origins="*")
 
     def origin(self, headers: Headers, version: str, *, link: bool) -> bytes | None:
-        """The origin of the page that made a request, for the answer; None where no script made it.
-
-        version: of HTTP, ``1.1``; link: whether the request only reads something that links may point to.
-        Raises ForeignRequestError.
-        """
+        """The origin of the page that made a request, for the answer; None where no script made it. version: of HTTP,
+        ``1.1``; link: whether the request only reads something that links may point to. Raises ForeignRequestError."""
         hosts: list[bytes] = []
         origins: list[bytes] = []
         site = mode = target = b""
@@ -130,12 +121,11 @@ class Browsers:
         )
 
     def is_own_page(self, headers: Headers, *, writes: bool = False, connects: bool = False) -> bool:
-        """Whether a script or a link of the gateway's own page made a request, so that its cookie counts.
-
-        `security.origins` have no part in it: their pages send tokens. An Origin must be https: an attacker in the
-        network can serve a page of the same host and port without TLS. writes: the request may change something, so it
-        must have Origin and `PAGE_HEADER`; connects: it opens a WebSocket, so it must have Origin.
-        """
+        """Whether a script or a link of the gateway's own page made a request, so that its cookie counts. An Origin
+        must be https: an attacker in the network can serve a page of the same host and port without TLS. writes: the
+        request may change something, so it must have Origin and `PAGE_HEADER`; connects: it opens a WebSocket, so it
+        must have Origin."""
+        # `security.origins` have no part in it: their pages send tokens.
         found: dict[bytes, list[str]] = {}
         for name, value in headers:
             found.setdefault(name, []).append(value.decode("latin-1"))
@@ -181,7 +171,8 @@ def _any_host(host: str) -> bool:
 
 def _is_served(host: str, names: frozenset[str], *, any_address: bool) -> bool:
     """Whether a header Host names this machine. names: besides those of loopback; any_address: whether other addresses
-    than loopback's do. DNS rebinding changes names, not addresses, so addresses are safe."""
+    than loopback's do."""
+    # DNS rebinding changes names, not addresses, so addresses are safe.
     found = _HOST.fullmatch(host)
     if found is None:
         return False

@@ -30,16 +30,16 @@ class Caller:
     highest: Priority = Priority.NORMAL
     origin: str = ""
 
+    # As whom its requests count where clients share something (`gateway.sharing`).
     client: str = field(init=False, repr=False, compare=False)
-    """As whom its requests count where clients share something (`gateway.sharing`)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client", self.name or self.origin)
 
     @property
     def sees_sequence(self) -> bool:
-        """Whether answers name the sequence of the record. It counts all commits, so it would tell a caller that may
-        not read every graph when the others change."""
+        """Whether answers name the sequence of the record."""
+        # It counts all commits, so it would tell a caller that may not read every graph when the others change.
         return self.operator or self.access.read.every
 
     def require_operator(self, what: str) -> None:
@@ -63,8 +63,8 @@ class Caller:
         return found
 
 
+# The caller in plain mode, which requires no authentication.
 ANYBODY = Caller("", FULL, operator=True, registered=False, highest=Priority.ALARM)
-"""The caller in plain mode, which requires no authentication."""
 
+# The caller on the machine's own Unix sockets, whose user the kernel has authenticated.
 LOCAL = Caller("", FULL, operator=True, registered=False, highest=Priority.ALARM)
-"""The caller on the machine's own Unix sockets, whose user the kernel has authenticated."""

@@ -9,10 +9,12 @@ clock starts in 1970 or on that date. Both are valid for 20 years, since such a 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import ipaddress
 import socket
 import ssl
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,29 +29,24 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.interfaces import interface_addresses
 
 logger = EventLogger(__name__)
 
+# The date of this build, updated with each release: no correct clock shows an earlier time.
 BUILT = datetime(2026, 11, 1, tzinfo=UTC)
-"""The date of this build, updated with each release: no correct clock shows an earlier time."""
 LIFE = timedelta(days=20 * 365)
 
 AUTHORITY = "authority.pem"
-DEVICE = "device.pem"
-"""Each file has a key and its certificate, so that a power cut leaves both or none."""
+DEVICE = "device.pem"  # each file has a key and its certificate, so that a power cut leaves both or none
 
 _CN_CHARACTERS_MAX = 64  # RFC 5280, appendix A.1, ub-common-name
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The TLS identity that the gateway presents to its clients.
-
-    tls: for both gates; authority: the certificate in PEM that clients have to trust, None where the user provides it;
-    fingerprint: SHA-256 of the authority's certificate, or of the user's own; names: hosts that it is valid for.
-    begins, ends, file: of the gateway's certificate.
-    """
+    """The TLS identity that the gateway presents to its clients. tls: for both gates; authority: the certificate in PEM
+    that clients have to trust, None where the user provides it; fingerprint: SHA-256 of the authority's certificate, or
+    of the user's own; names: hosts that it is valid for. begins, ends, file: of the gateway's certificate."""
 
     tls: ssl.SSLContext
     authority: bytes | None
@@ -61,10 +58,8 @@ class Identity:
 
 
 def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
-    """The identity that is kept in a folder; missing parts are made.
-
-    names: those of the settings. Raises ConfigurationError when a file cannot be read or written.
-    """
+    """The identity that is kept in a folder; missing parts are made. names: those of the settings. Raises
+    ConfigurationError when a file cannot be read or written."""
     wanted = list(dict.fromkeys([*machine_names(), *map(_general_name, names)]))
     try:
         authority = _read_pair(folder / AUTHORITY)
@@ -97,11 +92,9 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def users_identity(certificate_file: Path, key_file: Path, clock: Clock | None) -> Identity:
-    """The user's own certificate and key, in PEM. Raises ConfigurationError when they cannot be used.
-
-    One that is not valid now is logged and used: clients refuse it, and local processes keep working. clock: None to
-    only check whether they can be used.
-    """
+    """The user's own certificate and key, in PEM. Raises ConfigurationError when they cannot be used. One that is not
+    valid now is logged and used: clients refuse it, and local processes keep working. clock: None to only check whether
+    they can be used."""
     try:
         certificates = x509.load_pem_x509_certificates(_content_of("certificate_file", certificate_file))
     except ValueError as error:
@@ -206,8 +199,7 @@ class _Pair:
 
 
 def _read_pair(path: Path) -> _Pair | None:
-    """The pair in a file of the gateway; None where there is no file. Raises ConfigurationError when it cannot be
-    used."""
+    """The pair in a file, None without the file. Raises ConfigurationError when it cannot be used."""
     try:
         content = read_file(path, follow=False)
     except FileNotFoundError:
@@ -342,3 +334,35 @@ def _context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         raise ConfigurationError(f"{certificate}: OpenSSL cannot use it: {error.strerror or error}") from error
     return context
+
+
+_SIOCGIFADDR = 0x8915
+_IF_INET6 = Path("/proc/net/if_inet6")
+
+
+def interface_addresses() -> list[str]:
+    """The first IPv4 address of each interface and its IPv6 ones, without link-local ones, which need the name of a
+    link; in a fixed order."""
+    found = {ipaddress.ip_address(address) for address in (*_ipv4(), *_ipv6())}
+    shown = [address for address in found if not address.is_link_local and not address.is_loopback]
+    return [str(address) for address in sorted(shown, key=lambda address: (address.version, int(address)))]
+
+
+def _ipv4() -> Iterator[str]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(asking, _SIOCGIFADDR, request)
+            except OSError:  # it has none
+                continue
+            yield socket.inet_ntoa(answer[20:24])
+
+
+def _ipv6() -> Iterator[str]:
+    try:
+        lines = _IF_INET6.read_text().splitlines()
+    except OSError:  # no IPv6 here
+        return
+    for line in lines:
+        yield str(ipaddress.IPv6Address(int(line.split()[0], 16)))

@@ -18,8 +18,7 @@ from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.security.audit import log_refusal
 from lamplighter.gateway.security.browsers import Browsers, cookie_token
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
-from lamplighter.gateway.security.peers import PeerSocket, origin, peer
-from lamplighter.gateway.security.rates import network, too_many
+from lamplighter.gateway.security.peers import PeerSocket, network, origin, peer, too_many
 
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization
@@ -91,10 +90,8 @@ class OpenGatekeeper:
 
 
 class TokenGatekeeper:
-    """Secure mode: bearer tokens, and on Unix sockets the user that the kernel names.
-
-    users: ids of those who may use the sockets; browsers: whose cookie counts as a token.
-    """
+    """Secure mode: bearer tokens, and on Unix sockets the user that the kernel names. users: ids of those who may use
+    the sockets; browsers: whose cookie counts as a token."""
 
     def __init__(self, authorization: Authorization, users: frozenset[int], browsers: Browsers) -> None:
         self._authorization = authorization
@@ -164,10 +161,8 @@ class TokenGatekeeper:
         log_refusal("denied", client=caller.name, operation=operation, why=str(error))
 
     def _local(self, socket: PeerSocket | None) -> Caller | None:
-        """The caller if it is a local process on a Unix socket, None if it came by the network.
-
-        Raises UnauthorizedError for a user who may not.
-        """
+        """The caller if it is a local process on a Unix socket, None if it came by the network. Raises
+        UnauthorizedError for a user who may not."""
         process = peer(socket)
         if process is None:
             return None

@@ -1,7 +1,8 @@
-"""The process at the other end of a Unix socket (unix(7), SO_PEERCRED)."""
+"""Who is at the other end of a connection: the user of a Unix socket, the network of an address."""
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import socket
@@ -9,11 +10,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
 from lamplighter.engine.client.addresses import is_loopback
-from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.security.rates import network
+from lamplighter.engine.errors import ConfigurationError, QueueFullError
 
 _UCRED = struct.Struct("3i")  # pid, uid, gid
 
@@ -44,11 +45,9 @@ def peer(connected: PeerSocket | None) -> Peer | None:
 
 
 def origin(connected: PeerSocket | None, address: str) -> str:
-    """As whom requests without credentials count: the user at a Unix socket, or the address (IPv6: its /64).
-
-    Empty for root, the gateway's own user, and loopback: adapters, commands and the operator connect from there, and
-    programs behind loopback cannot be told apart. connected: None if it is closed already.
-    """
+    """As whom requests without credentials count: the user at a Unix socket, or the address (IPv6: its /64). Empty for
+    root, the gateway's own user, and loopback: adapters, commands and the operator connect from there, and programs
+    behind loopback cannot be told apart. connected: None if it is closed already."""
     process = peer(connected)
     if process is not None:
         return "" if process.user in (0, os.geteuid()) else f"user\0{process.user}"  # no client can register this name
@@ -71,3 +70,23 @@ def trusted_users(names: Sequence[str]) -> frozenset[int]:
                 f"security.local_users: this machine has no user {name!r}; name an existing user"
             ) from error
     return frozenset(users)
+
+
+def network(address: str) -> str:
+    """The part of an address that one machine cannot change at will: all of IPv4, the first half of IPv6."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        mapped = parsed.ipv4_mapped
+        return str(mapped) if mapped is not None else str(IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)
+
+
+def too_many(wait_s: float, reason: str) -> QueueFullError:
+    """The error for a caller that has to wait. It says whole seconds, which suffice."""
+    whole_s = max(1, math.ceil(wait_s))
+    error = QueueFullError(f"{reason}; try again in {whole_s} s")
+    error.retry_after_s = whole_s
+    return error

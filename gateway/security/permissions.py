@@ -12,12 +12,11 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.protocol import PriorityName
 from lamplighter.engine.terms import Term, iri
 
-GRAPHS_MAX = 1000
-"""Graphs that one list may name."""
+GRAPHS_MAX = 1000  # graphs that one list may name
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:.")
 
 
-class Permissions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Permissions(msgspec.Struct, frozen=True, kw_only=True):
     """read, write, subscribe: graph IRIs, ``default``, or ``*`` for every graph. operate: administration of the gateway
     and of other clients."""
 

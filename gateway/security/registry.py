@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.state_files import StateFile
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.disk import Disk
@@ -29,13 +29,10 @@ _CODE_SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without look-alikes
 _CODE_CHARACTERS = 8  # 40 bits
 
 
-class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A client.
-
-    registration: its id, "" until the client has registered. A token is issued for a registration, so tokens of an
-    earlier client of the same name are invalid. coded: it may register with a one-time code only, whatever the settings
-    say.
-    """
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """A client. registration: its id, "" until the client has registered. A token is issued for a registration, so
+    tokens of an earlier client of the same name are invalid. coded: it may register with a one-time code only, whatever
+    the settings say."""
 
     name: str
     permissions: Permissions
@@ -45,24 +42,22 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     since: str = ""
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _File(msgspec.Struct, frozen=True):
     clients: list[Client]
 
 
 @dataclass
 class _Code:
-    """sha256: of the code; until_us: CLOCK_BOOTTIME. A restart forgets codes.
+    """sha256: of the code; until_us: CLOCK_BOOTTIME."""
 
-    Wrong tries do not invalidate a code, or anybody could keep a device from registering.
-    `gateway.security.authorization` blocks their sender instead.
-    """
+    # A restart forgets codes. Wrong tries do not invalidate a code, or anybody could keep a device from registering.
+    # `gateway.security.authorization` blocks their sender instead.
 
     sha256: str
     until_us: int
 
 
-Changed = Callable[[str], object]
-"""Receives the name of a client that was removed or whose permissions changed."""
+Changed = Callable[[str], object]  # receives the name of a client that was removed or whose permissions changed
 
 
 class ClientRegistry:
@@ -71,25 +66,24 @@ class ClientRegistry:
     def __init__(self, folder: Path, clock: Clock, disk: Disk, clients_max: int, code_life_s: int) -> None:
         """Raises ConfigurationError when the file cannot be read."""
         self._path = folder / CLIENTS
+        cure = "restore a copy of it, or remove it: every client then has to register again"
+        self._file = StateFile(self._path, _File, cure)
         self._clock = clock
         self._disk = disk
-        self._clients_max = clients_max
+        self.clients_max = clients_max
         self._code_life_s = code_life_s
-        self._clients = {client.name: client for client in self._read_file()}
+        self.clients = {client.name: client for client in self._read_file()}
         self._codes: dict[str, _Code] = {}
         self._writing = asyncio.Lock()
         self.changed: list[Changed] = []
 
-    def get(self, name: str) -> Client | None:
-        return self._clients.get(name)
-
     def all(self) -> list[Client]:
         """By name."""
-        return sorted(self._clients.values(), key=lambda client: client.name)
+        return sorted(self.clients.values(), key=lambda client: client.name)
 
     def authenticate(self, name: str, secret: str) -> Client:
         """The client with this secret. Raises UnauthorizedError, the same whether the name or the secret is wrong."""
-        client = self._clients.get(name)
+        client = self.clients.get(name)
         known = client.secret_sha256 if client is not None else ""
         # Also for an unknown name, so that the time taken reveals nothing.
         if hmac.compare_digest(_sha256(secret), known or "0" * 64) and client is not None and known:
@@ -102,11 +96,9 @@ class ClientRegistry:
         self, name: str, code: str | None, mode: Registration, granted: Permissions
     ) -> tuple[Client, str]:
         """A client that registers itself, and its secret. granted: its permissions unless the operator set others.
-
-        Raises UnauthorizedError: it may not register, or the registration could not be stored.
-        """
+        Raises UnauthorizedError: it may not register, or the registration could not be stored."""
         async with self._writing:
-            listed = self._clients.get(name)
+            listed = self.clients.get(name)
             if listed is not None and listed.registration:
                 raise _not_authorized()
             if listed is None and mode != "open":
@@ -122,20 +114,16 @@ class ClientRegistry:
             await self._store(Client(name=name, permissions=permissions, since=self._now()))
 
     async def add_registered(self, name: str, permissions: Permissions) -> str:
-        """Adds a client that need not register, and returns its secret. Raises MalformedRequestError,
-        UnauthorizedError."""
+        """Adds a client without registration; returns its secret. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             self._must_be_new(name)
             return (await self._create(name, permissions))[1]
 
     async def code(self, name: str, permissions: Permissions | None, granted: Permissions) -> str:
-        """A one-time code for a client that has not registered; it replaces the previous one.
-
-        permissions: None leaves them as they are; granted: the permissions of a new one. Raises MalformedRequestError,
-        UnauthorizedError.
-        """
+        """A one-time code for a client that has not registered; it replaces the previous one. permissions: None leaves
+        them as they are; granted: the permissions of a new one. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
-            listed = self._clients.get(name)
+            listed = self.clients.get(name)
             if listed is None or permissions is not None or not listed.coded:
                 if listed is not None and listed.registration:
                     raise MalformedRequestError(f"{name} has registered; remove it first")
@@ -156,7 +144,7 @@ class ClientRegistry:
         """Removes a client; its tokens become invalid. Raises MalformedRequestError, UnauthorizedError."""
         async with self._writing:
             self._existing(name)
-            await self._write({kept: client for kept, client in self._clients.items() if kept != name})
+            await self._write({kept: client for kept, client in self.clients.items() if kept != name})
             self._codes.pop(name, None)
         self._tell(name)
 
@@ -181,29 +169,29 @@ class ClientRegistry:
         return client, secret
 
     def _must_be_new(self, name: str) -> None:
-        if name in self._clients:
+        if name in self.clients:
             raise MalformedRequestError(f"there is a client {name} already; remove it first, or change its permissions")
 
     def _existing(self, name: str) -> Client:
-        client = self._clients.get(name)
+        client = self.clients.get(name)
         if client is None:
             raise MalformedRequestError(f"there is no client {name}; lamplighter clients list shows them")
         return client
 
     async def _store(self, client: Client) -> None:
         check_name(client.name)
-        if client.name not in self._clients and len(self._clients) >= self._clients_max:
-            raise UnauthorizedError("storing_credentials", f"security.clients_max = {self._clients_max} is reached")
-        await self._write({**self._clients, client.name: client})
+        if client.name not in self.clients and len(self.clients) >= self.clients_max:
+            raise UnauthorizedError("storing_credentials", f"security.clients_max = {self.clients_max} is reached")
+        await self._write({**self.clients, client.name: client})
 
     async def _write(self, clients: dict[str, Client]) -> None:
-        content = msgspec.json.format(msgspec.json.encode(_File(list(clients.values()))), indent=1)
+        content = msgspec.json.format(self._file.encode(_File(list(clients.values()))), indent=1)
         try:
             await asyncio.to_thread(self._disk.write_file, self._path, [content])
         except OSError as error:
             reason = f"the credentials cannot be stored: {error.strerror}"
             raise UnauthorizedError("storing_credentials", reason) from error
-        self._clients = clients
+        self.clients = clients
 
     def _tell(self, name: str) -> None:
         for changed in self.changed:
@@ -213,17 +201,13 @@ class ClientRegistry:
         return iso(self._clock.wall())
 
     def _read_file(self) -> list[Client]:
+        read = self._file.read()
+        clients = [] if read is None else read.clients
         try:
-            clients = json_document(read_file(self._path, follow=False), _File).clients
             for client in clients:
                 _ = client.permissions.access
-        except FileNotFoundError:
-            return []
-        except (OSError, msgspec.DecodeError, ConfigurationError) as error:
-            raise ConfigurationError(
-                f"{self._path} is damaged ({error}); restore a copy of it, or remove it: every client then has to "
-                "register again"
-            ) from error
+        except ConfigurationError as error:
+            raise self._file.damage_error(error) from error
         return clients
 
 

@@ -1,4 +1,4 @@
-"""Tokens that a log-out has revoked, until they expire. They are stored, because the keys outlive a restart too."""
+"""Lifetimes of tokens, and the tokens that a log-out has revoked, until they expire."""
 
 from __future__ import annotations
 
@@ -8,19 +8,42 @@ from pathlib import Path
 
 import msgspec
 
-from lamplighter.engine.client.files import json_document, read_file
-from lamplighter.engine.errors import ConfigurationError, QueueFullError, UnauthorizedError
+from lamplighter.engine.client.state_files import StateFile
+from lamplighter.engine.errors import QueueFullError, UnauthorizedError
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.lifetimes import ClockReading
-
-REVOKED = "revoked.json"
-REVOKED_MAX = 5_000
-"""Revoked tokens that have not expired."""
-PER_CLIENT_MAX = 100
-"""Those of one client, so that none can use up the room of the others."""
 
 
-class RevokedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClockReading(msgspec.Struct, frozen=True):
+    """A time on all clocks. boot: the start of the machine that `up_us` counts from; wall_us: since 1970; trusted:
+    whether the wall clock was synchronised."""
+
+    boot: str
+    up_us: int
+    wall_us: int
+    trusted: bool
+
+    # Within a boot, CLOCK_BOOTTIME counts: steps of the wall clock do not change a lifetime, and a board without a
+    # clock can issue tokens. Across boots only the wall clock is left: where it was not trusted at issue or is not
+    # trusted now, the token is expired and the client fetches another.
+    def is_over(self, life_us: int, now: ClockReading) -> bool:
+        """Whether a lifetime that began at this moment is over, as far as is known now."""
+        if self.boot == now.boot:
+            return not 0 <= now.up_us - self.up_us < life_us
+        return not (self.trusted and now.trusted and 0 <= now.wall_us - self.wall_us < life_us)
+
+    def is_over_for_ever(self, life_us: int, now: ClockReading) -> bool:
+        """Whether the lifetime is over whatever a clock that becomes trusted or is stepped back says later."""
+        if self.boot == now.boot:
+            return now.up_us - self.up_us >= life_us
+        return not self.trusted or (now.trusted and now.wall_us - self.wall_us >= life_us)
+
+
+REVOKED = "revoked.json"  # stored, because the keys outlive a restart, too
+REVOKED_MAX = 5_000  # revoked tokens that have not expired
+PER_CLIENT_MAX = 100  # those of one client, so that none can use up the room of the others
+
+
+class RevokedToken(msgspec.Struct, frozen=True):
     """id: the claim `jti`; at, life_us: when it was issued, and its lifetime."""
 
     id: str
@@ -36,16 +59,9 @@ class RevokedTokens:
         self._path = folder / REVOKED
         self._disk = disk
         self._writing = asyncio.Lock()
-        try:
-            kept = json_document(read_file(self._path, follow=False), list[RevokedToken])
-        except FileNotFoundError:
-            kept = []
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigurationError(
-                f"{self._path} is damaged ({error}); restore a copy of it, or remove it and run "
-                "`lamplighter keys rotate --revoke`: clients then fetch new tokens"
-            ) from error
-        self._tokens = {one.id: one for one in kept}
+        cure = "restore a copy, or remove it and run `lamplighter keys rotate --revoke`: clients then fetch new tokens"
+        self._file = StateFile(self._path, list[RevokedToken], cure)
+        self._tokens = {one.id: one for one in self._file.read() or []}
 
     def __contains__(self, token_id: str) -> bool:
         return token_id in self._tokens
@@ -64,7 +80,7 @@ class RevokedTokens:
             )
         self._tokens[token.id] = token
         async with self._writing:
-            content = msgspec.json.encode(list(self._tokens.values()))
+            content = self._file.encode(list(self._tokens.values()))
             try:
                 await asyncio.to_thread(self._disk.write_file, self._path, [content])
             except OSError as error:

@@ -16,18 +16,16 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.client.state_files import StateFile
 from lamplighter.engine.errors import ConfigurationError, UnauthorizedError
 from lamplighter.gateway.clock import Clock, since_1970_us
 from lamplighter.gateway.disk import Disk
-from lamplighter.gateway.security.lifetimes import ClockReading
-from lamplighter.gateway.security.revocations import RevokedToken, RevokedTokens
+from lamplighter.gateway.security.revocations import ClockReading, RevokedToken, RevokedTokens
 
 ALGORITHM = "ES256"
 KEYS = "keys.json"
 TOKEN_CHARACTERS_MAX = 4096
-VERIFIED_MAX = 1024
-"""Tokens whose valid signature is remembered; checking one takes 0.1 ms."""
+VERIFIED_MAX = 1024  # tokens whose valid signature is remembered; checking one takes 0.1 ms
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class _Payload(msgspec.Struct, frozen=True):
     life_us: int
 
 
-class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Previous(msgspec.Struct, frozen=True):
     """A key that no longer signs. public: in PEM; until: when the last of its tokens expires, counted from `at`."""
 
     public: str
@@ -58,7 +56,7 @@ class _Previous(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     life_us: int
 
 
-class _KeptKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _KeptKeys(msgspec.Struct, frozen=True):
     """The file. private: in PEM."""
 
     private: str
@@ -78,11 +76,13 @@ class _NamedKey:
 
 
 class TokenIssuer:
-    """Issues and checks tokens, with the keys in a folder. Raises ConfigurationError when the keys cannot be read or
-    stored."""
+    """Issues and checks tokens, with the keys in a folder. Raises ConfigurationError for unusable keys."""
 
     def __init__(self, folder: Path, clock: Clock, disk: Disk, life_s: int) -> None:
         self._path = folder / KEYS
+        self._file = StateFile(
+            self._path, _KeptKeys, "restore a copy of it, or remove it: clients then fetch new tokens"
+        )
         self._clock = clock
         self._disk = disk
         self.life_s = life_s
@@ -91,11 +91,11 @@ class TokenIssuer:
         self._verified: OrderedDict[str, tuple[_Payload, str]] = OrderedDict()  # token -> payload, key's name
         self._rotating = asyncio.Lock()
         self._revoked = RevokedTokens(folder, disk)
-        kept = self._read_keys()
+        kept = self._file.read()
         try:
             if kept is None:
                 kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())))
-                disk.write_file(self._path, [msgspec.json.encode(kept)])
+                disk.write_file(self._path, [self._file.encode(kept)])
         except OSError as error:
             raise ConfigurationError(f"{self._path}: {error.strerror}; the keys are stored there") from error
         self._use(kept)
@@ -138,10 +138,8 @@ class TokenIssuer:
         await self._revoked.add(RevokedToken(payload.jti, payload.sub, payload.at, payload.life_us), self._now())
 
     async def rotate(self, *, revoke: bool = False) -> None:
-        """Replaces the signing key. The previous one stays valid until its tokens expire, or not at all.
-
-        Raises UnauthorizedError when the new key cannot be stored; then nothing has changed.
-        """
+        """Replaces the signing key. The previous one stays valid until its tokens expire, or not at all. Raises
+        UnauthorizedError when the new key cannot be stored; then nothing has changed."""
         async with self._rotating:
             public = self._key.public.public_bytes(
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -149,7 +147,7 @@ class TokenIssuer:
             previous = None if revoke else _Previous(public.decode(), self._now(), self.life_s * 1_000_000)
             kept = _KeptKeys(_private_pem(ec.generate_private_key(ec.SECP256R1())), previous)
             try:
-                await asyncio.to_thread(self._disk.write_file, self._path, [msgspec.json.encode(kept)])
+                await asyncio.to_thread(self._disk.write_file, self._path, [self._file.encode(kept)])
             except OSError as error:
                 reason = f"the new key cannot be stored: {error.strerror}"
                 raise UnauthorizedError("security_error", reason, 500) from error
@@ -197,28 +195,15 @@ class TokenIssuer:
             previous = kept.previous
             before = None if previous is None else serialization.load_pem_public_key(previous.public.encode())
         except (ValueError, TypeError) as error:
-            raise self._damage_error(error) from error
+            raise self._file.damage_error(error) from error
         if not isinstance(private, ec.EllipticCurvePrivateKey) or not isinstance(
             before, ec.EllipticCurvePublicKey | None
         ):
-            raise self._damage_error("it has a key of another kind")
+            raise self._file.damage_error("it has a key of another kind")
         self._private = private
         self._key = _NamedKey(private.public_key())
         self._previous = None if previous is None or before is None else (previous, _NamedKey(before))
         self._verified.clear()
-
-    def _read_keys(self) -> _KeptKeys | None:
-        try:
-            return json_document(read_file(self._path, follow=False), _KeptKeys)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as error:
-            raise self._damage_error(error) from error
-
-    def _damage_error(self, reason: object) -> ConfigurationError:
-        return ConfigurationError(
-            f"{self._path} is damaged ({reason}); restore a copy of it, or remove it: clients then fetch new tokens"
-        )
 
 
 def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:

@@ -31,15 +31,13 @@ from lamplighter.gateway.systemd import Supervisor, set_up_logging
 
 logger = EventLogger(__name__)
 
-NOBODY = Supervisor({})
-"""For processes without a supervisor."""
+NOBODY = Supervisor({})  # for processes without a supervisor
+# How long a starting service waits for the gateway. Then it reports ready, and its status says what it waits for.
 FIRST_STEP_S = 60.0
-"""How long a starting service waits for the gateway. Then it reports ready, and its status says what it waits for."""
+# Additional container objects between two garbage collections: a few MB. A batch of messages makes thousands, none of
+# them in cycles.
 _COLLECTED_AFTER = 10_000
-"""Additional container objects between two garbage collections: a few MB. A batch of messages makes thousands, none of
-them in cycles."""
-STATUS_S = 10.0
-"""Interval of the status text, unless the watchdog needs a shorter one."""
+STATUS_S = 10.0  # interval of the status text, unless the watchdog needs a shorter one
 
 
 # --- configuration --------------------------------------------------------------------------------------------
@@ -67,8 +65,8 @@ class AdapterConfiguration:
         return cls(tables, gateway.base_iri, folder, data, url, gateway.log_level, secure, gateway.clock_trusted)
 
 
+# The tables of lamplighter.toml that an adapter needs. The gateway checks the others.
 TABLES = ("gateway", "websocket", "security", *(spec.table for spec in ADAPTERS))
-"""The tables of lamplighter.toml that an adapter needs. The gateway checks the others."""
 
 
 def read_configuration(config: Path) -> AdapterConfiguration:
@@ -84,8 +82,7 @@ class _NotWantedError(ConfigurationError):
     """The settings are valid, but do not enable this adapter."""
 
 
-Reread = Callable[[], AdapterConfiguration]
-"""Reads the configuration again. Raises ConfigurationError."""
+Reread = Callable[[], AdapterConfiguration]  # reads the configuration again. Raises ConfigurationError.
 
 
 async def run_adapter(
@@ -95,10 +92,8 @@ async def run_adapter(
     reread: Reread | None = None,
     tried: asyncio.Event | None = None,
 ) -> None:
-    """An adapter, until cancelled, or with `reread` until the settings disable it. tried: see `AdapterContext`.
-
-    Raises ConfigurationError if the configuration cannot be used, or a package is missing.
-    """
+    """An adapter, until cancelled, or with `reread` until the settings disable it. tried: see `AdapterContext`. Raises
+    ConfigurationError if the configuration cannot be used, or a package is missing."""
     from lamplighter.engine.client import EngineClient  # a gateway without adapters loads none of it
 
     def parts(now: AdapterConfiguration) -> AdapterParts:
@@ -125,16 +120,13 @@ def turn_s(service: Supervisor) -> float:
     return STATUS_S if service.watchdog_s is None else min(STATUS_S, service.watchdog_s / 3)
 
 
-_ON_HANGUP: set[asyncio.Event] = set()
-"""Of the parts of this process that reload."""
+_ON_HANGUP: set[asyncio.Event] = set()  # of the parts of this process that reload
 
 
 @asynccontextmanager
 async def on_hangup(asked: asyncio.Event) -> AsyncIterator[None]:
-    """Makes SIGHUP set an event. Several parts of a process may do so at once.
-
-    The end of the terminal sends SIGHUP, too. It ends the process, as it would without a handler.
-    """
+    """Makes SIGHUP set an event. Several parts of a process may do so at once."""
+    # The end of the terminal sends SIGHUP, too. It ends the process, as it would without a handler.
     loop = asyncio.get_running_loop()
     had_terminal = _has_terminal()
 
@@ -165,10 +157,7 @@ def _has_terminal() -> bool:
 
 class AdapterService:
     """An adapter that follows its configuration. It restarts when its parts have changed, and stops when it is
-    disabled.
-
-    parts: reads and checks them again, raises ConfigurationError.
-    """
+    disabled. parts: reads and checks them again, raises ConfigurationError."""
 
     def __init__(self, service: Supervisor, context: AdapterContext, parts: Callable[[], AdapterParts]) -> None:
         self._service = service
@@ -187,20 +176,17 @@ class AdapterService:
                 running = asyncio.ensure_future(adapter.run())
                 living = asyncio.ensure_future(self._live(adapter))
                 try:
-                    before, current = await self._changed(adapter, hangup, current, [running, living])
+                    before, current = await self._await_restart(adapter, hangup, current, [running, living])
                 finally:
                     for task in (running, living):
                         task.cancel()
                     await asyncio.gather(running, living, return_exceptions=True)
 
-    async def _changed(
+    async def _await_restart(
         self, adapter: Adapter, hangup: asyncio.Event, parts: AdapterParts, tasks: list[asyncio.Future[Any]]
     ) -> tuple[AdapterParts, AdapterParts | None]:
-        """Waits for a configuration that needs a restart.
-
-        Returns the parts that the adapter has by then, and the new ones, None if it is disabled. Raises the error that
-        ends a task.
-        """
+        """Waits for a configuration that needs a restart. Returns the parts that the adapter has by then, and the new
+        ones, None if it is disabled. Raises the error that ends a task."""
         while True:
             asked: asyncio.Future[Any] = asyncio.ensure_future(hangup.wait())
             try:
@@ -279,10 +265,10 @@ async def background(work: object, stop: asyncio.Event) -> AsyncIterator[None]:
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await _unwrapped(task)
+            await _result_of(task)
 
 
-async def _unwrapped(task: asyncio.Future[None]) -> None:
+async def _result_of(task: asyncio.Future[None]) -> None:
     """Waits for a task; a group of one exception is raised as that one."""
     try:
         await task
@@ -303,11 +289,9 @@ def stop_on_signals() -> asyncio.Event:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Makes SIGINT and SIGTERM end the process at once, by their default action; afterwards restores the handlers.
-
-    For crash-safe work that blocks the event loop, where the event of `stop_on_signals` could be read only minutes
-    later.
-    """
+    """Makes SIGINT and SIGTERM end the process at once, by their default action; afterwards restores the handlers."""
+    # For crash-safe work that blocks the event loop, where the event of `stop_on_signals` could be read only minutes
+    # later.
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -28,15 +28,13 @@ from lamplighter.gateway.gates.opening import check_passed_host
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.systemd import Supervisor
 
-SERVICE_FOLDER = Path("/etc/lamplighter")
-"""The folder with the settings of systemd's units."""
+SERVICE_FOLDER = Path("/etc/lamplighter")  # the folder with the settings of systemd's units
 CREDENTIALS = Path("/etc/credstore")
 SOCKETS = ("lamplighter-http.socket", "lamplighter-ws.socket")
 _LISTEN = re.compile(r"Listen=\[?(?P<host>[^\]]*)\]?:(?P<port>[0-9]+) \(Stream\)")
 _SYSTEMCTL_S = 10
 
-Show = Callable[[Sequence[str]], str]
-"""Runs `systemctl` with arguments and returns its output; "" if it cannot."""
+Show = Callable[[Sequence[str]], str]  # runs `systemctl` with arguments and returns its output; "" if it cannot
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def preflight(settings: Settings, config: Path | None, data: Path, show: Show = 
     _check_shipping(settings, config, service, found)
     _check_orders(settings, config, found)
     _check_data(settings, data, found)
-    passed = _passed(show) if service else []
+    passed = _systemd_sockets(show) if service else []
     for host, port in passed:
         try:
             check_passed_host(settings, host, f"{host}:{port}")
@@ -114,14 +112,14 @@ def _check_adapters(settings: Settings, config: Path | None, found: MachineFindi
 def _with_credential(broker: BrokerSettings, key: str, found: MachineFindings) -> BrokerSettings:
     """The broker without its password, which systemd passes to the adapter only."""
     try:
-        if not _stored(broker.password_file):
+        if not _has_credential(broker.password_file):
             found.faults.append(f"{key}: {CREDENTIALS / broker.password_file} does not exist; write the password there")
     except PermissionError:
         found.notes.append(f"not checked, only root may read it: {CREDENTIALS / broker.password_file}")
     return msgspec.structs.replace(broker, password_file="")
 
 
-def _stored(name: str) -> bool:
+def _has_credential(name: str) -> bool:
     """Whether there is a credential of that name. Raises PermissionError."""
     return (CREDENTIALS / name).is_file()
 
@@ -131,7 +129,7 @@ def _check_shipping(settings: Settings, config: Path | None, service: bool, foun
     if not settings.sync.destination or not file:
         return
     try:
-        if service and "/" not in file and _stored(file):
+        if service and "/" not in file and _has_credential(file):
             return
         storage_options(file, folder)
     except PermissionError:
@@ -222,7 +220,7 @@ def _megabytes(count: int) -> str:
 # --- ports -----------------------------------------------------------------------------------------------------
 
 
-def _passed(show: Show) -> list[tuple[str, int]]:
+def _systemd_sockets(show: Show) -> list[tuple[str, int]]:
     """Host and port of each TCP socket that systemd opens for the gateway."""
     text = show(["show", "--property=ActiveState,UnitFileState,Listen", *SOCKETS])
     found = []

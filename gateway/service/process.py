@@ -20,7 +20,7 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.clock import MachineClock
-from lamplighter.gateway.gates.doors import Door, DoorContext, door_headers, doors
+from lamplighter.gateway.gates.apis import Api, ApiContext, api_headers, apis
 from lamplighter.gateway.gates.http.gate import http_gate
 from lamplighter.gateway.gates.http.mapping import MappingRequests
 from lamplighter.gateway.gates.http.messages import MessageRequests
@@ -67,10 +67,8 @@ logger = EventLogger(__name__)
 
 _M_ARENA_MAX = -8  # malloc.h
 _TLS_BYTES = 64 * 1024
-_OWN_FILES = 256
-"""Open files of the process besides its connections, with reserve: log, store, readers, adapters."""
-ADAPTERS_S = 10.0
-"""How long the start of a gateway with adapters waits for their peers."""
+_OWN_FILES = 256  # open files of the process besides its connections, with reserve: log, store, readers, adapters
+ADAPTERS_S = 10.0  # how long the start of a gateway with adapters waits for their peers
 
 
 class RefusedConfigurationError(ConfigurationError):
@@ -103,10 +101,8 @@ class Configuration:
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks all of it: settings, mapping rules, applications, protection.
-
-        Raises ConfigurationError, which names the faults of all of them, one a line.
-        """
+        """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError,
+        which names the faults of all of them, one a line."""
         folder = config.parent if config else Path()
         refused: list[str] = []
         settings, unread = Settings(), ""
@@ -172,16 +168,13 @@ def small_tls_buffers() -> None:
 
 
 def collect_rarely() -> None:
-    """Exempts the objects of the start from garbage collection, and makes it less frequent.
-
-    Called when all is loaded. A full collection visits every object and blocks the process: 120 ms with 1,000 sockets,
-    about every 20,000 notifications, without finding garbage. Measured with 1,000 subscribers: the last one is notified
-    after 25 ms instead of 32, and at p99 after 40 instead of 200.
-
-    So cycles must not refer to much memory: some hundred thousand of their objects may wait.
-    Requests that were refused, plans and connections leave none with texts in them (`engine.errors.bare`; the tests
-    are test_garbage.py in tests/gateway/service/ and tests/whole_gateway/service/).
-    """
+    """Exempts the objects of the start from garbage collection, and makes it less frequent."""
+    # Called when all is loaded. A full collection visits every object and blocks the process: 120 ms with 1,000
+    # sockets, about every 20,000 notifications, without finding garbage. Measured with 1,000 subscribers: the last one
+    # is notified after 25 ms instead of 32, and at p99 after 40 instead of 200. So cycles must not refer to much
+    # memory: some hundred thousand of their objects may wait. Requests that were refused, plans and connections leave
+    # none with texts in them (`engine.errors.bare`; the tests are test_garbage.py in tests/gateway/service/ and
+    # tests/whole_gateway/service/).
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECTED_AFTER, 10, 10)
@@ -205,14 +198,11 @@ async def run_gateway(
     """
     settings = configuration.settings
     with unheard():
-        protection, runner, recovery = _recovered(configuration, service)
+        protection, runner, recovery = _recover(configuration, service)
     orderly = False
     try:
         gates = protection.open(service.sockets())
-        async with (
-            background(runner.run(), stop),
-            _served(runner, configuration, gates, stop),
-        ):
+        async with background(runner.run(), stop), _serve(runner, configuration, gates, stop):
             protection.when_changed(lambda client: runner.permissions_changed(client))
             runner.figures.addresses = vars(gates.addresses)
             runner.figures.health.own.validity = protection.validity
@@ -238,11 +228,9 @@ async def run_gateway(
         runner.close(orderly=orderly)
 
 
-def _recovered(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
-    """The parts of a gateway, in the state of the last run. The time depends on the log behind the newest snapshot.
-
-    Raises ConfigurationError, ChangeLogError.
-    """
+def _recover(configuration: Configuration, service: Supervisor) -> tuple[Protection, Runner, Recovery]:
+    """The parts of a gateway, in the state of the last run. Raises ConfigurationError, ChangeLogError."""
+    # The time depends on the log behind the newest snapshot.
     return recover_with_retries(
         lambda attempt: _recovered_once(configuration, service, attempt), configuration.data / "log"
     )
@@ -278,7 +266,7 @@ def _recovered_once(
 
 
 @asynccontextmanager
-async def _served(
+async def _serve(
     runner: Runner, configuration: Configuration, gates: Gates, stop: asyncio.Event
 ) -> AsyncIterator[None]:
     """Serves both gates and the doors until left."""
@@ -286,7 +274,7 @@ async def _served(
     mapping = MappingRequests(runner, configuration.folder / "mapping")
     messages = MessageRequests(runner, mapping)
     send_budget = SendBudget(settings.websocket.unsent_bytes_max)
-    around = DoorContext(
+    context = ApiContext(
         runner,
         settings,
         configuration.folder,
@@ -296,21 +284,13 @@ async def _served(
         send_budget,
         gates.addresses.page,
     )
-    opened = doors(around)
+    api_list = apis(context)
     async with (
-        websocket_gate(
-            runner,
-            settings,
-            gates.websocket,
-            gates.gatekeeper,
-            gates.browsers,
-            send_budget,
-            gates.prefix,
-        ),
+        websocket_gate(runner, settings, gates.websocket, gates.gatekeeper, gates.browsers, send_budget, gates.prefix),
         http_gate(
             runner,
             settings.http,
-            _about(settings, gates.addresses.subscribe, opened),
+            _about(settings, gates.addresses.subscribe, api_list),
             gates.http,
             gates.gatekeeper,
             gates.browsers,
@@ -319,20 +299,20 @@ async def _served(
                 *gates.routes,
                 mapping.route,
                 messages.route,
-                *(route for door in opened for route in door.routes()),
+                *(route for door in api_list for route in door.routes()),
             ],
             prefix=gates.prefix,
             base_iri=settings.gateway.base_iri,
-            headers=door_headers(settings),
+            headers=api_headers(settings),
         ),
         AsyncExitStack() as stack,
     ):
-        for door in opened:
+        for door in api_list:
             await stack.enter_async_context(background(door.run(), stop))
         yield
 
 
-def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str:
+def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> str:
     """The answer of `GET /`."""
     http = settings.http
     rows = [
@@ -353,7 +333,7 @@ def _about(settings: Settings, subscribe_at: str, opened: Iterable[Door]) -> str
         ("/explain", "why an actuator was switched: ?actuation=<IRI>; ?last=N lists the newest actuations"),
         ("/backup", "backup of dataset and state in one file; POST it to /restore to restore it"),
     ]
-    rows += [row for door in opened for row in door.about()]
+    rows += [row for door in api_list for row in door.about()]
     below = resources_path(settings.gateway.base_iri)
     if below is not None:
         rows.append((f"{below}...", f"what the dataset says about {settings.gateway.base_iri}..."))

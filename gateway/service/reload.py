@@ -10,6 +10,7 @@ import msgspec
 from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.gateway.settings import QuotaSettings, Settings
 
+# Keys, by table, that take effect with the next request.
 LIVE: dict[str, frozenset[str]] = {
     "gateway": frozenset({"log_level", "queue_max"}),
     "query": frozenset({"time_ms_max", "rows_max", "memory_bytes_max", "concurrent_max"}),
@@ -37,9 +38,8 @@ LIVE: dict[str, frozenset[str]] = {
         }
     ),
 }
-"""Keys, by table, that take effect with the next request."""
-_ELSEWHERE = (*(spec.table for spec in ADAPTERS), "sync")
-"""Tables of the adapters and of the shipper, which reload them themselves."""
+# Tables of the adapters and of the shipper, which reload them themselves.
+OTHER_PROCESS_TABLES = (*(spec.table for spec in ADAPTERS), "sync")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def change(before: Settings, after: Settings) -> Change:
     tables: dict[str, Any] = {}
     for table in Settings.__struct_fields__:
         old, new = getattr(before, table), getattr(after, table)
-        if table in _ELSEWHERE:
+        if table in OTHER_PROCESS_TABLES:
             tables[table] = new
             continue
         keys = [key for key in old.__struct_fields__ if getattr(old, key) != getattr(new, key)]

@@ -12,25 +12,20 @@ from typing import TYPE_CHECKING
 import lamplighter.ontology
 from lamplighter.engine.errors import ConfigurationError, RequestError
 from lamplighter.engine.term_bounds import TERM_BYTES_MAX
-from lamplighter.gateway.settings.shacl import ShaclSettings, data_graphs, shapes_graph
+from lamplighter.gateway.settings.reasoning import ShaclSettings, data_graphs, shapes_graph
 
 if TYPE_CHECKING:
     from lamplighter.engine.shacl.model import Triple
     from lamplighter.engine.shacl.sources import ShapeSources
 
-BYTES_MAX = 16 * 1024 * 1024
-"""Of a file with shapes, and of its triples as N-Triples."""
-REASON_CHARS_MAX = 500
-"""Of a reason, which may have a long term of the file."""
-PROFILE = Path(lamplighter.ontology.__file__).parent / "shapes.ttl"
-"""The shapes of what the gateway itself writes."""
+BYTES_MAX = 16 * 1024 * 1024  # of a file with shapes, and of its triples as N-Triples
+REASON_CHARS_MAX = 500  # of a reason, which may have a long term of the file
+PROFILE = Path(lamplighter.ontology.__file__).parent / "shapes.ttl"  # the shapes of what the gateway itself writes
 
 
 def shape_sources(settings: ShaclSettings, folder: Path) -> ShapeSources | None:
-    """The shapes of the settings, None if there are none. folder: where the files are.
-
-    Raises ConfigurationError, which names the file, or shape and construct.
-    """
+    """The shapes of the settings, None if there are none. folder: where the files are. Raises ConfigurationError, which
+    names the file, or shape and construct."""
     if not settings.on:
         return None
     from lamplighter.engine.shacl.reading import read_shapes

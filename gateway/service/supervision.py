@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from lamplighter.engine.errors import GatewayError
@@ -22,7 +22,6 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.service.adapter_process import background, on_hangup, turn_s
 from lamplighter.gateway.service.reload import change
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.settings.shares import overruled
 from lamplighter.gateway.systemd import Supervisor
 
 logger = EventLogger(__name__)
@@ -30,8 +29,7 @@ logger = EventLogger(__name__)
 _ASK_AGAIN_S = 1.0
 _PROBE = "?query=ASK%20%7B%7D"
 
-Reread = Callable[[], Settings]
-"""Reads and checks the whole configuration again. Raises ConfigurationError."""
+Reread = Callable[[], Settings]  # reads and checks the whole configuration again. Raises ConfigurationError.
 
 
 # --- the gateway ---------------------------------------------------------------------------------------------
@@ -78,7 +76,7 @@ class GatewayService:
         """An end-to-end query: by a socket of this gateway, through its queue, and back."""
         while True:
             try:
-                return await asyncio.to_thread(_asked, self._addresses)
+                return await asyncio.to_thread(_check, self._addresses)
             except GatewayError as error:
                 logger.warning("first query failed", reason=error)
                 self._service.status(f"not ready, the first query failed: {error}")
@@ -125,11 +123,11 @@ class GatewayService:
 
 def warn_of_quotas(settings: Settings) -> None:
     """Logs the quotas that have no effect."""
-    for one in overruled(settings):
+    for one in overruled_quotas(settings):
         logger.warning("quota above the share of a client", quota=one.quota, room=one.room, share=one.share)
 
 
-def _asked(addresses: Addresses) -> None:
+def _check(addresses: Addresses) -> None:
     """Raises UpstreamError, RefusedError."""
     query = urlsplit(addresses.query)
     check_answer(addresses.http_here or query.netloc, query.path + _PROBE)
@@ -137,14 +135,44 @@ def _asked(addresses: Addresses) -> None:
 
 def status_line(figures: dict[str, Any], rate: float, durability: str) -> str:
     """The status text of a gateway in `systemctl status`. figures: as of `GET /health`; rate: updates a second."""
-    synced = {
-        "fsync": "log synced",
-        "interval": "log synced now and then",
-        "off": "log not synced",
-    }[durability]
+    synced = {"fsync": "log synced", "interval": "log synced now and then", "off": "log not synced"}[durability]
     does = f"{count_text(figures['subscriptions'], 'subscription', ',')}, {rate:.1f} updates/s, "
     problems = figures["problems"]  # the worst component first
     if not problems:
         return f"{does}{synced}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}; {does.rstrip(', ')}"
+
+
+# A quota of one client, and the setting with the room of all that it is a part of.
+SHARED = (
+    ("quotas.delayed_max", "delayed.pending_max"),
+    ("quotas.resumable_max", "resume.subscriptions_max"),
+    ("quotas.connections_max", "http.connections_max"),
+    ("quotas.connections_max", "websocket.connections_max"),
+    ("quotas.outbox_bytes_max", "websocket.unsent_bytes_max"),
+    ("quotas.retained_bytes_max", "resume.bytes_max"),
+)
+
+
+class Overruled(NamedTuple):
+    """A quota that is larger than the share that one client can have: the share counts."""
+
+    quota: str
+    room: str
+    share: int
+
+
+def overruled_quotas(settings: Settings) -> list[Overruled]:
+    """The quotas without effect. A file that has them still starts the gateway, since the shares hold anyway."""
+    found = []
+    for quota, room in SHARED:
+        share = (_value(settings, room) + 1) // 2
+        if _value(settings, quota) > share:
+            found.append(Overruled(quota, room, share))
+    return found
+
+
+def _value(settings: Settings, name: str) -> int:
+    table, _, key = name.partition(".")
+    return int(getattr(getattr(settings, table), key))

@@ -14,10 +14,9 @@ from lamplighter.adapters.specs import ADAPTERS, AdapterSpec
 
 UNIT_KINDS = ("target", "socket", "service", "timer")
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
-LONG_RUNNING = ("gateway", *(spec.name for spec in ADAPTERS))
-"""The services that run until they are stopped."""
+LONG_RUNNING = ("gateway", *(spec.name for spec in ADAPTERS))  # the services that run until they are stopped
+# The state folders of adapters, below /.
 STATES = tuple(f"var/lib/{spec.service}" for spec in ADAPTERS if spec.keeps_state)
-"""The state folders of adapters, below /."""
 
 
 def units(folder: Path) -> dict[str, str]:

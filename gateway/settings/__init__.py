@@ -1,7 +1,7 @@
 """`lamplighter.toml` -> typed settings, read once; each part receives its own table.
 
-security, inference, shacl: the tables of these names; deliveries: ``[webhooks]`` and ``[ldn]``; shares: quotas without
-effect; ``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
+security: the table of this name; reasoning: ``[inference]`` and ``[shacl]``; deliveries: ``[webhooks]`` and ``[ldn]``;
+``[mqtt]``, ``[coap]``, ``[http_devices]``, ``[modbus]`` and ``[sync]`` belong to their packages; the other
 tables are here. An unknown key or a bad value stops the start; the error names file, line and key (refusals). No store
 is loaded, so that the adapters' processes read the same model.
 """
@@ -28,16 +28,15 @@ from lamplighter.engine.errors import ConfigurationError
 from lamplighter.engine.term_bounds import TERM_BYTES_LEAST, TERM_BYTES_MAX, TERM_BYTES_MOST
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.settings.deliveries import EntitySubscriptionSettings, LdnSettings, WebhookSettings
-from lamplighter.gateway.settings.inference import InferenceSettings, graph_terms
-from lamplighter.gateway.settings.refusals import located, refusals
+from lamplighter.gateway.settings.reasoning import InferenceSettings, ShaclSettings, check_shacl, graph_terms
+from lamplighter.gateway.settings.refusals import place_text, refusals
 from lamplighter.gateway.settings.security import SecuritySettings
-from lamplighter.gateway.settings.shacl import ShaclSettings, check_shacl
 
+# fsync: updates are acknowledged when they are on the disk, and a power cut loses none of them. interval: acknowledged
+# at once and synced every ``log.sync_interval_ms``, which a power cut may lose. off: synced only at the end of a
+# segment; a power cut may lose what the kernel has not written, by default half a minute. A killed process loses
+# nothing under any of them.
 Durability = Literal["fsync", "interval", "off"]
-"""fsync: updates are acknowledged when they are on the disk, and a power cut loses none of them. interval: acknowledged
-at once and synced every ``log.sync_interval_ms``, which a power cut may lose. off: synced only at the end of a segment;
-a power cut may lose what the kernel has not written, by default half a minute. A killed process loses nothing under any
-of them."""
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -60,12 +59,9 @@ class GatewaySettings(GatewayKeys, frozen=True, forbid_unknown_fields=True):
 
 
 class HttpSettings(_Table, frozen=True):
-    """``[http]``: the SPARQL protocol. Port 0 takes a free one.
-
-    idle_s: how long a client may take to send a request's head, to read nothing of its answer, or to leave its
-    connection idle; a body may take a second more for each KiB. query_path and update_path may be the same; below
-    graph_store_path each IRI is a graph of its own.
-    """
+    """``[http]``: the SPARQL protocol. Port 0 takes a free one. idle_s: how long a client may take to send a request's
+    head, to read nothing of its answer, or to leave its connection idle; a body may take a second more for each KiB.
+    query_path and update_path may be the same; below graph_store_path each IRI is a graph of its own."""
 
     host: str = "127.0.0.1"
     port: Port = 8000
@@ -152,11 +148,9 @@ class LogSettings(_Table, frozen=True):
 
 
 class ResumeSettings(_Table, frozen=True):
-    """``[resume]``: subscriptions that outlive their connections.
-
-    keep_s_max: how long one is kept for an absent client, whatever the client asks for; outbox_bytes_max,
-    bytes_max: notifications that are retained for one, and for all together.
-    """
+    """``[resume]``: subscriptions that outlive their connections. keep_s_max: how long one is kept for an absent
+    client, whatever the client asks for; outbox_bytes_max, bytes_max: notifications that are retained for one, and for
+    all together."""
 
     keep_s_max: Positive = 86_400
     outbox_bytes_max: Positive = 1024 * 1024
@@ -192,10 +186,8 @@ class QuotaSettings(_Table, frozen=True):
 
 class McpSettings(_Table, frozen=True):
     """``[mcp]``: the queries of applications as tools of the Model Context Protocol, at ``/mcp`` of the HTTP gate.
-
     updates: whether their updates are tools too; sparql: whether there is a tool for queries of any text; rows_max:
-    rows or triples of one answer.
-    """
+    rows or triples of one answer."""
 
     enabled: bool = False
     updates: bool = False
@@ -204,11 +196,9 @@ class McpSettings(_Table, frozen=True):
 
 
 class SensorThingsSettings(_Table, frozen=True):
-    """``[sensorthings]``: the OGC SensorThings API 1.1.
-
-    path: of its service root; mqtt: new Observations are published at the broker of ``[mqtt]``, below the same path,
-    whatever graphs they are in; mqtt_select: lists of properties that are also published as ``...?$select=LIST``.
-    """
+    """``[sensorthings]``: the OGC SensorThings API 1.1. path: of its service root; mqtt: new Observations are published
+    at the broker of ``[mqtt]``, below the same path, whatever graphs they are in; mqtt_select: lists of properties that
+    are also published as ``...?$select=LIST``."""
 
     enabled: bool = False
     path: UrlPath = "/v1.1"
@@ -269,11 +259,8 @@ class Settings(_Table, frozen=True):
 
 
 def read_settings(path: Path | None, tables: Collection[str] | None = None) -> Settings:
-    """The settings in a file, or the defaults where none is named. Raises ConfigurationError.
-
-    The error names all faults, one a line. tables: the only ones that are read and checked; the others have their
-    defaults. None: all.
-    """
+    """The settings in a file, or the defaults where none is named. Raises ConfigurationError. The error names all
+    faults, one a line. tables: the only ones that are read and checked; the others have their defaults. None: all."""
     if path is None:
         return Settings()
     try:
@@ -292,17 +279,19 @@ def read_settings(path: Path | None, tables: Collection[str] | None = None) -> S
     try:
         _check_base_iri(settings.gateway.base_iri)
     except ValueError as error:
-        raise ConfigurationError(f"{located(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}") from error
+        raise ConfigurationError(
+            f"{place_text(path, text, 'gateway', 'base_iri')}: gateway.base_iri: {error}"
+        ) from error
     for key in ("graphs", "ontologies"):
         try:
             graph_terms(getattr(settings.inference, key))
         except ValueError as error:
-            raise ConfigurationError(f"{located(path, text, 'inference', key)}: inference.{key}: {error}") from error
+            raise ConfigurationError(f"{place_text(path, text, 'inference', key)}: inference.{key}: {error}") from error
     try:
         check_shacl(settings.shacl)
     except ValueError as error:
         key, problem = error.args
-        raise ConfigurationError(f"{located(path, text, 'shacl', key)}: shacl.{key}: {problem}") from error
+        raise ConfigurationError(f"{place_text(path, text, 'shacl', key)}: shacl.{key}: {problem}") from error
     return settings
 
 

@@ -31,10 +31,10 @@ def refusals(path: Path, text: str, document: Mapping[str, Any], kind: type[msgs
             faults += _faults(value, fields[name], (name,))
         else:
             faults.append(_Fault((name,), _unknown_table(name, {table: _names(fields[table]) for table in fields})))
-    return [f"{located(path, text, *fault.names)}: {fault.what}" for fault in faults]
+    return [f"{place_text(path, text, *fault.names)}: {fault.what}" for fault in faults]
 
 
-def located(path: Path, text: str, *names: str) -> str:
+def place_text(path: Path, text: str, *names: str) -> str:
     """The file, with the line on which the table or its key begins, if there is one: `lamplighter.toml line 7`."""
     line = next(filter(None, (_line(text, names[:count]) for count in range(len(names), 0, -1))), None)
     return f"{path}" if line is None else f"{path} line {line}"
@@ -77,27 +77,27 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 def _cure(value: Any, kind: Any) -> str:
     """What to write instead of a value, if there are few possible ones."""
-    allowed = _allowed(kind)
+    allowed = _values(kind)
     if kind is bool:
         return "; write true or false"
     if not allowed:
         return ""
     wrong = [one for one in (value if isinstance(value, list) else [value]) if one not in allowed]
     near = get_close_matches(str(wrong[0]).lower(), allowed, 1) if wrong else []
-    return f"{f'; did you mean {_quoted(near)}?' if near else ''}; allowed: {_quoted(allowed)}"
+    return f"{f'; did you mean {_list_text(near)}?' if near else ''}; allowed: {_list_text(allowed)}"
 
 
-def _allowed(kind: Any) -> list[str]:
+def _values(kind: Any) -> list[str]:
     """The values of an enumeration, or those that the items of a list may have."""
     if get_origin(kind) is Literal:
         return [str(one) for one in get_args(kind)]
     if get_origin(kind) is Annotated:
-        return _allowed(get_args(kind)[0])
+        return _values(get_args(kind)[0])
     parts = [one for one in get_args(kind) if one not in (NoneType, ...)]
-    return _allowed(parts[0]) if len(parts) == 1 else []
+    return _values(parts[0]) if len(parts) == 1 else []
 
 
-def _quoted(values: Sequence[str]) -> str:
+def _list_text(values: Sequence[str]) -> str:
     return ", ".join(f'"{value}"' for value in values)
 
 

@@ -15,8 +15,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Registration = Literal["open", "listed", "code"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+# RFC 6454, 6.2: names in Punycode.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
-"""RFC 6454, 6.2: names in Punycode."""
 
 
 class SecuritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -30,15 +30,13 @@ from lamplighter.engine.sparql.requests import parse_query, parse_update, subscr
 from lamplighter.engine.terms import Bag, Term, iri, literal
 from lamplighter.gateway.state.delayed import at_moment, delay_us
 
-KIND = "application"
-"""The cause of every record of an application."""
+KIND = "application"  # the cause of every record of an application
 
 _NEAR_CHARACTERS = 30
 
+# Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped.
 REACTIONS_MAX = 1000
-"""Reactions of an application that one request may cause, directly or through others; beyond it, it is stopped."""
-SAMPLE_IRI = iri("urn:x:y")
-"""Stands for every IRI that a caller gives, where a text is only looked at."""
+SAMPLE_IRI = iri("urn:x:y")  # stands for every IRI that a caller gives, where a text is only looked at
 
 
 @dataclass(frozen=True)
@@ -109,14 +107,12 @@ class Reaction:
 
 
 def load_applications(folder: Path) -> list[Application]:
-    """The applications in ``*.jsap`` files, with the files that these include, in the order of their names.
-
-    Raises ConfigurationError, which names all faults of all files, one a line.
-    """
+    """The applications in ``*.jsap`` files, with the files that these include, in the order of their names. Raises
+    ConfigurationError, which names all faults of all files, one a line."""
     applications, faults = [], []
     for path in sorted(folder.glob("*.jsap")):
         try:
-            applications.append(_loaded(path)[0])
+            applications.append(_load(path)[0])
         except JsapError as error:
             faults.append(str(error))
     if faults:
@@ -124,7 +120,7 @@ def load_applications(folder: Path) -> list[Application]:
     return applications
 
 
-def _loaded(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
+def _load(path: Path, *, unknown: bool = False) -> tuple[Application, Loader]:
     """unknown: whether unknown members are allowed. Raises JsapError, whose faults name the document and the line."""
     loader = Loader(network=False)  # a gateway may have no applications
     tree = loader.tree(path)
@@ -160,15 +156,13 @@ def _wrong_times(profile: Jsap) -> Iterator[str]:
 
 
 def sparql_faults(folder: Path) -> list[str]:
-    """The faults of the SPARQL texts of a folder's applications, with document and line.
-
-    The gateway starts nevertheless, without the applications that it cannot run, since others do not depend on them.
-    Files that cannot be read as profiles are left out.
-    """
+    """The faults of the SPARQL texts of a folder's applications, with document and line. Files that cannot be read as
+    profiles are left out."""
+    # The gateway starts nevertheless, without the applications that it cannot run, since others do not depend on them.
     faults: list[str] = []
     for path in sorted(folder.glob("*.jsap")):
         with suppress(JsapError):
-            application, loader = _loaded(path, unknown=True)
+            application, loader = _load(path, unknown=True)
             faults += map(str, loader.locate_faults(JsapError(*_sparql_faults(application))).args)
     return faults
 
@@ -233,10 +227,8 @@ def near(error: RequestError, text: str, declarations: str) -> str:
 
 
 def aggregator_queries(application: Application) -> Iterator[tuple[str, str]]:
-    """(aggregator, text of its query) for each aggregator, in the order of the file.
-
-    The graphs that the profile names are in the text, as in the updates, so that the change log has them.
-    """
+    """(aggregator, text of its query) for each aggregator, in the order of the file."""
+    # The graphs that the profile names are in the text, as in the updates, so that the change log has them.
     for name, aggregator in application.profile.aggregators.items():
         yield name, application.query_text(aggregator.query, {})
 
@@ -249,7 +241,7 @@ def triggers(application: Application, aggregator: str, sequence: int, added: Ba
             yield Trigger(application, aggregator, member, sequence, rows)
 
 
-class Register:
+class ApplicationRegistry:
     """The running applications and their versions, from the change log."""
 
     def __init__(self) -> None:

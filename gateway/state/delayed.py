@@ -36,41 +36,35 @@ from lamplighter.gateway.sharing import Usage
 
 logger = EventLogger(__name__)
 
-CLOCK = "clock"
-"""The cause of a record that only logs the clocks; its id is the reason from `DelayedUpdates.news`."""
-LISTED_MAX = 1000
-"""Delayed updates that are listed at once, in a few milliseconds."""
+CLOCK = "clock"  # the cause of a record that only logs the clocks; its id is the reason from `DelayedUpdates.news`
+LISTED_MAX = 1000  # delayed updates that are listed at once, in a few milliseconds
+# Drift of the wall clock against CLOCK_BOOTTIME, by leap seconds and corrections; a larger one is a step.
 STEP_US = 2_000_000
-"""Drift of the wall clock against CLOCK_BOOTTIME, by leap seconds and corrections; a larger one is a step."""
-SILENCE_US = 15 * 60 * 1_000_000
-"""Uptime that the log may miss while a delay is pending."""
-LOOK_US = 1_000_000
-"""The clocks are compared at one record in that time, so the check costs an update nothing."""
+SILENCE_US = 15 * 60 * 1_000_000  # uptime that the log may miss while a delay is pending
+LOOK_US = 1_000_000  # the clocks are compared at one record in that time, so the check costs an update nothing
 
 _DUE_AT_ONCE_MAX = 1000
-_BEGIN_AT_ONCE_MAX = 100
-"""Jobs that may run: APScheduler counts a job for one pass of the loop longer than it runs."""
+_BEGIN_AT_ONCE_MAX = 100  # jobs that may run: APScheduler counts a job for one pass of the loop longer than it runs
 _RETRY_S = 1.0
 _LOOK_S = 1.0
 _LOOK_AGAIN = timedelta(days=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _DELAY_MAX = timedelta(days=3650)
-DELAY_US_MAX = _DELAY_MAX // timedelta(microseconds=1)
-"""Of a delayed update; an `at` may be later."""
+DELAY_US_MAX = _DELAY_MAX // timedelta(microseconds=1)  # of a delayed update; an `at` may be later
 _TEXT_MAX = 64
 
+# xsd:duration (XML Schema 1.1 part 2, 3.3.6.2), and the weeks of ISO 8601.
 _DURATION = re.compile(
     r"-?P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y)?(?:[0-9]+M)?(?:[0-9]+D)?"
     r"(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]+)?S)?)?)"
 )
-"""xsd:duration (XML Schema 1.1 part 2, 3.3.6.2), and the weeks of ISO 8601."""
 
+# xsd:dateTime (XML Schema 1.1 part 2, 3.3.7.2).
 _MOMENT = re.compile(
     r"-?(?:[1-9][0-9]{3,}|0[0-9]{3})-[0-9]{2}-[0-9]{2}"
     r"T(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?|24:00:00(?:\.0+)?)"
     r"(?P<zone>Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"
 )
-"""xsd:dateTime (XML Schema 1.1 part 2, 3.3.7.2)."""
 
 
 def delay_us(text: str) -> int:
@@ -118,11 +112,9 @@ def missed_policy(text: str | None) -> Missed | None:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A delayed update that has not happened yet.
-
-    number: its place in the order of arrival; due_us: on the CLOCK_BOOTTIME of the last boot in the log, negative if it
-    was due before that boot, None for `at`, which is a wall-clock time.
-    """
+    """A delayed update that has not happened yet. number: its place in the order of arrival; due_us: on the
+    CLOCK_BOOTTIME of the last boot in the log, negative if it was due before that boot, None for `at`, which is a
+    wall-clock time."""
 
     record: Record
     number: int
@@ -185,7 +177,7 @@ class DelayedState(msgspec.Struct, frozen=True):
         names: set[str] = set()
         for number, (record, due_us) in enumerate(self.pending):
             try:
-                name = _checked(record, due_us)
+                name = _pending_id(record, due_us)
                 if name in names:
                     raise ValueError("timer.id: another one has it too")
             except ValueError as error:
@@ -193,7 +185,7 @@ class DelayedState(msgspec.Struct, frozen=True):
             names.add(name)
 
 
-def _checked(record: Record, due_us: int | None) -> str:
+def _pending_id(record: Record, due_us: int | None) -> str:
     """The id of a pending delayed update. Raises ValueError."""
     timer = record.timer
     if timer is None:
@@ -227,22 +219,19 @@ def checked_moment(member: str, text: str) -> datetime:
 
 
 class DelayedUpdates:
-    """The pending delayed updates in memory, from the change log.
-
-    Use: `restore` a snapshot, `follow` the records behind it, `rebase`, then `follow` each new record.
-    """
+    """The pending delayed updates in memory, from the change log. Use: `restore` a snapshot, `follow` the records
+    behind it, `rebase`, then `follow` each new record."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[str, Pending] = {}
+        # By client, of those that have names: how many are pending, and the bytes of their texts.
         self.usage, self.usage_bytes = Usage(), Usage()
-        """By client, of those that have names: how many are pending, and the bytes of their texts."""
         # (due, number, name), sorted; a hundred thousand of them are moved in some microseconds. Empty until `rebase`.
         self._by_boottime: list[tuple[int, int, str]] = []
         self._by_wall: list[tuple[int, int, str]] = []
         self._numbered = 0
-        self.changes = 0
-        """Grows when one is set or ends."""
+        self.changes = 0  # grows when one is set or ends
         self._told: BootState | None = None
         self._unrecorded = False  # whether the log has no record of this boot yet
         self._start_us: int | None = None
@@ -270,13 +259,13 @@ class DelayedUpdates:
                 told.steady_since_us = record.boottime_us
             told.offset_us, told.looked_us = offset_us, record.boottime_us
         if record.timer is not None:
-            self._put(record, None if record.timer.delay_us is None else record.boottime_us + record.timer.delay_us)
+            self._add(record, None if record.timer.delay_us is None else record.boottime_us + record.timer.delay_us)
         if record.cancel is not None:
             self._forget(record.cancel)
         if cause is not None and cause.kind == "timer":
             self._forget(cause.id)
 
-    def _put(self, record: Record, due_us: int | None) -> None:
+    def _add(self, record: Record, due_us: int | None) -> None:
         assert record.timer is not None
         at = None if record.timer.at is None else moment(record.timer.at)
         pending = Pending(record, self._numbered, due_us, at)
@@ -336,13 +325,11 @@ class DelayedUpdates:
             entries.append(entry)
         self._by_boottime.sort()
         self._by_wall.sort()
-        self._trusted()
+        self._clock_is_trusted()
 
     def news(self) -> str | None:
-        """Why the clocks should be logged now, by a record whose cause is CLOCK; None if they need not be.
-
-        Only while a delay is pending, since only delays need them.
-        """
+        """Why the clocks should be logged now, by a record whose cause is CLOCK; None if they need not be."""
+        # Only while a delay is pending, since only delays need them.
         told = self._told
         if not self._by_boottime or told is None:
             return None
@@ -371,7 +358,7 @@ class DelayedUpdates:
         assert self._told is None
         self._told = None if state.boot is None else msgspec.structs.replace(state.boot)
         for record, due_us in state.pending:
-            self._put(record, due_us)
+            self._add(record, due_us)
 
     # --- what is due ---
 
@@ -381,7 +368,7 @@ class DelayedUpdates:
     def get(self, name: str) -> Pending | None:
         return self._pending.get(name)
 
-    def _trusted(self) -> bool:
+    def _clock_is_trusted(self) -> bool:
         trusted = self._clock.trusted()
         if trusted and self._start_wall_us is None and self._start_us is not None:
             # By CLOCK_BOOTTIME, so that a step of the wall clock does not change whether one was missed.
@@ -393,12 +380,12 @@ class DelayedUpdates:
         """(microseconds until it is due, number, name), the earliest first, of those whose due time is known."""
         now_us = self._clock.boottime_us()
         by_boottime = ((due_us - now_us, number, name) for due_us, number, name in self._by_boottime)
-        if not self._trusted() or not self._by_wall:
+        if not self._clock_is_trusted() or not self._by_wall:
             return by_boottime
         wall_us = since_1970_us(self._clock.wall())
         return heapq.merge(by_boottime, ((at_us - wall_us, number, name) for at_us, number, name in self._by_wall))
 
-    def due(self, claimed: set[str], limit: int) -> list[Pending]:
+    def due_updates(self, claimed: set[str], limit: int) -> list[Pending]:
         """Those that are due and not claimed, earliest first; of equal due times the first requested."""
         found: list[Pending] = []
         for wait_us, _, name in self._waits():
@@ -414,7 +401,7 @@ class DelayedUpdates:
             (timedelta(microseconds=wait_us) for wait_us, _, name in self._waits() if name not in claimed), None
         )
 
-    def missed(self, name: str) -> Miss | None:
+    def miss_of(self, name: str) -> Miss | None:
         """Whether a pending one was due before the gateway started; its policy then decides, and it is logged."""
         pending = self._pending.get(name)
         if pending is None or pending.number >= self._numbered_at_start:
@@ -446,23 +433,21 @@ class DelayedUpdates:
     def table(
         self, client: str | None = None, limit: int | None = None, characters: int | None = None
     ) -> list[dict[str, Any]]:
-        """The answer of `GET /delayed`: the earliest first, then those that wait for a trusted clock.
-
-        client: only of that client; without it, of all. limit: rows, else `LISTED_MAX`. characters: of each text; a row
-        whose text has more has their number. in_s: seconds until it is due, None while the clock is not trusted.
-        """
+        """The answer of `GET /delayed`: the earliest first, then those that wait for a trusted clock. client: only of
+        that client; without it, of all. limit: rows, else `LISTED_MAX`. characters: of each text; a row whose text has
+        more has their number. in_s: seconds until it is due, None while the clock is not trusted."""
 
         limit = limit or LISTED_MAX
 
-        def wanted(entry: tuple[int, int, str]) -> bool:
+        def is_current(entry: tuple[int, int, str]) -> bool:
             return client is None or self._pending[entry[2]].timer.client == client
 
         rows = [
             _row(self._pending[name], self._due_text(self._pending[name]), wait_us, characters)
-            for wait_us, _, name in islice(filter(wanted, self._waits()), limit)
+            for wait_us, _, name in islice(filter(is_current, self._waits()), limit)
         ]
-        if not self._trusted():
-            for _, _, name in islice(filter(wanted, self._by_wall), limit - len(rows)):
+        if not self._clock_is_trusted():
+            for _, _, name in islice(filter(is_current, self._by_wall), limit - len(rows)):
                 rows.append(_row(self._pending[name], self._due_text(self._pending[name]), None, characters))
         return rows
 
@@ -498,11 +483,11 @@ def _row(pending: Pending, due: str, wait_us: int | None, characters: int | None
 
 
 class _BootTime(tzinfo):
-    """A time zone whose time is the passed-in clock's CLOCK_BOOTTIME; 1970 is the start of the machine.
+    """A time zone whose time is the passed-in clock's CLOCK_BOOTTIME; 1970 is the start of the machine."""
 
-    APScheduler reads the time as ``datetime.now(timezone)``. With this zone it waits and compares on the same clock as
-    `DelayedUpdates`. With another one, the time between two readings is lost: a simulated clock stands still meanwhile.
-    """
+    # APScheduler reads the time as ``datetime.now(timezone)``. With this zone it waits and compares on the same clock
+    # as `DelayedUpdates`. With another one, the time between two readings is lost: a simulated clock stands still
+    # meanwhile.
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -554,10 +539,9 @@ class Boundaries(Protocol):
 
 
 class Scheduler:
-    """APScheduler over the pending delayed updates, and the boundaries of comparisons with the clock.
+    """APScheduler over the pending delayed updates, and the boundaries of comparisons with the clock."""
 
-    It has one job for each of the two, which is due when the next of them is.
-    """
+    # It has one job for each of the two, which is due when the next of them is.
 
     def __init__(self, updates: DelayedUpdates, clock: Clock) -> None:
         self._clock = clock
@@ -611,22 +595,20 @@ class Scheduler:
         return len(self._claimed) > _DUE_AT_ONCE_MAX // 2
 
     def rearm(self) -> None:
-        """Sets the job again. Called after timers were added or removed, or the clocks changed.
-
-        A job that runs too early does no harm: it checks, and is set again.
-        """
+        """Sets the job again. Called after timers were added or removed, or the clocks changed."""
+        # A job that runs too early does no harm: it checks, and is set again.
         wait = None if self._busy else self._updates.next_in(self._claimed)
         if wait is not None:
-            self._armed_us = self._armed(wait, self._armed_us, self._begin_due, "next due")
+            self._armed_us = self._arm(wait, self._armed_us, self._begin_due, "next due")
 
     def rearm_boundary(self) -> None:
         """The same for the next boundary. Called after each group of steps, so it is cheap if nothing is sooner."""
         due = None if self._boundaries is None else self._boundaries.next_due
         if due is not None:
             wait = due - self._clock.wall()
-            self._boundary_us = self._armed(wait, self._boundary_us, self._begin_boundary, "next boundary")
+            self._boundary_us = self._arm(wait, self._boundary_us, self._begin_boundary, "next boundary")
 
-    def _armed(self, wait: timedelta, armed_us: int | None, begin: Callable[[], Awaitable[None]], job: str) -> int:
+    def _arm(self, wait: timedelta, armed_us: int | None, begin: Callable[[], Awaitable[None]], job: str) -> int:
         """Sets a job unless it is set for an earlier time; the boot time for which it is set then."""
         # Up to the next millisecond: for the last microseconds the loop would only spin.
         wait_us = -(-min(wait, _LOOK_AGAIN) // _MILLISECOND) * 1000 if wait > timedelta(0) else 0
@@ -659,7 +641,7 @@ class Scheduler:
         assert self._firing is not None
         self._armed_us = None
         if not self._busy:
-            for pending in self._updates.due(self._claimed, _DUE_AT_ONCE_MAX):
+            for pending in self._updates.due_updates(self._claimed, _DUE_AT_ONCE_MAX):
                 self._claimed.add(pending.timer.id)
                 self._firing.create_task(self._execute(pending.timer.id), name=f"delayed update {pending.timer.id}")
         self.rearm()

@@ -20,7 +20,7 @@ from lamplighter.gateway.state.delayed import CLOCK, STEP_US, checked_moment
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def passed(instant: datetime) -> Cause:
+def passage(instant: datetime) -> Cause:
     """The cause of the commit with which time has come to an instant."""
     return Cause(CLOCK, iso(instant))
 
@@ -55,10 +55,8 @@ class Instant:
     def differing(
         self, now: datetime, instant: datetime, due: datetime | None, cause: Cause | None, *, trusted: bool
     ) -> str:
-        """The instant that a commit has to record; empty if it follows from its time.
-
-        now: the time of the commit; instant, due: those of the engine.
-        """
+        """The instant that a commit has to record; empty if it follows from its time. now: the time of the commit;
+        instant, due: those of the engine."""
         follows = follows_clock(cause, trusted=trusted)
         if follows and now > instant:
             instant = now if due is None or now < due else due - _MICROSECOND
@@ -66,7 +64,7 @@ class Instant:
         return "" if text == (time if follows and time > self.text else self.text) else text
 
     @property
-    def reached(self) -> datetime | None:
+    def reached_instant(self) -> datetime | None:
         """The instant behind the last record, None if no record had one."""
         return moment(self.text) if self.text else None
 
@@ -77,11 +75,9 @@ class Instant:
         self.text = text
 
     def before(self, record: Record | None) -> datetime | None:
-        """The instant with which the next record is followed, None if it is not known.
-
-        A boundary may have been due within the step of an earlier commit. Then the commit had a later time, and the
-        boundary is the next record.
-        """
+        """The instant with which the next record is followed, None if it is not known."""
+        # A boundary may have been due within the step of an earlier commit. Then the commit had a later time, and the
+        # boundary is the next record.
         if not self.text:
             return None
         reached = moment(self.text)

@@ -13,19 +13,16 @@ import msgspec
 
 from lamplighter.engine.change_log import Count, Record
 from lamplighter.gateway.clock import Clock
-from lamplighter.gateway.state.applications import Register
+from lamplighter.gateway.state.applications import ApplicationRegistry
 from lamplighter.gateway.state.delayed import DelayedState, DelayedUpdates
 from lamplighter.gateway.state.instant import Instant
 from lamplighter.gateway.state.request_ids import RequestIds
 from lamplighter.gateway.state.resumption import Retained
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What a snapshot has besides the dataset.
-
-    requests: (id, sequence, id of the delayed update, client), oldest first; applications: name -> digest; instant: of
-    comparisons with the clock.
-    """
+class SnapshotState(msgspec.Struct, frozen=True):
+    """What a snapshot has besides the dataset. requests: (id, sequence, id of the delayed update, client), oldest
+    first; applications: name -> digest; instant: of comparisons with the clock."""
 
     delayed: DelayedState = DelayedState()
     requests: list[tuple[str, Count, str | None, str]] = []
@@ -34,10 +31,10 @@ class Known(msgspec.Struct, frozen=True):
     instant: str = ""
 
 
-def known(head: Record) -> Known:
+def snapshot_state(head: Record) -> SnapshotState:
     """The state in the first record of a snapshot. Raises ValueError, which names the place."""
     assert head.snapshot is not None
-    found = msgspec.json.decode(head.snapshot.state, type=Known)
+    found = msgspec.json.decode(head.snapshot.state, type=SnapshotState)
     found.delayed.check()
     return found
 
@@ -63,17 +60,15 @@ class Knowledge:
 
     def __init__(self, clock: Clock, subscriptions: ResumableFollower) -> None:
         self.delayed = DelayedUpdates(clock)
-        self.register = Register()
+        self.register = ApplicationRegistry()
         self.request_ids = RequestIds()
         self.instant = Instant()
         self._subscriptions = subscriptions
 
     def follow(self, record: Record, begun: tuple[str, Any] | None = None) -> None:
-        """Follows the next record. For a commit: before its delta is matched.
-
-        begun: the engine's name and the sink of the subscription that the record is about, if it has begun already: a
-        live one begins first, since that may fail, and is recorded then.
-        """
+        """Follows the next record. For a commit: before its delta is matched. begun: the engine's name and the sink of
+        the subscription that the record is about, if it has begun already: a live one begins first, since that may
+        fail, and is recorded then."""
         self.delayed.follow(record)
         self.register.follow(record)
         self.request_ids.follow(record)
@@ -82,16 +77,16 @@ class Knowledge:
 
     def restore(self, head: Record) -> None:
         """Restores the first record of a snapshot. The engine must have the dataset already."""
-        state = known(head)
+        state = snapshot_state(head)
         self.delayed.restore(state.delayed)
         self.request_ids.restore(state.requests)
         self.register.restore(state.applications)
         self.instant.restore(state.instant)
         self._subscriptions.restore(state.resumable, head.boot)
 
-    def state(self) -> Known:
+    def state(self) -> SnapshotState:
         """The state, for a snapshot."""
-        return Known(
+        return SnapshotState(
             self.delayed.state(),
             self.request_ids.state(),
             self.register.digests(),

@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.protocol import KeptMessage, MessagePlace
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.sharing import TotalBudget
 
-SOURCES_MAX = 16
-"""Clients that offer messages at the same time."""
-ANSWER_S = 5.0
-"""How long their answers may take."""
+SOURCES_MAX = 16  # clients that offer messages at the same time
+ANSWER_S = 5.0  # how long their answers may take
 
 
 class MessageSource:
@@ -39,7 +37,7 @@ class MessageSource:
         finally:
             del self._answers[number]
 
-    def answered(self, number: int, found: Sequence[KeptMessage]) -> None:
+    def answer(self, number: int, found: Sequence[KeptMessage]) -> None:
         """Takes the answer to a question, unless it comes too late."""
         answer = self._answers.get(number)
         if answer is not None and not answer.done():
@@ -66,17 +64,17 @@ class MessageSources:
 
     def __init__(self) -> None:
         self._sources: dict[MessageSource, str] = {}  # and whose they are
-        self._room = SharedRoom(lambda: SOURCES_MAX, "the number of connections that may offer messages of devices")
+        self._room = TotalBudget(lambda: SOURCES_MAX, "the number of connections that may offer messages of devices")
 
     def join(self, source: MessageSource, client: str) -> None:
         """client: whose it is. Raises LimitExceededError."""
         if why := self._room.refusal(client):
             raise LimitExceededError(why)
         self._sources[source] = client
-        self._room.take(client)
+        self._room.usage.add(client)
 
     def leave(self, source: MessageSource) -> None:
-        self._room.take(self._sources.pop(source), -1)
+        self._room.usage.add(self._sources.pop(source), -1)
         source.close()
 
     async def find(self, places: Sequence[MessagePlace]) -> FoundMessages:

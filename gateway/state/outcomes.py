@@ -13,18 +13,15 @@ from typing import Literal
 from lamplighter.engine.change_log import Cause
 from lamplighter.gateway.state.applications import KIND, Application
 
-RECOVERED = 3
-"""Successes in a row after which a reaction that failed is well again."""
+RECOVERED = 3  # successes in a row after which a reaction that failed is well again
 _REASON_CHARACTERS_MAX = 300
 
 
 @dataclass(slots=True)
 class ReactionOutcome:
-    """Of one reaction, since the start.
-
-    update, query: their names in the profile. ran: whether it has succeeded or failed; last_failed: whether its last
-    run failed; well: successes since the last failure, None if it never failed; reason: of the last failure.
-    """
+    """Of one reaction, since the start. update, query: their names in the profile. ran: whether it has succeeded or
+    failed; last_failed: whether its last run failed; well: successes since the last failure, None if it never failed;
+    reason: of the last failure."""
 
     update: str
     query: str
@@ -37,23 +34,20 @@ class ReactionOutcome:
     def failing(self) -> bool:
         return self.well is not None and self.well < RECOVERED
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         self.ran, self.last_failed = True, False
         if self.well is not None:
             self.well += 1
 
-    def failed(self, error: Exception) -> None:
+    def note_failure(self, error: Exception) -> None:
         self.ran, self.last_failed, self.well = True, True, 0
         self.reason = (" ".join(str(error).split()) or type(error).__name__)[:_REASON_CHARACTERS_MAX]
 
 
 @dataclass(slots=True)
 class ApplicationOutcomes:
-    """Of one application, since the start.
-
-    reactions: those that were recorded; failed: of these, those without effect because of an error; refused: its
-    delayed updates that failed when they were due.
-    """
+    """Of one application, since the start. reactions: those that were recorded; failed: of these, those without effect
+    because of an error; refused: its delayed updates that failed when they were due."""
 
     by_reaction: dict[str, ReactionOutcome]
     reactions: int = 0
@@ -94,27 +88,27 @@ class Outcomes:
     def of(cls, applications: Sequence[Application]) -> Outcomes:
         return cls({application.name: ApplicationOutcomes.of(application) for application in applications})
 
-    def reacted(self, cause: Cause) -> None:
+    def note_reaction(self, cause: Cause) -> None:
         """Counts a reaction that was recorded."""
         for application, _ in self._of(cause):
             application.reactions += 1
 
-    def succeeded(self, cause: Cause | None) -> None:
+    def note_success(self, cause: Cause | None) -> None:
         """Notes that the update of a reaction was executed."""
         for _, reaction in self._of(cause):
-            reaction.succeeded()
+            reaction.note_success()
 
-    def failed(self, cause: Cause, error: Exception) -> None:
+    def note_failure(self, cause: Cause, error: Exception) -> None:
         """Notes a reaction that had no effect because of an error."""
         for application, reaction in self._of(cause):
             application.failed += 1
-            reaction.failed(error)
+            reaction.note_failure(error)
 
-    def refused(self, cause: Cause | None, error: Exception) -> None:
+    def note_refusal(self, cause: Cause | None, error: Exception) -> None:
         """Notes a delayed update of a reaction that failed when it was due."""
         for application, reaction in self._of(cause):
             application.refused += 1
-            reaction.failed(error)
+            reaction.note_failure(error)
 
     def _of(self, cause: Cause | None) -> Iterator[tuple[ApplicationOutcomes, ReactionOutcome]]:
         """What a cause belongs to, if it is a reaction of a declared application."""

@@ -17,8 +17,7 @@ from lamplighter.gateway.security.peers import PeerSocket, origin
 from lamplighter.gateway.settings import QuotaSettings
 from lamplighter.gateway.sharing import Usage, refusal
 
-Quotas = Callable[[], QuotaSettings]
-"""The current quotas."""
+Quotas = Callable[[], QuotaSettings]  # the current quotas
 
 
 def check(used: int, more: int, quota: str, most: int, what: str) -> None:
@@ -29,11 +28,9 @@ def check(used: int, more: int, quota: str, most: int, what: str) -> None:
         )
 
 
-class Held:
-    """The counts of one connection until it ends: at once for its origin, later for its client.
-
-    trusted: whether the listener was told that the connection is authenticated.
-    """
+class ConnectionLease:
+    """The counts of one connection until it ends: at once for its origin, later for its client. trusted: whether the
+    listener was told that the connection is authenticated."""
 
     def __init__(self, usage: Usage, quotas: Quotas, connections_max: int) -> None:
         """connections_max: of all clients of its server, but of local processes."""

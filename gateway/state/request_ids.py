@@ -10,22 +10,17 @@ import msgspec
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.protocol import Results
 
+# Request ids that are remembered; for a new one, the client with the most of them loses its oldest.
 REQUEST_IDS_MAX = 50_000
-"""Request ids that are remembered; for a new one, the client with the most of them loses its oldest."""
-REQUEST_ID_CHARACTERS_MAX = 200
-"""Characters of one, since many are remembered."""
-REMOVED = "removed"
-"""The kind of cause of records that follow the removal of a client; its id is the client."""
+REQUEST_ID_CHARACTERS_MAX = 200  # characters of one, since many are remembered
+REMOVED = "removed"  # the kind of cause of records that follow the removal of a client; its id is the client
 
-RequestKey = tuple[str, str]
-"""The client of a request id, "" where clients have no names, and the id."""
+RequestKey = tuple[str, str]  # the client of a request id, "" where clients have no names, and the id
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """An update that is durable: its sequence, and its id if it is delayed.
-
-    delta: for the first answer, if it was asked for and is not too large.
-    """
+    """An update that is durable: its sequence, and its id if it is delayed. delta: for the first answer, if it was
+    asked for and is not too large."""
 
     sequence: int
     delayed: str | None = None

@@ -30,20 +30,17 @@ from lamplighter.gateway.sharing import Usage, refusal
 from lamplighter.gateway.state.delayed import delay_us
 from lamplighter.gateway.state.quotas import Quotas
 
-Sink = TypeVar("Sink")
-"""The sink of a client; compared by identity."""
-Place = tuple[int, int]
-"""Epoch and sequence of a record."""
+Sink = TypeVar("Sink")  # the sink of a client; compared by identity
+Place = tuple[int, int]  # epoch and sequence of a record
 
-_ENTRY_BYTES = 64
-"""Bytes of a retained notification besides its results."""
+_ENTRY_BYTES = 64  # bytes of a retained notification besides its results
+# An attached client needs retained notifications only for those in transit; an absent one needs all.
 _ATTACHED_WEIGHT = 8
-"""An attached client needs retained notifications only for those in transit; an absent one needs all."""
 SPUID = "sepa://subscription/"
 _SHOWN = len(SPUID) + 8
+# Keywords whose result may depend on the order of solutions. The store's order differs between processes; plans have
+# none.
 _BY_ORDER = ("LIMIT", "OFFSET", "SAMPLE", "GROUP_CONCAT", "SUM", "AVG", "MIN", "MAX")
-"""Keywords whose result may depend on the order of solutions. The store's order differs between processes; plans have
-none."""
 BY_ORDER = (
     "the gateway was restarted, and the result may depend on the order in which the store finds the solutions, which "
     "is another one now: LIMIT without ORDER BY, SAMPLE, or another query with LIMIT, OFFSET, SUM, AVG, MIN, MAX or "
@@ -53,8 +50,7 @@ _DISTRUSTED = (
     "the gateway was restarted, and its change log may lack notifications that were delivered: a part of the log was "
     "lost, or the power failed while gateway.durability was not fsync"
 )
-_LOST_MAX = 1_000
-"""Subscriptions that a start could not continue, whose clients are told why; the oldest are forgotten."""
+_LOST_MAX = 1_000  # subscriptions that a start could not continue, whose clients are told why; the oldest are forgotten
 
 
 class Retained(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,7 +74,7 @@ class Delivered(NamedTuple, Generic[Sink]):
     sink: Sink | None
 
 
-class Missed(NamedTuple):
+class MissedNotification(NamedTuple):
     """A notification that a client missed. members: the text of its results; commit: of the record that caused it."""
 
     sequence: int
@@ -86,17 +82,17 @@ class Missed(NamedTuple):
     commit: Place | None
 
 
-class Attached(NamedTuple, Generic[Sink]):
+class AttachedSubscription(NamedTuple, Generic[Sink]):
     """A client resumes. sequence: the newest notification; missed: those that it missed up to that one; bytes: their
     memory; displaced: the client that was attached before."""
 
     sequence: int
-    missed: Sequence[Missed]
+    missed: Sequence[MissedNotification]
     bytes: int
     displaced: Sink | None
 
 
-class Reset(NamedTuple):
+class ResumeFailure(NamedTuple):
     """A client cannot resume. reason: text for the client; outdated: the request is the owner's, but its state is lost,
     so the subscription is of use only to another attached connection of the owner."""
 
@@ -104,14 +100,14 @@ class Reset(NamedTuple):
     outdated: bool = False
 
 
-class _Note(NamedTuple):
+class _RetainedNotification(NamedTuple):
     """A retained notification. members: the text of its results."""
 
     members: bytes
     commit: Place | None
 
 
-class _Kept(Generic[Sink]):
+class _KeptSubscription(Generic[Sink]):
     """handle: the engine's name for it. told: the last notification that an absent client may have seen."""
 
     __slots__ = ("away_since_us", "bytes", "followed", "handle", "retained", "sequence", "sink", "told")
@@ -121,7 +117,7 @@ class _Kept(Generic[Sink]):
         self.handle = handle
         self.sink = sink
         self.sequence = 0
-        self.retained: deque[_Note] = deque()
+        self.retained: deque[_RetainedNotification] = deque()
         self.bytes = 0
         self.away_since_us: int | None = None
         self.told = 0
@@ -132,7 +128,7 @@ class _Kept(Generic[Sink]):
         return self.sink is not None and self.followed.delivery is None
 
     @property
-    def forgotten(self) -> int:
+    def last_forgotten(self) -> int:
         """The newest notification that is no longer retained."""
         return self.sequence - len(self.retained)
 
@@ -144,10 +140,10 @@ class ResumableSubscriptions(Generic[Sink]):
         """quotas: the current ones."""
         self._settings = settings
         self._quotas = quotas
+        # By client, where clients have names: the number of subscriptions, and the bytes retained for them.
         self.usage, self.usage_bytes = Usage(), Usage()
-        """By client, where clients have names: the number of subscriptions, and the bytes retained for them."""
-        self._kept: dict[str, _Kept[Sink]] = {}
-        self._by_handle: dict[str, _Kept[Sink]] = {}
+        self._kept: dict[str, _KeptSubscription[Sink]] = {}
+        self._by_handle: dict[str, _KeptSubscription[Sink]] = {}
         self._bytes = 0
         self._lost: dict[str, tuple[str | None, str]] = {}
         # By the id of the delivery: those that a start could not continue, and why. They stay, since nobody else than
@@ -160,11 +156,9 @@ class ResumableSubscriptions(Generic[Sink]):
     def __contains__(self, spuid: str) -> bool:
         return spuid in self._kept
 
-    def granted(self, keep: str) -> tuple[int, str]:
+    def grant(self, keep: str) -> tuple[int, str]:
         """How long a subscription is kept if its client asks for ``keep``: in microseconds and as ISO 8601 duration.
-
-        Raises MalformedRequestError.
-        """
+        Raises MalformedRequestError."""
         try:
             asked_us = delay_us(keep)
         except MalformedRequestError as error:
@@ -185,7 +179,7 @@ class ResumableSubscriptions(Generic[Sink]):
 
     def begin(self, followed: Followed, handle: str, sink: Sink | None = None) -> None:
         """A subscription begins. handle: the spuid that the engine knows it by; sink: none during a replay."""
-        kept = _Kept(followed, handle, sink)
+        kept = _KeptSubscription(followed, handle, sink)
         self._kept[followed.spuid] = self._by_handle[handle] = kept
         if followed.delivery is not None:
             self._interrupted.pop(followed.delivery.id, None)
@@ -199,7 +193,7 @@ class ResumableSubscriptions(Generic[Sink]):
             return None
         members = results.members
         kept.sequence += 1
-        kept.retained.append(_Note(members, results.commit))
+        kept.retained.append(_RetainedNotification(members, results.commit))
         self._grow(kept, len(members) + _ENTRY_BYTES)
         return Delivered(kept.followed.spuid, kept.sequence, kept.sink)
 
@@ -235,11 +229,9 @@ class ResumableSubscriptions(Generic[Sink]):
         return [(kept.followed, kept.handle) for kept in self._kept.values() if kept.followed.planned]
 
     def end_all(self) -> list[tuple[str, str]]:
-        """All end: their spuids and handles.
-
-        For starts after which clients may have seen notifications that the log does not have: the machine was restarted
-        without fsync before each notification, or part of the log was lost. The clients receive a reset.
-        """
+        """All end: their spuids and handles. The clients receive a reset."""
+        # For starts after which clients may have seen notifications that the log does not have: the machine was
+        # restarted without fsync before each notification, or part of the log was lost.
         delivered = [kept.followed for kept in self._kept.values() if kept.followed.delivery is not None]
         ended = [(spuid, self.end(spuid) or "") for spuid in list(self._kept)]
         for followed in delivered:
@@ -278,52 +270,55 @@ class ResumableSubscriptions(Generic[Sink]):
     def acknowledge(self, spuid: str, sequence: int) -> None:
         """The receiver has the notifications up to that one: they are no longer retained."""
         kept = self._kept.get(spuid)
-        while kept is not None and kept.retained and kept.forgotten < sequence:
+        while kept is not None and kept.retained and kept.last_forgotten < sequence:
             self._forget(kept)
 
     # --- attached clients ---
 
-    def attach(self, asked: Followed, sequence: int, sink: Sink) -> Attached[Sink] | Reset:
-        """A client asks to resume after the notification of that sequence.
-
-        asked: the spuid, query and graphs of the request, its identity, and the graphs that it may see now; the keep
-        does not change. Notifications that the client has are no longer retained.
-        """
+    def attach(self, asked: Followed, sequence: int, sink: Sink) -> AttachedSubscription[Sink] | ResumeFailure:
+        """A client asks to resume after the notification of that sequence. asked: the spuid, query and graphs of the
+        request, its identity, and the graphs that it may see now; the keep does not change. Notifications that the
+        client has are no longer retained."""
         found = self.resumable(asked, sequence)
-        if isinstance(found, Reset):
+        if isinstance(found, ResumeFailure):
             return found
-        while found.forgotten < sequence:
+        while found.last_forgotten < sequence:
             self._forget(found)
         displaced, found.sink, found.away_since_us = found.sink, sink, None
-        missed = [Missed(number, note.members, note.commit) for number, note in enumerate(found.retained, sequence + 1)]
-        return Attached(found.sequence, missed, found.bytes, displaced)
+        missed = [
+            MissedNotification(number, note.members, note.commit)
+            for number, note in enumerate(found.retained, sequence + 1)
+        ]
+        return AttachedSubscription(found.sequence, missed, found.bytes, displaced)
 
-    def resumable(self, asked: Followed, sequence: int) -> _Kept[Sink] | Reset:
+    def resumable(self, asked: Followed, sequence: int) -> _KeptSubscription[Sink] | ResumeFailure:
         """The result that `attach` would have, without a change."""
         kept = self._kept.get(asked.spuid)
         lost = self._lost.get(asked.spuid)
         if kept is None and lost is not None and lost[0] == asked.identity:
-            return Reset(lost[1])
+            return ResumeFailure(lost[1])
         if kept is None or kept.followed.identity != asked.identity:
-            return Reset("no subscription of this client has that spuid; it may have ended, or been away for too long")
+            return ResumeFailure(
+                "no subscription of this client has that spuid; it may have ended, or been away for too long"
+            )
         mine = kept.followed
         if (mine.delivery is None) != (asked.delivery is None):
-            return Reset("the gateway itself delivers the notifications of that spuid")
+            return ResumeFailure("the gateway itself delivers the notifications of that spuid")
         if (mine.sparql, mine.default_graphs, mine.named_graphs) != (
             asked.sparql,
             asked.default_graphs,
             asked.named_graphs,
         ):
-            return Reset("the subscription of that spuid has another query or other graphs")
+            return ResumeFailure("the subscription of that spuid has another query or other graphs")
         if mine.visible != asked.visible:
-            return Reset("what this client may subscribe to has changed", True)
+            return ResumeFailure("what this client may subscribe to has changed", True)
         if sequence > kept.sequence:
-            return Reset(f"the subscription's last notification has the sequence {kept.sequence}", True)
-        if sequence < kept.forgotten:
-            return Reset(f"notifications up to {kept.forgotten} are no longer retained", True)
+            return ResumeFailure(f"the subscription's last notification has the sequence {kept.sequence}", True)
+        if sequence < kept.last_forgotten:
+            return ResumeFailure(f"notifications up to {kept.last_forgotten} are no longer retained", True)
         return kept
 
-    def attached(self, spuid: str, sink: Sink) -> bool:
+    def is_attached(self, spuid: str, sink: Sink) -> bool:
         kept = self._kept.get(spuid)
         return kept is not None and kept.sink is sink
 
@@ -350,7 +345,7 @@ class ResumableSubscriptions(Generic[Sink]):
         found = [
             spuid
             for spuid, kept in self._kept.items()
-            if kept.followed.identity == identity and (visible is None or seen(kept.followed) != visible)
+            if kept.followed.identity == identity and (visible is None or visible_graphs(kept.followed) != visible)
         ]
         interrupted = [] if visible is not None else [followed for followed, _ in self._interrupted.values()]
         return found + [followed.spuid for followed in interrupted if followed.identity == identity]
@@ -370,17 +365,17 @@ class ResumableSubscriptions(Generic[Sink]):
         for kept in self._kept.values():
             self._leave(kept, now_us)
 
-    def _leave(self, kept: _Kept[Sink], now_us: int) -> None:
+    def _leave(self, kept: _KeptSubscription[Sink], now_us: int) -> None:
         kept.sink, kept.away_since_us, kept.told = None, now_us, kept.sequence
 
-    def expired(self, now_us: int, wall: str = "") -> list[str]:
+    def end_expired(self, now_us: int, wall: str = "") -> list[str]:
         """Those that have to end: their clients were away for too long, or could not resume any more; of deliveries
         those whose lease has ended. wall: the time as in a lease; empty while it is not trusted, then none ends."""
         return [spuid for spuid, kept in self._kept.items() if _has_expired(kept, now_us, wall)]
 
     # --- retained notifications ---
 
-    def _grow(self, kept: _Kept[Sink], size: int) -> None:
+    def _grow(self, kept: _KeptSubscription[Sink], size: int) -> None:
         self._count(kept, size)
         while kept.bytes > self._settings.outbox_bytes_max:
             self._forget(kept)
@@ -398,10 +393,10 @@ class ResumableSubscriptions(Generic[Sink]):
         while largest.bytes > half:
             self._forget(largest)
 
-    def _forget(self, kept: _Kept[Sink]) -> None:
+    def _forget(self, kept: _KeptSubscription[Sink]) -> None:
         self._count(kept, -len(kept.retained.popleft().members) - _ENTRY_BYTES)
 
-    def _count(self, kept: _Kept[Sink], size: int) -> None:
+    def _count(self, kept: _KeptSubscription[Sink], size: int) -> None:
         """size: negative to release."""
         kept.bytes += size
         self._bytes += size
@@ -421,7 +416,7 @@ class ResumableSubscriptions(Generic[Sink]):
     def state(self) -> list[Retained]:
         """The content of a snapshot."""
         lost = [Retained(followed, 0, lost=reason) for followed, reason in self._interrupted.values()]
-        return lost + [_retained(kept) for kept in self._kept.values()]
+        return lost + [_cost_of(kept) for kept in self._kept.values()]
 
     def restore(self, state: Retained, handle: str) -> None:
         """Restores a subscription from a snapshot, with no client attached; handle: as in `begin`."""
@@ -430,28 +425,28 @@ class ResumableSubscriptions(Generic[Sink]):
         kept.sequence = state.sequence
         # A snapshot of an earlier version has no commits.
         for text, commit in zip_longest(state.notifications, state.commits[: len(state.notifications)]):
-            kept.retained.append(_Note(members := text.encode(), commit))
+            kept.retained.append(_RetainedNotification(members := text.encode(), commit))
             self._grow(kept, len(members) + _ENTRY_BYTES)
 
 
-def _retained(kept: _Kept[Any]) -> Retained:
+def _cost_of(kept: _KeptSubscription[Any]) -> Retained:
     texts = tuple(note.members.decode() for note in kept.retained)
     return Retained(kept.followed, kept.sequence, texts, tuple(note.commit for note in kept.retained))
 
 
-def _weight(kept: _Kept[Any]) -> int:
+def _weight(kept: _KeptSubscription[Any]) -> int:
     """What counts where one has to lose notifications."""
     return kept.bytes * (_ATTACHED_WEIGHT if kept.is_told_at_once else 1)
 
 
-def _has_expired(kept: _Kept[Sink], now_us: int, wall: str) -> bool:
+def _has_expired(kept: _KeptSubscription[Sink], now_us: int, wall: str) -> bool:
     if kept.followed.delivery is not None:
         return bool(wall and kept.followed.delivery.until) and kept.followed.delivery.until <= wall
     away = kept.away_since_us
-    return away is not None and (now_us - away >= kept.followed.keep_us or kept.forgotten > kept.told)
+    return away is not None and (now_us - away >= kept.followed.keep_us or kept.last_forgotten > kept.told)
 
 
-def seen(followed: Followed) -> Graphs:
+def visible_graphs(followed: Followed) -> Graphs:
     """The graphs that its client was permitted to see."""
     return Graphs(None if followed.visible is None else frozenset(followed.visible))
 
@@ -462,15 +457,13 @@ def depends_on_order(sparql: str) -> bool:
 
 
 def outlives_process(followed: Followed) -> bool:
-    """Whether another process of the gateway computes the same results for the same dataset.
-
-    Where not, a subscription outlives only its connection: a start of the gateway skips it, and its client receives a
-    reset.
-    """
+    """Whether another process of the gateway computes the same results for the same dataset."""
+    # Where not, a subscription outlives only its connection: a start of the gateway skips it, and its client receives a
+    # reset.
     return followed.planned or not depends_on_order(followed.sparql)
 
 
-def shown(spuid: str) -> str:
+def public_spuid(spuid: str) -> str:
     """The public part of a spuid; the whole spuid allows a client to resume."""
     return spuid[:_SHOWN] + "…"
 

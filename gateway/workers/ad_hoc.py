@@ -48,7 +48,7 @@ from lamplighter.engine.store.quad_store import evaluating, query_native
 from lamplighter.engine.store.renewal import native_name
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.settings import LimitSettings, QuerySettings
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.sharing import TotalBudget
 
 logger = EventLogger(__name__)
 
@@ -129,7 +129,7 @@ class Reader:
         self._took = took
         self._store = None if store is None else store.resolve()
         self._running: set[int] = set()
-        self._room = SharedRoom(lambda: self._settings.concurrent_max, "query.concurrent_max")
+        self._room = TotalBudget(lambda: self._settings.concurrent_max, "query.concurrent_max")
         self._trying: set[int] = set()
         self.apply(settings, limits)
 
@@ -219,8 +219,8 @@ class Reader:
 
     def _held_by(self, client: str, child: _Child) -> _Child:
         """A child that takes room until it has ended."""
-        self._room.take(client)
-        child.status.add_done_callback(lambda _: self._room.take(client, -1))
+        self._room.usage.add(client)
+        child.status.add_done_callback(lambda _: self._room.usage.add(client, -1))
         return child
 
     async def trial(self, work: Callable[[], object]) -> None:

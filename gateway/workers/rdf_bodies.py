@@ -25,7 +25,7 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.terms import Quad, Term
 from lamplighter.engine.updating.documents import check_depth, without_mark
-from lamplighter.gateway.sharing import ClientTurns, SharedRoom
+from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, Reader
 from lamplighter.gateway.workers.fresh_nodes import FreshNodes
 
@@ -47,7 +47,7 @@ class RdfBodies:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._turns = ClientTurns(AT_ONCE_MAX)
-        self._room = SharedRoom(lambda: WAITING_MAX, "the number of large documents that may wait to be parsed")
+        self._room = TotalBudget(lambda: WAITING_MAX, "the number of large documents that may wait to be parsed")
 
     async def quads(
         self, body: bytes, media_type: str, graph: Term | None, base: str, client: str = ""
@@ -63,7 +63,7 @@ class RdfBodies:
             return tuple(_quads(b"".join(_statements(body, media_type, base)), graph, FreshNodes()))
         if why := self._room.refusal(client):
             raise QueueFullError(f"{why}; try again later")
-        with self._room.held(client):
+        with self._room.hold(client):
             async with self._turns.of(client):
                 found: list[Quad] = []
                 fresh = FreshNodes()

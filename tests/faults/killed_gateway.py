@@ -152,7 +152,7 @@ def _run(config: Path, place: Place) -> None:
         mock.patch.object(Engine, "commit", deadly_commit),
         mock.patch.object(Engine, "advance", deadly_advance),
         mock.patch.object(LogWriter, "sync", deadly_sync),
-        mock.patch("lamplighter.gateway.log.keeper.PAUSE_S", 0.02),
+        mock.patch("lamplighter.gateway.log.maintenance.PAUSE_S", 0.02),
     ):
         asyncio.run(run())
 

@@ -48,7 +48,7 @@ SUBSCRIPTIONS: dict[str, dict[str, Any]] = {
 States = dict[str, dict[str, Any]]
 
 
-class Door:
+class Api:
     """The entities, by GET."""
 
     def __init__(self, query: str) -> None:
@@ -119,7 +119,7 @@ def value(random: Random) -> Any:
     )
 
 
-async def operate(random: Random, door: Door, query: str) -> str:
+async def operate(random: Random, door: Api, query: str) -> str:
     """One operation, which may be refused."""
     entity, name = random.choice(ENTITIES), random.choice(NAMES)
     kinds = {"create": 3, "put": 4, "patch": 2, "remove": 1, "delete": 1, "sparql": 2, "read": 2}
@@ -167,7 +167,7 @@ async def test_each_notification_is_what_get_says(tmp_path: Path) -> None:
     with HttpReceiver() as receiver:
         async with running_gateway(tmp_path, ngsild={"enabled": True, "subscriptions": ons}) as at:
             assert (await update(at, SMALL_HOUSE)).status == 200
-            door = Door(at.query)
+            door = Api(at.query)
             for name, wanted in SUBSCRIPTIONS.items():
                 endpoint = {"uri": receiver.url(f"/{name}")}
                 body = {"id": f"urn:s:{name}", "type": "Subscription", "notification": {"endpoint": endpoint}} | wanted

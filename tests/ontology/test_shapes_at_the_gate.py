@@ -9,7 +9,7 @@ import pytest
 from lamplighter.engine import Engine
 from lamplighter.engine.errors import ShapesViolatedError
 from lamplighter.gateway.service.shape_files import shape_sources
-from lamplighter.gateway.settings.shacl import ShaclSettings
+from lamplighter.gateway.settings.reasoning import ShaclSettings
 from tests.ontology.test_shapes import BROKEN, NAMES, SOURCES, good
 from tests.support.places import ROOT
 from tests.support.shacl_engine import differences, found

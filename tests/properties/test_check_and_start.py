@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamplighter.engine.errors import GatewayError
-from lamplighter.gateway.cli.check_command import checked
+from lamplighter.gateway.cli.check_command import check_configuration
 from lamplighter.gateway.service.process import Configuration, run_gateway
 from tests.support.amounts import AMOUNTS
 from tests.support.forks import forks, forks_gone
@@ -227,7 +227,7 @@ def start_fault(path: Path) -> str:
 
 def check_fault(path: Path) -> str:
     try:
-        checked(argparse.Namespace(config=path, data=None))
+        check_configuration(argparse.Namespace(config=path, data=None))
     except GatewayError as error:
         return str(error)
     return ""

@@ -51,7 +51,7 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.settings import Durability, Settings
 from lamplighter.gateway.state.applications import Application
 from lamplighter.gateway.state.request_ids import Accepted
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 from lamplighter.gateway.workers import ad_hoc as reader_module
 from lamplighter.gateway.workers.ad_hoc import Reader
 from tests.support.gateway_parts import CLIENT, FakeClock, application
@@ -203,7 +203,7 @@ class Follower:
             self.spuid, self.sequence, self.names = subscription.spuid, 0, Counter()
             self._take(subscription.first.to_json(), None)
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         if self._answered():
             _demand(spuid == self.spuid, "another subscription was resumed")
             for missed in attached.missed:

@@ -143,7 +143,7 @@ async def running(runner: Runner, *, orderly: bool = False) -> AsyncIterator[Run
     before = forks()
     task = asyncio.create_task(runner.run())
     try:
-        with mock.patch("lamplighter.gateway.log.keeper.PAUSE_S", 24 * 3600.0):
+        with mock.patch("lamplighter.gateway.log.maintenance.PAUSE_S", 24 * 3600.0):
             async with asyncio.timeout(TIMEOUT_S):
                 await idle(runner)
                 yield runner
@@ -188,7 +188,7 @@ async def time_passes(runner: Runner, clock: FakeClock, seconds: float = 0.0) ->
     """Lets time go by and waits until all that is due by then has happened."""
     clock.advance(seconds)
     rearm(runner)
-    await until(lambda: not runner._delayed.due(set(), 1) and not runner._clock_commits.due)
+    await until(lambda: not runner._delayed.due_updates(set(), 1) and not runner._clock_commits.due)
     await idle(runner)
 
 

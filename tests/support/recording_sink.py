@@ -12,7 +12,7 @@ from lamplighter.engine.errors import GatewayError
 from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag
 from lamplighter.gateway.loop.subscribers import Sink
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 
 
 class RecordingSink:
@@ -39,7 +39,7 @@ class RecordingSink:
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         self.first, self.keep, self.reset = subscription.first, keep, reset
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         for missed in attached.missed:
             self._hear(missed.sequence, b"{%b}" % missed.members, missed.commit)
 

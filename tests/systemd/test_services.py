@@ -209,10 +209,10 @@ def test_each_service_comes_back(machine: Machine, unit: str) -> None:
 def test_a_damaged_environment_leaves_no_service_out(machine: Machine) -> None:
     """As while a package is unpacked, or when the card cannot be read: it is a failure, and is tried again."""
     folder = "/usr/lib/lamplighter/lib/python3*/site-packages/lamplighter/gateway/service"
-    machine(f"cd {folder} && mv wanted.py adapter_process.py /root")
+    machine(f"cd {folder} && mv enabled.py adapter_process.py /root")
     assert machine.code("systemctl restart lamplighter-coap") != 0
     machine.wait(lambda: int(machine.show("lamplighter-coap", "NRestarts")) > 1, 60, "another try")
-    machine(f"cd /root && mv wanted.py adapter_process.py {folder}/")
+    machine(f"cd /root && mv enabled.py adapter_process.py {folder}/")
     machine.wait(lambda: all_is_well(machine), 60, "the services")
 
 

@@ -35,11 +35,11 @@ from lamplighter.gateway.service.adapter_process import (
     stop_on_signals,
     turn_s,
 )
+from lamplighter.gateway.service.enabled import DISABLED
+from lamplighter.gateway.service.enabled import main as wanted_main
 from lamplighter.gateway.service.process import Configuration
 from lamplighter.gateway.service.reload import LIVE, change
 from lamplighter.gateway.service.supervision import GatewayService, status_line
-from lamplighter.gateway.service.wanted import NOT_WANTED
-from lamplighter.gateway.service.wanted import main as wanted_main
 from lamplighter.gateway.settings import GatewaySettings, Settings
 from lamplighter.gateway.systemd import Passed, Supervisor
 from tests.support.brokers import free_port
@@ -255,7 +255,7 @@ def test_an_adapter_that_is_not_wanted_any_more_ends_and_is_left_out(
         assert systemd.process.wait(60) == 0
         assert "configuration reloaded, adapter stops reason=" in systemd.output
         assert "ERROR" not in systemd.output
-    assert wanted_main([adapter, str(settings)]) == NOT_WANTED
+    assert wanted_main([adapter, str(settings)]) == DISABLED
 
 
 @each_row(

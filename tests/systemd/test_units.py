@@ -20,8 +20,8 @@ from lamplighter.cloud_sync.settings import SyncSettings
 from lamplighter.gateway.__main__ import command_parser
 from lamplighter.gateway.addresses import socket_paths
 from lamplighter.gateway.gates.opening import HTTP, WEBSOCKET
+from lamplighter.gateway.service.enabled import reason_against
 from lamplighter.gateway.service.units import LONG_RUNNING
-from lamplighter.gateway.service.wanted import reason_against
 from lamplighter.gateway.settings import Settings
 from tests.support.components import missing, require_command
 from tests.support.places import ROOT
@@ -138,7 +138,7 @@ def test_commands_are_commands(service: Path) -> None:
         elif program.endswith("bin/python"):
             assert words[:2] == ["-P", "-m"]
             assert (ROOT / words[2].replace(".", "/")).exists() or (ROOT / f"{words[2].replace('.', '/')}.py").exists()
-        elif "lamplighter.gateway.service.wanted" not in command:
+        elif "lamplighter.gateway.service.enabled" not in command:
             assert command == """/bin/sh -c 'kill -HUP "$$MAINPID"'"""  # kill(1) is not on every machine
 
 

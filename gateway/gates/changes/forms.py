@@ -25,10 +25,8 @@ Write = Callable[[Sequence[LoggedChange]], bytes]
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of NDJSON. Members as in a record of the change log; position: the one behind it.
-
-    A dataset is lines without a position, and a last one that has it.
-    """
+    """A line of NDJSON. Members as in a record of the change log; position: the one behind it. A dataset is lines
+    without a position, and a last one that has it."""
 
     position: str | None = None
     epoch: int | None = None
@@ -67,8 +65,7 @@ def patches(positions: FeedPositions, changes: Sequence[LoggedChange]) -> bytes:
     return "".join(texts).encode()
 
 
-WRITERS: Final = {NDJSON: ndjson, RDF_PATCH: patches, EVENTS: events}
-"""By media type, in order of preference."""
+WRITERS: Final = {NDJSON: ndjson, RDF_PATCH: patches, EVENTS: events}  # by media type, in order of preference
 
 
 def _line(positions: FeedPositions, change: LoggedChange) -> bytes:
@@ -136,8 +133,8 @@ class QuadsForm(DatasetForm):
         yield from (f"{quad.to_nquads()}\n".encode() for quad in part.added)
 
 
+# By media type, in order of preference.
 DATASETS: Final = {N_QUADS: QuadsForm(), NDJSON: NdjsonForm(), RDF_PATCH: PatchForm()}
-"""By media type, in order of preference."""
 _NAMES_MAX = 1_000
 
 

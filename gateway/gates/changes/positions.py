@@ -25,11 +25,11 @@ from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.history.changes import LOST, PERMISSIONS, LogPosition, ResetError
-from lamplighter.gateway.log.snapshots import shown
+from lamplighter.gateway.log.snapshots import label
 from lamplighter.gateway.security.callers import Caller
 
+# The key of encrypted positions, in the data folder. Without it, clients begin anew.
 KEY_FILE: Final = "security/changes.key"
-"""The key of encrypted positions, in the data folder. Without it, clients begin anew."""
 _KEY_BYTES = 64  # AES-256-SIV (RFC 5297)
 _NONCE_BYTES = 16
 _CONTENT = struct.Struct(">IQ4s8s")  # epoch, sequence, mark, graphs
@@ -46,8 +46,7 @@ class FeedPositions(Protocol):
     def text(self, at: LogPosition) -> str: ...
 
     def read(self, text: str) -> LogPosition:
-        """Raises MalformedRequestError, and ResetError for a position of other permissions, or one that is not known
-        any more."""
+        """Raises MalformedRequestError, and ResetError for a position of other permissions or an unknown one."""
         ...
 
     def patch_id(self, at: LogPosition) -> Term:
@@ -64,7 +63,7 @@ class PlainPositions:
         self._gateway = gateway
 
     def text(self, at: LogPosition) -> str:
-        return f"{self._gateway}/{shown(at.place)}/{at.mark or _NO_MARK}"
+        return f"{self._gateway}/{label(at.place)}/{at.mark or _NO_MARK}"
 
     def read(self, text: str) -> LogPosition:
         found = _PLAIN.fullmatch(text)
@@ -77,7 +76,7 @@ class PlainPositions:
 
     def patch_id(self, at: LogPosition) -> Term:
         """As that of the export: `lamplighter.engine.change_log.rdf_patch.patch_id`."""
-        name = f"lamplighter:{self._gateway}/{shown(at.place)}"
+        name = f"lamplighter:{self._gateway}/{label(at.place)}"
         return f"<urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, name)}>"
 
 
@@ -118,7 +117,7 @@ class SealedPositions:
         return LogPosition((epoch, sequence), mark.hex() if sequence else "")
 
     def patch_id(self, at: LogPosition) -> Term:
-        name = hmac.digest(self._key, self._owner + shown(at.place).encode(), "sha256")[:16]
+        name = hmac.digest(self._key, self._owner + label(at.place).encode(), "sha256")[:16]
         return f"<urn:uuid:{uuid.UUID(bytes=name, version=5)}>"
 
 

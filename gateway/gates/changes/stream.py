@@ -25,7 +25,7 @@ from lamplighter.gateway.history.changes import PERMISSIONS, ResetError
 from lamplighter.gateway.loop.past import ChangesAsked, ChangesFound
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.sharing import TotalBudget
 
 _PIECE_BYTES: Final = 64 * 1024
 
@@ -34,7 +34,7 @@ class ChangeSending:
     """The bytes of all answers that are being sent. Clients may read slowly, so no more are read above a limit."""
 
     def __init__(self, bytes_max: int) -> None:
-        self._room = SharedRoom(lambda: bytes_max, "websocket.unsent_bytes_max")
+        self._room = TotalBudget(lambda: bytes_max, "websocket.unsent_bytes_max")
 
     def check(self, client: str) -> None:
         """Raises QueueFullError."""
@@ -43,7 +43,7 @@ class ChangeSending:
 
     async def send(self, send: Send, client: str, body: bytes, *, more: bool) -> None:
         """Sends a part of an answer, piece by piece: the server waits before a piece, not behind it."""
-        with self._room.held(client, len(body)):
+        with self._room.hold(client, len(body)):
             for begin in range(0, len(body), _PIECE_BYTES):
                 piece = body[begin : begin + _PIECE_BYTES]
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -93,11 +93,9 @@ class ChangeStream(Response):
         asked: ChangesAsked,
         found: ChangesFound,
         sending: ChangeSending,
-        heartbeat_s: float,
         left: Callable[[], None],
     ) -> None:
-        """found: the first part; heartbeat_s: how often an event without data is sent, which keeps proxies from closing
-        the connection and tells the position; left: called at the end."""
+        """found: the first part; left: called at the end."""
         super().__init__(None, 200, {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept"}, EVENTS)
         del self.headers["content-length"]
         self._follower = follower
@@ -105,7 +103,8 @@ class ChangeStream(Response):
         self._found = found
         self._sending = sending
         self._client = follower.caller.client
-        self._heartbeat_s = heartbeat_s
+        # How often an event without data is sent: it keeps proxies from closing the connection, and tells the position.
+        self._heartbeat_s = follower.runner.settings.websocket.ping_s
         self._left = left
         self._gone = asyncio.ensure_future(wait_for_disconnect(request.receive))
 

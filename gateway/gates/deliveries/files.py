@@ -25,12 +25,9 @@ from lamplighter.gateway.disk import Disk
 
 logger = EventLogger(__name__)
 
-FOLDER: Final = "deliveries"
-"""In the data folder."""
-PAUSE_S = 1.0
-"""Between two writes of positions."""
-AGAIN_S = 10.0
-"""After one that failed."""
+FOLDER: Final = "deliveries"  # in the data folder
+PAUSE_S = 1.0  # between two writes of positions
+AGAIN_S = 10.0  # after one that failed
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
 

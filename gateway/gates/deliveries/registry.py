@@ -31,17 +31,15 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.monitoring.health.components import Component, not_ok
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.sharing import TotalBudget
 from lamplighter.gateway.state.delayed import delay_us
 
 logger = EventLogger(__name__)
 
 ANSWER_BYTES_MAX = 64 * 1024
-FAILING_AFTER = 3
-"""Failures in a row after which a delivery makes its component degraded."""
+FAILING_AFTER = 3  # failures in a row after which a delivery makes its component degraded
 LEASE_DEFAULT = "P10D"
-_TOLD_MAX = 10
-"""Receivers that are told of their end at the same time; further ones are not told."""
+_TOLD_MAX = 10  # receivers that are told of their end at the same time; further ones are not told
 URL_BYTES_MAX = 2000
 _PRINTABLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 """The characters of a URL (RFC 3986, appendix A)."""
@@ -63,17 +61,16 @@ class DeliveryRegistry:
         self.kind = kind
         self.keys = SecretKeys(runner.log.disk, data / FOLDER / "key")
         self._http = _client(settings, kind)
+        # For all but notifications: receivers that hang when they are asked keep no notification waiting.
         self.asking_http = _client(settings, kind)
-        """For all but notifications: receivers that hang when they are asked keep no notification waiting."""
         positions = Positions(runner.log.disk, data / FOLDER / f"{kind.name}.json", runner.delivered.acknowledge)
         self.context = DeliveryContext(runner, settings, kind, self._http, positions, self._on_end)
         self._tasks: set[asyncio.Task[None]] = set()
         deliveries_max, at_once = settings.deliveries_max, settings.concurrent_max
-        self._room = SharedRoom(lambda: deliveries_max, f"{kind.name}.deliveries_max")
-        self._asking_room = SharedRoom(lambda: at_once, f"{kind.name}.concurrent_max")
-        self._telling_room = SharedRoom(lambda: _TOLD_MAX, "the number of receivers that may be told of their end")
-        self.recovered = asyncio.Event()
-        """Whether those of the log are known. The HTTP gate is open before."""
+        self._room = TotalBudget(lambda: deliveries_max, f"{kind.name}.deliveries_max")
+        self._asking_room = TotalBudget(lambda: at_once, f"{kind.name}.concurrent_max")
+        self._telling_room = TotalBudget(lambda: _TOLD_MAX, "the number of receivers that may be told of their end")
+        self.recovered = asyncio.Event()  # whether those of the log are known. The HTTP gate is open before.
 
     def _on_end(self, worker: DeliveryWorker) -> None:
         """A delivery has ended: its receiver is told."""
@@ -85,7 +82,7 @@ class DeliveryRegistry:
             self._start(self._tell_end(worker), f"{self.kind.name} {worker.id} ended")
 
     async def _tell_end(self, worker: DeliveryWorker) -> None:
-        with self._telling_room.held(worker.client):
+        with self._telling_room.hold(worker.client):
             try:
                 await self.kind.tell_end(worker)
             except Exception as error:
@@ -113,7 +110,7 @@ class DeliveryRegistry:
             raise LimitExceededError(f"{why}; end some, or have the operator raise it")
         if why := self._asking_room.refusal(caller.client):
             raise QueueFullError(f"too many receivers are being asked: {why}; try again later")
-        with self._room.held(caller.name), self._asking_room.held(caller.client):
+        with self._room.hold(caller.name), self._asking_room.hold(caller.client):
             yield
 
     async def begin(
@@ -163,7 +160,7 @@ class DeliveryRegistry:
             self._add(worker)
             self._start(worker.run(), f"{self.kind.name} {worker.id}")
         self.recovered.set()
-        runner.figures.health.add(self)
+        runner.figures.health.sources.append(self)
         try:
             await positions.keep()
         finally:
@@ -176,13 +173,13 @@ class DeliveryRegistry:
 
     def _add(self, worker: DeliveryWorker) -> None:
         self.context.workers[worker.id] = worker
-        self._room.take(worker.client)
+        self._room.usage.add(worker.client)
 
     def _remove(self, worker: DeliveryWorker) -> bool:
         """Whether it was there."""
         there = self.context.workers.pop(worker.id, None) is not None
         if there:
-            self._room.take(worker.client, -1)
+            self._room.usage.add(worker.client, -1)
         return there
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:

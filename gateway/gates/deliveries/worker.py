@@ -42,17 +42,14 @@ from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 from lamplighter.gateway.sharing import ClientTurns, Usage
-from lamplighter.gateway.state.resumption import SPUID, Attached
+from lamplighter.gateway.state.resumption import SPUID, AttachedSubscription
 
 logger = EventLogger(__name__)
 
-SLOW_S = 1.0
-"""A receiver that took longer for its last answer counts as slow."""
-_ENTRY_BYTES = 64
-"""Bytes of a message besides its results, as `state.resumption` counts them."""
+SLOW_S = 1.0  # a receiver that took longer for its last answer counts as slow
+_ENTRY_BYTES = 64  # bytes of a message besides its results, as `state.resumption` counts them
 _GONE = 410
-_NEVER_GONE = Resume("PT0S")
-"""The gateway itself is the client, and it does not go away."""
+_NEVER_GONE = Resume("PT0S")  # the gateway itself is the client, and it does not go away
 UNSEEN = "the gateway was restarted before the first result was acknowledged"
 TOO_MUCH = "more notifications waited for the receiver than are retained"
 ENDED = "the gateway has ended the subscription; register it again"
@@ -76,8 +73,7 @@ class NothingFailedError(RequestError):
 
 
 class DeliveryRequest(NamedTuple):
-    """A request to a receiver. following: the next part of the notification that is to be sent, None behind the
-    last."""
+    """A request to a receiver. following: the next part of the notification, None behind the last."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -141,8 +137,10 @@ class DeliveryKind(Protocol):
 
 
 class ConcurrencyLimit:
-    """The requests that run at the same time. Those that fail, are slow, or have not answered yet have places of their
-    own, so that they do not take those of the others."""
+    """The requests that run at the same time."""
+
+    # Those that fail, are slow, or have not answered yet have places of their own, so that they do not take those of
+    # the others.
 
     def __init__(self, concurrent_max: int) -> None:
         slow = concurrent_max // 2
@@ -207,8 +205,8 @@ class DeliveryContext:
         return Retry(reason, retry_after_s(answer.headers.get("retry-after", ""), self.wall())) if reason else Ack()
 
     def count_bytes(self, client: str, size: int) -> None:
-        """What waits for a client has changed. Where all have too much, the client with most loses what waits for the
-        one of its deliveries with most."""
+        """What waits for a client has changed."""
+        # Where all have too much, the client with most loses what waits for the one of its deliveries with most.
         self._waiting_bytes.add(client, size)
         while size > 0 and self._waiting_bytes.total > self.runner.settings.resume.bytes_max:
             several = (worker for worker in self.workers.values() if len(worker.waiting) > 1)
@@ -219,8 +217,9 @@ class DeliveryContext:
 
 
 class WorkerSink:
-    """The sink in the loop. Hands on to its worker, as long as it is its newest sink: a subscription that begins anew
-    has another one."""
+    """The sink in the loop."""
+
+    # Hands on to its worker, as long as it is its newest sink: a subscription that begins anew has another one.
 
     __slots__ = ("client", "connection", "identity", "since")
     kind = "http"
@@ -240,7 +239,7 @@ class WorkerSink:
             results = Results(subscription.first, Bag(subscription.first.variables))
             self.connection.begin(subscription.spuid, results.members, reset)
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         if self._is_current:
             for missed in attached.missed:
                 self.connection.enqueue(spuid, missed.sequence, missed.members)
@@ -261,10 +260,8 @@ class WorkerSink:
 
 
 class DeliveryWorker:
-    """The delivery, its state, and the task that sends. followed: what the log has of its subscription.
-
-    It is one class because what waits, what failed and what was decided are changed by loop, requests and task alike.
-    """
+    """The delivery, its state, and the task that sends. followed: what the log has of its subscription. It is one class
+    because what waits, what failed and what was decided are changed by loop, requests and task alike."""
 
     def __init__(self, context: DeliveryContext, followed: Followed, position: int) -> None:
         """position: the last sequence that the receiver has."""
@@ -276,22 +273,18 @@ class DeliveryWorker:
         self.position = position
         self._reason: str | None = None  # why the subscription begins anew
         self.sink: WorkerSink | None = None
+        # Held while it is about to begin or to go on. It ends after that, or it would begin behind its end.
         self.attaching = asyncio.Lock()
-        """Held while it is about to begin or to go on. It ends after that, or it would begin behind its end."""
         self.waiting: deque[WaitingNotification] = deque()
         self.bytes = 0
         self.failures = 0
         self.error = ""
-        self.next_s: float | None = None
-        """When it is tried again, by the monotonic clock."""
-        self.sent = 0
-        """Requests since the start."""
+        self.next_s: float | None = None  # when it is tried again, by the monotonic clock
+        self.sent = 0  # requests since the start
         self.succeeded_s: float | None = None
-        self.failed_s: float | None = None
-        """When the last request succeeded and failed, in seconds since 1970."""
+        self.failed_s: float | None = None  # when the last request succeeded and failed, in seconds since 1970
         self.dead = False
-        self.ended = ""
-        """Why it has ended; empty while it goes on."""
+        self.ended = ""  # why it has ended; empty while it goes on
         self._stale = True  # it has to attach before the next attempt
         self._slow = True  # until it has answered promptly
         self._part = 0  # of the first notification that waits: the one that is sent next
@@ -360,8 +353,7 @@ class DeliveryWorker:
         self._changed.set()
 
     def drop(self) -> None:
-        """Drops what waits, since it is too much: before the next attempt, the subscription goes on where the receiver
-        is, or begins anew."""
+        """Drops what waits: it is too much. The next attempt goes on where the receiver is, or begins anew."""
         if self.position < 0 and self._reason is None:
             self._reason = TOO_MUCH
         self._clear()
@@ -400,11 +392,9 @@ class DeliveryWorker:
                 await self._pause(failed)
 
     async def _attach(self) -> str:
-        """Has the subscription go on behind the last acknowledged notification, or begin anew. Why it could not.
-
-        One that the log does not have any more has ended, although no sink was told: its client was removed, or the
-        last attempt to attach failed. It must not begin anew for another client of that name.
-        """
+        """Has the subscription go on behind the last acknowledged notification, or begin anew. Why it could not."""
+        # One that the log does not have any more has ended, although no sink was told: its client was removed, or the
+        # last attempt to attach failed. It must not begin anew for another client of that name.
         if not self._context.runner.delivered.has(self.id):
             self.end(ENDED)
             return ""
@@ -451,8 +441,7 @@ class DeliveryWorker:
         )
 
     async def follow(self, sparql: str, receiver: Receiver) -> None:
-        """Begins anew with another query, when its record is durable; what waits is dropped. Raises GatewayError; then
-        it goes on as before."""
+        """Follows another query, when its record is durable. Raises GatewayError; then it goes on as before."""
         before = self.followed, self.receiver
         self.receiver = receiver
         self.followed = msgspec.structs.replace(self.followed, sparql=sparql, delivery=receiver)

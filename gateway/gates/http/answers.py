@@ -12,13 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from lamplighter.engine.errors import (
-    GatewayError,
-    QueueFullError,
-    RequestError,
-    ShapesViolatedError,
-    UnauthorizedError,
-)
+from lamplighter.engine.errors import GatewayError, QueueFullError, RequestError, ShapesViolatedError, UnauthorizedError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.negotiation import NotAcceptableError, negotiate
 
@@ -53,8 +47,7 @@ class JsonAnswer(Response):
 
 
 class Refusal(Response):
-    """An error in the three-member form. code: its member `error`; more: further members, and the media type, where a
-    standard has some."""
+    """An error in the three-member form. code: the member `error`; more: further members of a standard."""
 
     def __init__(
         self,
@@ -119,16 +112,11 @@ def _prefers_turtle(request: Request) -> bool:
 
 
 async def stream_answer(
-    request: Request,
-    chunks: AsyncGenerator[bytes, None],
-    media_type: str,
-    headers: Mapping[str, str] | None = None,
+    request: Request, chunks: AsyncGenerator[bytes, None], media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer in chunks, of which the first was received: it decides between an answer and an error.
-
-    headers: read when the first chunk is there. The iteration ends when the answer was sent or the client disconnects.
-    Raises the error of the first chunk, and ClientDisconnect.
-    """
+    """An answer in chunks, of which the first was received: it decides between an answer and an error. headers: read
+    when the first chunk is there. The iteration ends when the answer was sent or the client disconnects. Raises the
+    error of the first chunk, and ClientDisconnect."""
     left = asyncio.ensure_future(wait_for_disconnect(request.receive))
     first = asyncio.ensure_future(anext(chunks, b""))
     try:

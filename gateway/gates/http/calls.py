@@ -22,15 +22,13 @@ from lamplighter.gateway.gates.http.negotiation import FORMAT_PARAMETERS
 from lamplighter.gateway.gates.http.parameters import LARGE_BYTES, Parameters, UrlParameters, fields
 from lamplighter.gateway.gates.http.routes import RELEASE, Handler
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.sharing import ClientTurns, SharedRoom
+from lamplighter.gateway.sharing import ClientTurns, TotalBudget
 from lamplighter.gateway.state.delayed import missed_policy
 
 FORM = "application/x-www-form-urlencoded"
-BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX
-"""Bytes of the bodies of all unanswered requests."""
+BODIES_BYTES_MAX = 4 * REQUEST_BYTES_MAX  # bytes of the bodies of all unanswered requests
 
-BODY: Final = "lamplighter.body"
-"""Key of a request's scope: its body, empty where its method has none."""
+BODY: Final = "lamplighter.body"  # key of a request's scope: its body, empty where its method has none
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 Operation = Literal["query", "update"]
@@ -38,10 +36,11 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 QUERY: tuple[Operation, ...] = ("query",)
 UPDATE: tuple[Operation, ...] = ("update",)
 EITHER = QUERY + UPDATE
+# Media types of bodies that are SPARQL texts.
 TEXTS: Mapping[str, Operation] = {"application/sparql-query": "query", "application/sparql-update": "update"}
-"""Media types of bodies that are SPARQL texts."""
 _OF_QUERY = "it is a parameter of a query"
 _OF_UPDATE = "it is a parameter of an update"
+# Of URLs and forms (SPARQL 1.1 Protocol, 2.1 and 2.2, and Lamplighter's own).
 PARAMETERS: Mapping[Operation, Parameters] = {
     "query": Parameters(
         ("query", "at", "priority", *FORMAT_PARAMETERS),
@@ -61,7 +60,6 @@ PARAMETERS: Mapping[Operation, Parameters] = {
         },
     ),
 }
-"""Of URLs and forms (SPARQL 1.1 Protocol, 2.1 and 2.2, and Lamplighter's own)."""
 
 
 class QueryParameters(NamedTuple):
@@ -95,7 +93,7 @@ class Bodies:
     """Receives bodies and bounds their total over all clients."""
 
     def __init__(self) -> None:
-        self._room = SharedRoom(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
+        self._room = TotalBudget(lambda: BODIES_BYTES_MAX, "the bytes of all unanswered requests")
 
     async def receive(self, request: Request, client: str) -> bytes:
         """The whole body. Its bytes count until the handler has answered. Raises LimitExceededError, and QueueFullError
@@ -108,8 +106,8 @@ class Bodies:
                 raise LimitExceededError(f"a request may have at most {REQUEST_BYTES_MAX} bytes; send it in parts")
             if why := self._room.refusal(client, len(part)):
                 raise QueueFullError(f"too many large requests at once: {why}; try again later")
-            self._room.take(client, len(part))
-            request.scope[RELEASE] = partial(self._room.take, client, -size)
+            self._room.usage.add(client, len(part))
+            request.scope[RELEASE] = partial(self._room.usage.add, client, -size)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -145,8 +143,8 @@ class Bodies:
 
 
 async def _part(request: Request) -> tuple[bytes, bool]:
-    """The next part of a body, and whether more follows. As `Request.stream`, but without an asynchronous generator,
-    which takes 5 us for a body of one part. Raises ClientDisconnect."""
+    """The next part of a body, and whether more follows. Raises ClientDisconnect."""
+    # As `Request.stream`, but without an asynchronous generator, which takes 5 us for a body of one part.
     message = await request.receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
@@ -175,10 +173,8 @@ async def json_body(request: Request, struct: type[_Struct], bytes_max: int) -> 
 
 
 def content_type(request: Request) -> str:
-    """The media type of a body, in lower case; "" where there is none.
-
-    Raises MalformedRequestError for several, and for an encoding other than UTF-8.
-    """
+    """The media type of a body, in lower case; "" where there is none. Raises MalformedRequestError for several, and
+    for an encoding other than UTF-8."""
     headers = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if len(headers) > 1:
         raise MalformedRequestError(f"there are {len(headers)} Content-Type headers; send one")
@@ -233,21 +229,17 @@ def _text(fields: Mapping[str, list[str]], operation: str) -> str:
 
 
 class RequestTurns:
-    """Few requests of a door are answered at the same time, since each needs a process or much of the loop.
-
-    at_once: answered at the same time; most: under way, those whose body is received too.
-    """
+    """Few requests of a door are answered at the same time, since each needs a process or much of the loop. at_once:
+    answered at the same time; most: under way, those whose body is received too."""
 
     def __init__(self, at_once: int, most: int) -> None:
         self._turns = ClientTurns(at_once)
-        self._under_way = SharedRoom(lambda: most, "the number of requests that may wait here")
+        self._under_way = TotalBudget(lambda: most, "the number of requests that may wait here")
 
     def of(self, answer: Handler, body_bytes_max: int) -> Handler:
-        """A handler that has its turn. The body is received before, since a client may take long to send it.
-
-        The handler raises LimitExceededError, and QueueFullError while too many requests of the client, or of all, are
-        under way.
-        """
+        """A handler that has its turn. The handler raises LimitExceededError, and QueueFullError while too many
+        requests of the client, or of all, are under way."""
+        # The body is received before, since a client may take long to send it.
 
         async def in_turn(request: Request, caller: Caller) -> Response:
             with self._place(caller):
@@ -268,5 +260,5 @@ class RequestTurns:
     def _place(self, caller: Caller) -> Iterator[None]:
         if why := self._under_way.refusal(caller.client):
             raise QueueFullError(f"{why}; try again later")
-        with self._under_way.held(caller.client):
+        with self._under_way.hold(caller.client):
             yield

@@ -24,13 +24,17 @@ if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
 BODY_BYTES_MAX = 1024 * 1024
 
 
+class _WantedPermissions(Permissions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is written wrong in a request must not be ignored; in a file, a newer version may have written it."""
+
+
 class _Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """permissions: None for those of the settings, or to keep them. how: ``list`` the name, so that it can register;
     ``register`` it at once; issue a one-time ``code`` for it."""
 
     name: str
     how: str = "list"
-    permissions: Permissions | None = None
+    permissions: _WantedPermissions | None = None
 
 
 class _Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,8 +44,7 @@ class _Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Clients:
-    """The handlers; all need an operator. grant: the default permissions of a new client. authorization: None in plain
-    mode."""
+    """Handlers for operators. grant: the default permissions of a new client. authorization: None in plain mode."""
 
     def __init__(self, authorization: Authorization | None, grant: Permissions, code_life_s: int) -> None:
         self._authorization = authorization
@@ -82,7 +85,7 @@ class Clients:
             await registry.remove(name)
             audit("client_removed", client=name, by=_who(caller))
         else:
-            permissions = _valid_permissions(await json_body(request, Permissions, BODY_BYTES_MAX))
+            permissions = _valid_permissions(await json_body(request, _WantedPermissions, BODY_BYTES_MAX))
             assert permissions is not None
             await registry.permit(name, permissions)
             audit("client_permitted", client=name, by=_who(caller), **_audit_fields(permissions))

@@ -21,35 +21,32 @@ from lamplighter.gateway.gates.http.answers import JSON
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.security.browsers import NOSNIFF
 from lamplighter.gateway.settings import HttpSettings
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
 
 logger = EventLogger(__name__)
 
-HEAD_BYTES_MAX = 64 * 1024
-"""Request line and headers, without the packet that ends them."""
+HEAD_BYTES_MAX = 64 * 1024  # request line and headers, without the packet that ends them
+# Bytes that are parsed at once. Once a request waits for its turn, no further piece is parsed and nothing is read.
 _PIECE_BYTES = 4096
-"""Bytes that are parsed at once. Once a request waits for its turn, no further piece is parsed and nothing is read."""
+# Bytes that are read after a refusal: a client that still writes would not see the reason.
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes that are read after a refusal: a client that still writes would not see the reason."""
-RATE_BYTES_S = 1024
-"""Lowest rate of a body."""
+RATE_BYTES_S = 1024  # lowest rate of a body
+# A client that has ended its side gets the answers that come within this time of each other. It may have gone away, and
+# then a longer query works for no one.
 AFTER_END_S = 2.0
-"""A client that has ended its side gets the answers that come within this time of each other. It may have gone away,
-and then a longer query works for no one."""
-_JOINED_BYTES_MAX = 64 * 1024
-"""A larger part of an answer is not copied behind its head."""
+_JOINED_BYTES_MAX = 64 * 1024  # a larger part of an answer is not copied behind its head
 _AUTHORITY_END = re.compile(rb"[/?#]")
 _DIGITS_MAX = 16
 _INVALID = (400, "http", "the request is not valid HTTP")
 _CODING = (501, "transfer_encoding", "the Transfer-Encoding is not supported; use chunked, or none")
 _UPGRADE = (501, "upgrade", "the protocol cannot be changed, and a body is only read without that; leave Upgrade out")
-_CONTINUE = b"HTTP/1.1 100 "
-"""Begins the interim answer to `Expect: 100-continue`."""
+_CONTINUE = b"HTTP/1.1 100 "  # begins the interim answer to `Expect: 100-continue`
 
 
 class _Answers:
-    """The transport as the answers of a connection use it, one after the other. The head of an answer is sent together
-    with the first part of its body, which saves a system call and a packet."""
+    """The transport as the answers of a connection use it, one after the other."""
+
+    # The head of an answer is sent together with the first part of its body, which saves a system call and a packet.
 
     __slots__ = ("_close", "_head", "_in_body", "_transport", "writes")
 
@@ -110,17 +107,15 @@ class _Flow(FlowControl):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection that is closed when its client makes no progress.
+    """A connection that is closed when its client makes no progress. A head has to be complete `http.idle_s` after its
+    first byte or after the connection was opened. A body may take as long, and a second more for each KiB. A client may
+    also stop reading, or leave the connection idle, for as long. Pipelined requests are answered in order."""
 
-    A head has to be complete `http.idle_s` after its first byte or after the connection was opened. A body may take as
-    long, and a second more for each KiB. A client may also stop reading, or leave the connection idle, for as long.
-
-    Pipelined requests are answered in order. While one waits for its turn, nothing is read; what was received behind it
-    is parsed when its turn has come. So their number has no limit, and a connection holds few of them.
-    """
+    # While one waits for its turn, nothing is read; what was received behind it is parsed when its turn has come. So
+    # their number has no limit, and a connection holds few of them.
 
     def __init__(
-        self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener, held: Held
+        self, config: Config, state: ServerState, settings: HttpSettings, listener: Listener, held: ConnectionLease
     ) -> None:
         super().__init__(config, state, {})
         self._held = held
@@ -198,8 +193,7 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.hold()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client has ended its side. What it has sent is still answered, except with TLS, where asyncio closes the
-        connection."""
+        """The client has ended its side. Its requests are still answered; with TLS, asyncio closes the connection."""
         if self._listener.tls is not None or self._closed or self.cycle is None or self.cycle.response_complete:
             return False
         self._half_closed = True
@@ -375,8 +369,9 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _end(self, answer: bytes) -> None:
-        """Sends the last answer. Further input is not parsed, but is read for a while: a client whose data is not read
-        may never see the answer."""
+        """Sends the last answer."""
+        # Further input is not parsed, but is read for a while: a client whose data is not read may never see the
+        # answer.
         self._refused = self._closed = True
         self._reads_by = self.loop.time() + self._settings.idle_s
         self._unparsed = b""

@@ -17,15 +17,14 @@ from lamplighter.ontology.vocabulary import GATEWAY, RDF_TYPE, RDFS_LABEL
 SD = "http://www.w3.org/ns/sparql-service-description#"
 FORMATS = "http://www.w3.org/ns/formats/"
 
+# The language extension: subscriptions to queries, by SEPA's SPARQL 1.1 SE Protocol.
 SUBSCRIPTIONS = GATEWAY + "subscriptions"
-"""The language extension: subscriptions to queries, by SEPA's SPARQL 1.1 SE Protocol."""
 _RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV")
 _GRAPHS = ("Turtle", "N-Triples", "RDF_XML", "JSON-LD")
 
 
 def wants_description(request: Request) -> bool:
-    """Whether a request to the query path asks for the description: it has no parameters and names an RDF format in
-    Accept."""
+    """True for a request to the query path without parameters that names an RDF format in Accept."""
     return (
         request.method in ("GET", "HEAD") and names_one_of(request, GRAPH_FORMATS) and not request.scope["query_string"]
     )

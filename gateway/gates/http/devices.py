@@ -25,10 +25,8 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
     from lamplighter.gateway.devices.decisions import Devices, Row
 
 BODY_BYTES_MAX = 64 * 1024
-ROWS_BYTES_MAX = 64 * 1024 * 1024
-"""Of what the dataset has about devices."""
-AT_ONCE_MAX, WAITING_MAX = 2, 64
-"""Requests that are answered at the same time, and those with them that may wait."""
+ROWS_BYTES_MAX = 64 * 1024 * 1024  # of what the dataset has about devices
+AT_ONCE_MAX, WAITING_MAX = 2, 64  # requests that are answered at the same time, and those with them that may wait
 
 
 class DeviceAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,7 +126,7 @@ def _valid_action(action: DeviceAction) -> DeviceAction:
 async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Response:
     """The device as it is after a decision; 409 if it changed meanwhile."""
     from lamplighter.gateway.devices.decisions import NotDecidedError
-    from lamplighter.gateway.devices.listing import decided
+    from lamplighter.gateway.devices.listing import decision_json
 
     if action.action == "set":
         return await _set_state(devices, entry, entry.identity, action)
@@ -148,7 +146,7 @@ async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Respo
         raise MalformedRequestError(str(error)) from error
     if isinstance(found, NotDecidedError):
         return Refusal("conflict", 409, str(found))
-    told = decided(found)
+    told = decision_json(found)
     if action.action == "adopt":
         told["warnings"] = devices.refused_topics(found.device)
     return JsonAnswer(told)

@@ -14,7 +14,6 @@ from uvicorn.server import ServerState
 
 from lamplighter.gateway.gates.http.calls import EITHER, QUERY, UPDATE, Bodies
 from lamplighter.gateway.gates.http.connections import HttpConnection
-from lamplighter.gateway.gates.http.cors import VARY, CorsRules
 from lamplighter.gateway.gates.http.description import Description
 from lamplighter.gateway.gates.http.devices import DeviceRequests
 from lamplighter.gateway.gates.http.graph_store import METHODS, GraphStore, graph_parameters
@@ -23,7 +22,7 @@ from lamplighter.gateway.gates.http.page import PageRequests, page_paths
 from lamplighter.gateway.gates.http.page_operations import PageOperations
 from lamplighter.gateway.gates.http.past import EXPLAIN, LOG, PastRequests
 from lamplighter.gateway.gates.http.resources import Resources
-from lamplighter.gateway.gates.http.routes import HttpApplication, Permission, Route, Routes
+from lamplighter.gateway.gates.http.routes import VARY, CorsRules, HttpApplication, Permission, Route, Routes
 from lamplighter.gateway.gates.http.sparql import SparqlPath
 from lamplighter.gateway.gates.listeners import BACKLOG, Listener
 from lamplighter.gateway.loop.runner import Runner
@@ -31,11 +30,10 @@ from lamplighter.gateway.page.assets import built_assets
 from lamplighter.gateway.security.browsers import NOSNIFF, Browsers
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import HttpSettings
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
 
 _WATCH_S = 1.0
-_CLOSING_S = 1.0
-"""How long running requests may take to end when the gate closes."""
+_CLOSING_S = 1.0  # how long running requests may take to end when the gate closes
 
 
 def _routes(
@@ -118,7 +116,7 @@ async def http_gate(
     )
     config.load()
     state = ServerState()
-    held = partial(Held, runner.figures.http_connections, runner.current.quotas, settings.connections_max)
+    held = partial(ConnectionLease, runner.figures.http_connections, runner.current.quotas, settings.connections_max)
     servers = [await _server(listener, config, state, settings, held) for listener in listeners]
     more = [(name.encode(), value.encode()) for name, value in (NOSNIFF, *(headers or {}).items())]
     watch = asyncio.create_task(_watch(state, more), name="HTTP connections")
@@ -139,7 +137,11 @@ def _links(settings: HttpSettings, prefix: str) -> frozenset[str]:
 
 
 async def _server(
-    listener: Listener, config: uvicorn.Config, state: ServerState, settings: HttpSettings, held: Callable[[], Held]
+    listener: Listener,
+    config: uvicorn.Config,
+    state: ServerState,
+    settings: HttpSettings,
+    held: Callable[[], ConnectionLease],
 ) -> asyncio.Server:
     return await asyncio.get_running_loop().create_server(
         lambda: HttpConnection(config, state, settings, listener, held()),

@@ -29,14 +29,10 @@ if TYPE_CHECKING:  # it loads the adapters, which a gateway without devices does
     from lamplighter.gateway.devices.trial import MessageTrial, TrialResult, TriedMessage
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
-ROWS_BYTES_MAX = 64 * 1024 * 1024
-"""Of the rules in the dataset."""
-AT_ONCE_MAX, WAITING_MAX = 1, 16
-"""Messages on trial at the same time, and those with them that may wait."""
-MADE_MAX = 100
-"""Values that one rule is shown with."""
-_RULE_TEXT = "rule"
-"""Stands for the file in the places of rules that came with a request."""
+ROWS_BYTES_MAX = 64 * 1024 * 1024  # of the rules in the dataset
+AT_ONCE_MAX, WAITING_MAX = 1, 16  # messages on trial at the same time, and those with them that may wait
+MADE_MAX = 100  # values that one rule is shown with
+_RULE_TEXT = "rule"  # stands for the file in the places of rules that came with a request
 
 _Rows = list[tuple["Term", "Term"]]
 
@@ -82,8 +78,7 @@ class MappingRequests:
         return Response(data, media_type=JSON)
 
     async def try_messages(self, messages: Sequence[TriedMessage], caller: Caller) -> list[dict[str, Any]]:
-        """What the rules of the gateway make of each message, as `attempt` tells it but without the updates. A fork
-        finds it."""
+        """What the rules of the gateway make of each message, as `attempt` but without updates. Runs in a fork."""
         rows = await self._dataset_rules(caller)
         settings = self._runner.settings
 
@@ -136,13 +131,13 @@ def _try_rule(rule: str | None, folder: Path, rows: _Rows, message: TriedMessage
 
 def _of_message(trial: MessageTrial, message: TriedMessage) -> TrialResult:
     """What the rules make of a message, without the faults of others."""
-    from lamplighter.gateway.devices.trial import TrialResult, uncovered
+    from lamplighter.gateway.devices.trial import TrialResult, uncovered_text
 
     try:
         found = trial.of(message)
     except PayloadError as error:
         return TrialResult([], [], str(error))
-    return TrialResult(found, [], "" if found else uncovered(message))
+    return TrialResult(found, [], "" if found else uncovered_text(message))
 
 
 def _without_updates(found: TrialResult) -> TrialResult:
@@ -156,10 +151,10 @@ def _without_updates(found: TrialResult) -> TrialResult:
 def _trial(rule: str | None, folder: Path, rows: _Rows, settings: Settings) -> tuple[MessageTrial, list[str]]:
     """The rules to try, and the faults of others."""
     from lamplighter.adapters.mapping.files import file_rules, text_rules
-    from lamplighter.gateway.devices.trial import InDataset, MessageTrial
+    from lamplighter.gateway.devices.trial import MessageTrial, StoredRules
 
     base_iri = settings.gateway.base_iri
     files = file_rules(folder, base_iri) if rule is None else text_rules(rule, _RULE_TEXT, base_iri)
-    dataset = InDataset.of(rows, base_iri, settings.mqtt.publish)
+    dataset = StoredRules.of(rows, base_iri, settings.mqtt.publish)
     trial = MessageTrial(files, dataset, event=settings.mqtt.model == "event", made_max=MADE_MAX)
     return trial, [*(str(fault.error) for fault in files.faults), *dataset.faults()]

@@ -20,8 +20,8 @@ from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
+# Requests that are answered at the same time, each of which takes a fork, and those with them that may wait.
 AT_ONCE_MAX, WAITING_MAX = 2, 64
-"""Requests that are answered at the same time, each of which takes a fork, and those with them that may wait."""
 
 
 class MessageRequests:

@@ -14,9 +14,9 @@ from lamplighter.gateway.workers.ad_hoc import GRAPH_FORMATS, SOLUTION_FORMATS
 
 _HOST = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
-RANGES_MAX = 100
-"""Media ranges of one Accept header; further ones are ignored."""
+RANGES_MAX = 100  # media ranges of one Accept header; further ones are ignored
 
+# Other names of a media type; SEPA's clients ask for application/json (SEPA protocol 1.3).
 ALSO: Mapping[str, tuple[str, ...]] = {
     "application/sparql-results+json": ("application/json",),
     "application/sparql-results+xml": ("application/xml", "text/xml"),
@@ -24,9 +24,8 @@ ALSO: Mapping[str, tuple[str, ...]] = {
     "application/rdf+xml": ("application/xml", "text/xml"),
     "application/n-triples": ("text/plain",),
 }
-"""Other names of a media type; SEPA's clients ask for application/json (SEPA protocol 1.3)."""
+# Each names the format of the answer to a query, in place of Accept. SPARQLWrapper sends all three.
 FORMAT_PARAMETERS = ("format", "output", "results")
-"""Each names the format of the answer to a query, in place of Accept. SPARQLWrapper sends all three."""
 _NAMED: Mapping[str, tuple[str, ...]] = {
     "json": ("application/sparql-results+json", "application/ld+json"),
     "json-ld": ("application/ld+json",),
@@ -56,8 +55,7 @@ class AnswerFormat:
 
 
 def for_query(request: Request, query: QueryOutline, names: Collection[str] = ()) -> AnswerFormat:
-    """The format for the answer to a query. names: those of `FORMAT_PARAMETERS`. Raises NotAcceptableError,
-    MalformedRequestError."""
+    """The format for the answer to a query. names: as in `FORMAT_PARAMETERS`. Raises NotAcceptableError."""
     offered = SOLUTION_FORMATS if query.form in ("SELECT", "ASK") else GRAPH_FORMATS
     if not names:
         return negotiate(request, offered)
@@ -75,10 +73,8 @@ def for_query(request: Request, query: QueryOutline, names: Collection[str] = ()
 
 
 def negotiate(request: Request, offered: Collection[str]) -> AnswerFormat:
-    """The best of the offered types: by quality, then by exactness, then by the order in Accept.
-
-    offered: in order of preference where the client has none. Raises NotAcceptableError.
-    """
+    """The best of the offered types: by quality, then by exactness, then by the order in Accept. offered: in order of
+    preference where the client has none. Raises NotAcceptableError."""
     ranges = _ranges(request)
     best, found = (0.0, 0, 0), None
     for name in offered:
@@ -100,8 +96,7 @@ def names_one_of(request: Request, offered: Collection[str]) -> bool:
 
 
 def request_iri(request: Request) -> str:
-    """The IRI that a request was sent to, without its parameters, as its client wrote it. Raises
-    MalformedRequestError."""
+    """The IRI of a request without its parameters, as its client wrote it. Raises MalformedRequestError."""
     host = request.headers.get("host", "localhost")
     if not _HOST.fullmatch(host):
         raise MalformedRequestError(f"Host is {host!r}; send a name or an address, and a port")

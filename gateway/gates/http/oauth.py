@@ -23,8 +23,8 @@ from lamplighter.gateway.security.callers import Caller
 if TYPE_CHECKING:  # it loads cryptography: 9 MB that plain mode does not need
     from lamplighter.gateway.security.authorization import Authorization
 
+# Of a registration: the caller is not authenticated yet, and some clients put certificates into it.
 BODY_BYTES_MAX = 128 * 1024
-"""Of a registration: the caller is not authenticated yet, and some clients put certificates into it."""
 _GRANT = "client_credentials"
 _POST = frozenset({"POST"})
 
@@ -36,12 +36,12 @@ class _InvalidScopeError(RequestError):
     status = 400
 
 
+# Of a token request that is a form.
 _TOKEN = Parameters(
     ("grant_type", "client_id", "client_secret"),
     unsupported={"scope": "a token has all permissions of its client; leave it out"},
     error=_InvalidScopeError,
 )
-"""Of a token request that is a form."""
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749, 5.1
 
 

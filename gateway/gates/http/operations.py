@@ -24,11 +24,9 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.state.delayed import LISTED_MAX as DELAYED_LISTED_MAX
 from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 
-LISTED = Parameters(("limit", "characters"))
-"""Of lists: how many, and how much of each text."""
+LISTED = Parameters(("limit", "characters"))  # of lists: how many, and how much of each text
 ECHO_BYTES_MAX = 64 * 1024
-CHARACTERS_MAX = 9_999
-"""Of the parameter `characters`."""
+CHARACTERS_MAX = 9_999  # of the parameter `characters`
 _CREDENTIALS = frozenset({"authorization", "cookie"})
 
 
@@ -73,10 +71,8 @@ class Operations:
         return JsonAnswer({"cancelled": name})
 
     async def health(self, request: Request, caller: Caller) -> Response:
-        """State, components and figures; only the state for callers that are not operators.
-
-        200 also if it is degraded: the gateway itself works, and a restart or rollback would not help.
-        """
+        """State, components and figures; only the state for callers that are not operators. 200 also if it is degraded:
+        the gateway itself works, and a restart or rollback would not help."""
         status = self._runner.figures.status()
         told = status if caller.operator else {"status": status["status"]}
         return JsonAnswer(told, 200 if status["status"] in ("ok", "degraded") else 503)
@@ -85,8 +81,8 @@ class Operations:
         return JsonAnswer(self._runner.figures.monitoring())
 
     async def ready(self, request: Request, caller: Caller) -> Response:
-        """Whether updates are accepted: the log can be written. It was recovered before anything is served. Names the
-        component that refuses them, without the reason, because no authentication is required."""
+        """Whether updates are accepted: the log can be written. It was recovered before anything is served."""
+        # Names the component that refuses them, without the reason, because no authentication is required.
         component = self._runner.figures.health.unready()
         if component:
             return JsonAnswer({"ready": False, "component": component}, 503)

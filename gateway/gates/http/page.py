@@ -24,10 +24,9 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 
 PAGE = "/page/"
+# Each has the address `/page/<view>`.
 VIEWS = ("now", "street", "devices", "query", "timers", "subscriptions", "log", "explain", "health")
-"""Each has the address `/page/<view>`."""
-TEXTS_MAX = 16 * 1024 * 1024
-"""Characters of the texts of a view's rows."""
+TEXTS_MAX = 16 * 1024 * 1024  # characters of the texts of a view's rows
 _QUERY = Parameters(("query",))
 _ROWS_HEADERS = {"Cache-Control": "no-store"}
 _YEAR = "public, max-age=31536000, immutable"
@@ -42,11 +41,8 @@ def page_paths() -> frozenset[str]:
 
 
 class PageRequests:
-    """The handlers.
-
-    assets: None if the page was not built; subscribe_at: URL of subscriptions, whose host is replaced by that of a
-    request; index: the handler of ``/`` for programs.
-    """
+    """The handlers. assets: None if the page was not built; subscribe_at: URL of subscriptions, whose host is replaced
+    by that of a request; index: the handler of ``/`` for programs."""
 
     def __init__(
         self, runner: Runner, assets: Assets | None, gatekeeper: Gatekeeper, subscribe_at: str, index: Handler
@@ -154,8 +150,9 @@ class PageRequests:
         return outline
 
     async def _array(self, result: bytes, caller: Caller) -> bytes:
-        """The rows of a result as an array. A fork makes it: variables that are not bound make it far longer than the
-        result, and its objects take twenty times the memory. Raises LimitExceededError, QueueFullError."""
+        """The rows of a result as an array. Raises LimitExceededError, QueueFullError."""
+        # A fork makes it: variables that are not bound make it far longer than the result, and its objects take twenty
+        # times the memory.
 
         def write(out: BinaryIO) -> None:
             out.write(b"+" + msgspec.json.encode(result_rows(result)))

@@ -13,26 +13,20 @@ from starlette.requests import Request
 from lamplighter.engine.errors import MalformedRequestError, RequestError, UnknownResourceError
 from lamplighter.gateway.log.snapshots import Place
 
-FIELDS_MAX = 1000
-"""Fields of a form or a URL."""
-LARGE_BYTES = 256 * 1024
-"""A larger form is decoded beside the loop."""
+FIELDS_MAX = 1000  # fields of a form or a URL
+LARGE_BYTES = 256 * 1024  # a larger form is decoded beside the loop
 _PIECE_BYTES = 64 * 1024
 _RECORD = re.compile(r"(?:([0-9]{1,9})/)?([0-9]{1,12})")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 NUMBER_MAX: Final = 10**9 - 1
 _SECONDS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,6})?")
-_READ: Final = "lamplighter.parameters"
-"""Key of a request's scope: its parameters."""
+_READ: Final = "lamplighter.parameters"  # key of a request's scope: its parameters
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a place takes.
-
-    names: each may occur once; repeated: may occur several times; prefix: of further names, each once.
-    unsupported: those of its standard that it does not have, with the reason; error: the refusal of these.
-    """
+    """What a place takes. names: each may occur once; repeated: may occur several times; prefix: of further names, each
+    once. unsupported: those of its standard that it does not have, with the reason; error: the refusal of these."""
 
     names: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()

@@ -49,8 +49,7 @@ class PastRequests:
         return Response(found, media_type=JSON, headers={"Cache-Control": "no-store"})
 
     async def explain(self, request: Request, caller: Caller, *, newest: bool = False) -> Response:
-        """Why an actuator was switched, or the newest outcomes of all actuators. newest: a request without parameters
-        asks for those."""
+        """Why an actuator was switched, or the newest outcomes of all. newest: for requests without parameters."""
         asked = parameters(request)
         actuation, at, last = asked.text("actuation"), asked.text("at"), asked.number("last", OUTCOMES_MAX)
         if newest and actuation is None and last is None:

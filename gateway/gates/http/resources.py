@@ -20,8 +20,7 @@ from lamplighter.gateway.workers.resources import FORMATS, HTML, ResourceRequest
 
 _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
-TARGET_BYTES_MAX = 8_192
-"""Of an IRI that is looked up; RFC 9110, 4.1 asks for 8000."""
+TARGET_BYTES_MAX = 8_192  # of an IRI that is looked up; RFC 9110, 4.1 asks for 8000
 _HEADERS = {"Vary": "Accept"}
 
 

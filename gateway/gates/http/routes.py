@@ -1,11 +1,15 @@
-"""Paths, their methods and required permissions. The only way to a handler."""
+"""Paths, their methods, required permissions and cross-origin rules. The only way to a handler.
+
+Listed pages may use the gate; preflights are answered as in SEPA protocol 1.5.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import perf_counter
+from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -22,20 +26,54 @@ from lamplighter.engine.errors import (
 )
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.gates.http.answers import MethodError, Refusal, error_answer, refusal
-from lamplighter.gateway.gates.http.cors import CorsRules, answers_options, is_link, preflight
 from lamplighter.gateway.gates.http.parameters import NONE, Parameters, read_parameters
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
+from lamplighter.gateway.security.browsers import Browsers
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
+
+# For every answer, to requests without Origin too (Fetch standard, 3.2.5: CORS protocol and HTTP caches).
+VARY = (b"vary", b"Origin")
+
+
+class CorsRules(NamedTuple):
+    """Which pages may use the gate. links: paths that links on any page may lead to; without a query they only read,
+    and little."""
+
+    browsers: Browsers
+    links: frozenset[str]
+
+
+def is_link(scope: Scope) -> bool:
+    return scope["method"] in ("GET", "HEAD") and not scope["query_string"]
+
+
+def answers_options(request: Request, methods: Collection[str] | None) -> bool:
+    """Whether a place answers OPTIONS itself: no preflight, where it has the method."""
+    return "OPTIONS" in (methods or ()) and "access-control-request-method" not in request.headers
+
+
+def preflight(request: Request) -> Response:
+    """The answer to a preflight."""
+    origins = request.headers.getlist("origin")
+    methods = request.headers.getlist("access-control-request-method")
+    if len(origins) != 1 or len(methods) != 1:
+        return Refusal("cors_error", 401, "a preflight must have one Origin and one Access-Control-Request-Method")
+    headers = {"Access-Control-Allow-Origin": origins[0], "Access-Control-Allow-Methods": methods[0]}
+    asked = request.headers.get("access-control-request-headers")
+    if asked:
+        headers["Access-Control-Allow-Headers"] = asked
+    if request.headers.get("access-control-request-private-network") == "true":
+        headers["Access-Control-Allow-Private-Network"] = "true"
+    return Response(status_code=204, headers=headers)
+
 
 logger = EventLogger(__name__)
 
-WAITED = "lamplighter.waited"
-"""Key of a request's scope: seconds that its handler only waited."""
-RELEASE = "lamplighter.release"
-"""Key of a request's scope: called when its handler has answered."""
+WAITED = "lamplighter.waited"  # key of a request's scope: seconds that its handler only waited
+RELEASE = "lamplighter.release"  # key of a request's scope: called when its handler has answered
 
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
@@ -54,12 +92,12 @@ class ConditionError(RequestError):
     status = 501
 
 
+# If-Modified-Since is for GET and HEAD only.
 _CONDITIONS = frozenset((b"if-match", b"if-none-match", b"if-unmodified-since"))
-"""If-Modified-Since is for GET and HEAD only."""
 
 _NOTHING = Graphs(frozenset())
+# The caller of paths that require no authentication.
 NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, registered=False)
-"""The caller of paths that require no authentication."""
 
 
 class Permission(Enum):
@@ -73,11 +111,8 @@ class Permission(Enum):
 @dataclass(frozen=True)
 class Route:
     """A path and its handler. A path that ends with a slash serves the paths below it; `request.scope["below"]` is the
-    rest.
-
-    methods: None leaves the check to the handler. parameters: those of its URL, by request where they differ; None
-    leaves them to the handler. problem: the answer to an error, where a standard has a form of its own.
-    """
+    rest. methods: None leaves the check to the handler. parameters: those of its URL, by request where they differ;
+    None leaves them to the handler. problem: the answer to an error, where a standard has a form of its own."""
 
     path: str
     handler: Handler
@@ -121,10 +156,7 @@ class Routes:
 
 class HttpApplication:
     """The ASGI application: finds the route, refuses foreign pages, authenticates the caller, calls the handler. Errors
-    have the three members.
-
-    counters, took: updated with each request.
-    """
+    have the three members. counters, took: updated with each request."""
 
     def __init__(
         self, routes: Routes, gatekeeper: Gatekeeper, cors: CorsRules, counters: HttpCounters, took: Timing
@@ -181,7 +213,7 @@ class HttpApplication:
         if route.permission is not Permission.NOTHING:
             caller = self._gatekeeper.http_caller(request)
             connection = request.scope["state"]
-            held: Held = connection["held"]
+            held: ConnectionLease = connection["held"]
             try:
                 if caller.registered:
                     held.by_caller(caller)
@@ -221,8 +253,8 @@ class HttpApplication:
 
 def _check_headers(request: Request) -> None:
     """Raises UnsupportedMediaTypeError for a body with a Content-Encoding, and ConditionError for a request that must
-    have no effect unless a condition holds. What only reads answers with the whole representation, as RFC 9110 permits,
-    or evaluates If-None-Match itself."""
+    have no effect unless a condition holds."""
+    # What only reads answers with the whole representation, as RFC 9110 permits, or evaluates If-None-Match itself.
     for name, value in request.scope["headers"]:
         if name == b"content-encoding" and value.strip().lower() != b"identity":
             coding = value.decode("latin-1")[:100]

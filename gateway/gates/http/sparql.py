@@ -29,10 +29,8 @@ from lamplighter.gateway.workers.ad_hoc import ReadyAnswer
 
 RESULTS_JSON: Final = "application/sparql-results+json"
 _RELATIVE = re.compile(r"""<(?![A-Za-z][A-Za-z0-9+.-]*:)[^<>"{}|^`\\\x00-\x20]*>""")
-_SEARCHED = 1024 * 1024
-"""Characters that are searched at a time, in at most 30 ms."""
-_RELATIVE_MAX = 64 * 1024
-"""Characters of the longest relative IRI that is searched beyond these."""
+_SEARCHED = 1024 * 1024  # characters that are searched at a time, in at most 30 ms
+_RELATIVE_MAX = 64 * 1024  # characters of the longest relative IRI that is searched beyond these
 _REPRESENTATION = "return=representation"
 
 
@@ -44,8 +42,7 @@ def cause(request: Request, caller: Caller) -> Cause:
 
 
 async def select(runner: Runner, caller: Caller, query: str, bytes_max: int) -> Bag:
-    """The result of a SELECT query, as the caller may read it. Raises GatewayError, LimitExceededError for a longer
-    one."""
+    """The result of a SELECT query, as the caller may read it. Raises GatewayError, LimitExceededError."""
     answer = await runner.queries.query(runner.queries.outline(query), RESULTS_JSON, None, None, caller=caller)
     return await asyncio.to_thread(_bag, await answer.whole(bytes_max))
 

@@ -17,8 +17,7 @@ from lamplighter.gateway.log.snapshots import Place
 from lamplighter.gateway.log.tail import LogTail
 from lamplighter.gateway.security.callers import Caller
 
-WAITING_MAX = 64
-"""Requests that wait for a record at the same time."""
+WAITING_MAX = 64  # requests that wait for a record at the same time
 WAITING_PER_CLIENT_MAX = 8
 
 

@@ -3,11 +3,11 @@
 ::
 
     POST /inbox/ ─▶ notifications: constraints, contexts ─▶ inbox: a graph each ─▶ GET /inbox/ID
-    POST /ldn ─▶ door: the inbox of a target ─▶ gates.deliveries ─▶ activities ─▶ the inbox
+    POST /ldn ─▶ api: the inbox of a target ─▶ gates.deliveries ─▶ activities ─▶ the inbox
 
-door: the paths. What inboxes of others say, and the JSON-LD contexts, are in `engine.client`.
+api: the paths. What inboxes of others say, and the JSON-LD contexts, are in `engine.client`.
 """
 
-from lamplighter.gateway.gates.ldn.door import LinkedDataNotifications
+from lamplighter.gateway.gates.ldn.api import LinkedDataNotifications
 
 __all__ = ["LinkedDataNotifications"]

@@ -96,8 +96,7 @@ class LdnInbox:
             await self._runner.updates.update(UpdateCall(text, cause))
 
     async def content(self, iri: str, media_type: str, seen_at: str) -> bytes:
-        """A notification as RDF. seen_at: the URL of the inbox for this client, which stands for its IRI. Raises
-        UnknownResourceError."""
+        """A notification as RDF. seen_at: the URL that stands for the IRI of the inbox. Raises UnknownResourceError."""
         try:
             answer = await self._runner.queries.graph(f"<{iri}>", _TRIPLES, ANYBODY)
         except UnknownGraphError as error:
@@ -137,8 +136,7 @@ class LdnInbox:
 
 
 def _too_many(known: Sequence[Notice], creator: str, most: int) -> list[Notice]:
-    """Those that make room for another one of a client: the oldest of the client that then has most. known: the oldest
-    first."""
+    """Those that make room for another one: the oldest of the client with most. known: the oldest first."""
     left, removed = list(known), []
     while left and len(left) >= most:
         counts = Counter([creator, *(one.creator for one in left)])

@@ -47,10 +47,8 @@ def check_media_type(media_type: str) -> None:
 async def parse_notification(
     bodies: RdfBodies, body: bytes, media_type: str, graph: Term, base: str, client: str
 ) -> tuple[Quad, ...]:
-    """The triples of a notification, each once, in a graph. base: for relative IRIs; client: who sent it.
-
-    Raises ConstraintError, and other RequestErrors for what cannot be read.
-    """
+    """The triples of a notification, each once, in a graph. base: for relative IRIs; client: who sent it. Raises
+    ConstraintError, and other RequestErrors for what cannot be read."""
     if media_type == JSON_LD:
         body = _with_contexts(body)
     quads = tuple(dict.fromkeys(await bodies.quads(body, media_type, graph, base, client)))

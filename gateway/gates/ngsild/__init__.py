@@ -13,9 +13,9 @@ their own, and the streams of the SOSA graph are entities that can be read.
   entities as updates.
 - subscriptions: what is written of one; watching: its query, and what the rows of a commit tell; subscribing: its
   operations; notifying: what its receiver gets.
-- door: paths; messages: contexts, bodies and answers of requests; problems: errors.
+- api: paths; messages: contexts, bodies and answers of requests; problems: errors.
 """
 
-from lamplighter.gateway.gates.ngsild.door import NgsiLd
+from lamplighter.gateway.gates.ngsild.api import NgsiLd
 
 __all__ = ["NgsiLd"]

@@ -21,8 +21,7 @@ from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError
 
 TEXT_CHARS_MAX: Final = 4_000
 TERMS_MAX: Final = 20
-VALUES_MAX: Final = 50
-"""Of one list."""
+VALUES_MAX: Final = 50  # of one list
 DEPTH_MAX: Final = 10
 ValueKind = Literal["number", "string", "boolean", "dateTime", "date", "time", "uri"]
 Operator = Literal["", "==", "!=", "<", "<=", ">", ">=", "~=", "!~="]

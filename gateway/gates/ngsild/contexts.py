@@ -30,14 +30,12 @@ from lamplighter.ontology.vocabulary import (
 NGSI: Final = "https://uri.etsi.org/ngsi-ld/"
 DEFAULT: Final = "https://uri.etsi.org/ngsi-ld/default-context/"
 CORE: Final = "https://uri.etsi.org/ngsi-ld/v1/ngsi-ld-core-context-v1.8.jsonld"
+# The context with the names of the streams' entities.
 STREAMS: Final = "http://lamplighter.example/ns/ngsi-ld-streams.jsonld"
-"""The context with the names of the streams' entities."""
 TERMS_MAX: Final = 5_000
-CONTEXTS_MAX: Final = 16
-"""Contexts that one request may name or have, those inside of others included."""
+CONTEXTS_MAX: Final = 16  # contexts that one request may name or have, those inside of others included
 NAME_CHARS_MAX: Final = 500
-STEPS_MAX: Final = 8
-"""Terms that the definition of one leads through."""
+STEPS_MAX: Final = 8  # terms that the definition of one leads through
 _CORE_URL = re.compile(r"https?://uri\.etsi\.org/ngsi-ld/v1/ngsi-ld-core-context(-v1\.\d{1,2})?\.jsonld")
 _CORE_TERMS: Final = {name: NGSI + name for name in ("location", "observationSpace", "operationSpace")}
 _STREAM_TERMS: Final = {
@@ -131,10 +129,8 @@ class KnownContexts:
                 raise ConfigurationError(f"[ngsild.contexts] {url!r}: {error}") from error
 
     def names(self, context: Any) -> ContextNames:
-        """The names of a context: its URL, an object, or an array of both.
-
-        Raises UnknownContextError for one that would have to be fetched, MalformedRequestError, LimitExceededError.
-        """
+        """The names of a context: its URL, an object, or an array of both. Raises UnknownContextError for one that
+        would have to be fetched, MalformedRequestError, LimitExceededError."""
         reading = _ContextReading(self._known)
         reading.take(context)
         given = context if isinstance(context, list) else [context]

@@ -26,8 +26,7 @@ from lamplighter.ontology.vocabulary import (
     UNKNOWN_UNIT,
 )
 
-Member = Literal["value", "observedAt", "unitCode"]
-"""What a condition is about."""
+Member = Literal["value", "observedAt", "unitCode"]  # what a condition is about
 RDF_TYPE: Final = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 KIND_TERMS: Final = {member_iri(kind): kind for kind in KINDS}
 _KINDS: Final = ", ".join(KIND_TERMS)

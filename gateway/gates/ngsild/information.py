@@ -26,16 +26,15 @@ Form = Literal["normalized", "keyValues", "concise"]
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 JSON_TYPE: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns#JSON"
 GEOJSON_TYPE: Final = "http://www.opengis.net/ont/geosparql#geoJSONLiteral"
-NULL: Final = "urn:ngsi-ld:null"
-"""The value that stands for deletion in a patch (4.5.0)."""
+NULL: Final = "urn:ngsi-ld:null"  # the value that stands for deletion in a patch (4.5.0)
 ATTRIBUTES_MAX: Final = 500
-DEPTH_MAX: Final = 50
-"""Of objects and arrays in a value."""
+DEPTH_MAX: Final = 50  # of objects and arrays in a value
 UNIT_CHARS_MAX: Final = 100
 _OTHER_KINDS = (
     *("LanguageProperty", "VocabProperty", "VocabularyProperty", "JsonProperty", "ListProperty"),
     "ListRelationship",
 )
+# Geometry type -> levels of arrays around its positions.
 _GEOMETRIES: Final = {
     "Point": 0,
     "MultiPoint": 1,
@@ -44,7 +43,6 @@ _GEOMETRIES: Final = {
     "Polygon": 2,
     "MultiPolygon": 3,
 }
-"""Geometry type -> levels of arrays around its positions."""
 _TEMPORAL: Final = {"DateTime": "dateTime", "Date": "date", "Time": "time"}
 _SYSTEM: Final = ("createdAt", "modifiedAt", "deletedAt")
 _NUMBERS: Final = frozenset(XSD + name for name in ("integer", "decimal", "double", "float", "int", "long"))

@@ -40,15 +40,12 @@ from lamplighter.gateway.settings import Settings
 
 logger = EventLogger(__name__)
 
-ENTITIES_MAX: Final = 50
-"""Of one Notification; those that a commit changes beside are in further ones."""
-BUSY_S: Final = 0.5
-"""Pause while the gateway has too many queries to answer."""
-_LONG_BYTES = 256 * 1024
-"""Rows that are read beside the loop."""
+ENTITIES_MAX: Final = 50  # of one Notification; those that a commit changes beside are in further ones
+BUSY_S: Final = 0.5  # pause while the gateway has too many queries to answer
+_LONG_BYTES = 256 * 1024  # rows that are read beside the loop
 _NAMESPACE = "urn:ngsi-ld:Notification:"
+# Triggers of a subscription that is told what there is when it has to begin anew.
 _BEGUN = frozenset({"entityCreated", "entityUpdated", "attributeCreated", "attributeUpdated"})
-"""Triggers of a subscription that is told what there is when it has to begin anew."""
 
 
 class SubscriptionDocument(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -244,8 +241,9 @@ class EntityNotifications:
         return {}
 
     def _caller(self, worker: DeliveryWorker) -> Caller:
-        """Who reads: the gateway, the graphs that the client that subscribed may subscribe to now. A delivery ends when
-        its client's permissions change. Raises AccessDeniedError."""
+        """Who reads: the gateway, the graphs that the client that subscribed may subscribe to now. Raises
+        AccessDeniedError."""
+        # A delivery ends when its client's permissions change.
         client = worker.followed.identity
         if client is None:
             return ANYBODY

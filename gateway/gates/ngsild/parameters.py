@@ -9,17 +9,15 @@ from typing import Final
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import Term, iri, literal
 from lamplighter.gateway.gates.http.parameters import Parameters
-from lamplighter.gateway.gates.ngsild.conditions import Condition, checked_pattern, condition, expression
+from lamplighter.gateway.gates.ngsild.conditions import checked_pattern, condition, expression
 from lamplighter.gateway.gates.ngsild.contexts import ContextNames, is_absolute
 from lamplighter.gateway.gates.ngsild.graphs import EntityGraphs
 from lamplighter.gateway.gates.ngsild.information import Form
 from lamplighter.gateway.gates.ngsild.problems import OperationNotSupportedError, TooManyResultsError
 
-LIMIT, LIMIT_MAX = 20, 1_000
-"""Entities of a page, if the client does not say, and at most."""
+LIMIT, LIMIT_MAX = 20, 1_000  # entities of a page, if the client does not say, and at most
 OFFSET_MAX: Final = 1_000_000
-NAMES_MAX: Final = 100
-"""Of one list."""
+NAMES_MAX: Final = 100  # of one list
 FORMS: Final[Mapping[str, Form]] = {
     "normalized": "normalized",
     "concise": "concise",
@@ -76,45 +74,21 @@ def parameters_of(method: str, segments: Sequence[str]) -> Parameters | None:
 
 @dataclass(frozen=True)
 class EntityQuery:
-    """Which entities, and what of them. attributes: their IRIs; none: all."""
+    """where: the pattern of the entities, as ``?e``; attributes: IRIs of what is answered of them, none: all."""
 
-    types: tuple[Term, ...]
-    ids: tuple[Term, ...]
-    id_pattern: str
+    where: str
     attributes: tuple[Term, ...]
-    condition: Condition | None
     form: Form
     limit: int
     offset: int
     count: bool
 
-    def where(self, graphs: EntityGraphs) -> str:
-        """The pattern of the entities, as ``?e``."""
-        parts = [graphs.entities(self.types)]
-        if self.ids:
-            parts.append(f"FILTER(?e IN ({', '.join(self.ids)}))")
-        if self.id_pattern:
-            parts.append(f"FILTER(REGEX(STR(?e), {literal(self.id_pattern)}))")
-        if self.attributes:
-            parts.append(f"FILTER({graphs.having(self.attributes)})")
-        if self.condition is not None:
-            parts.append(f"FILTER{_in_parentheses(expression(self.condition, graphs))}")
-        return " ".join(parts)
-
-    def page(self, graphs: EntityGraphs) -> str:
+    def page(self) -> str:
         """A query for the page and one more: rows of ?e."""
-        return f"SELECT DISTINCT ?e {{ {self.where(graphs)} }} ORDER BY ?e LIMIT {self.limit + 1} OFFSET {self.offset}"
-
-    def count_query(self, graphs: EntityGraphs) -> str:
-        """A query for their number: one row of ?count."""
-        return f"SELECT (COUNT(DISTINCT ?e) AS ?count) {{ {self.where(graphs)} }}"
+        return f"SELECT DISTINCT ?e {{ {self.where} }} ORDER BY ?e LIMIT {self.limit + 1} OFFSET {self.offset}"
 
 
-def _in_parentheses(text: str) -> str:
-    return text if text.startswith("(") else f"({text})"
-
-
-def entity_query(found: Mapping[str, str], names: ContextNames) -> EntityQuery:
+def entity_query(found: Mapping[str, str], names: ContextNames, graphs: EntityGraphs) -> EntityQuery:
     """Raises MalformedRequestError, OperationNotSupportedError, TooManyResultsError, LimitExceededError."""
     if not any(found.get(name) for name in ("type", "attrs", "q")) and found.get("local") != "true":
         raise MalformedRequestError("write type, attrs or q, or local=true for all entities")
@@ -122,17 +96,17 @@ def entity_query(found: Mapping[str, str], names: ContextNames) -> EntityQuery:
     ids = _list(found, "id")
     if not all(map(is_absolute, ids)):
         raise MalformedRequestError("id: write URIs, with commas between them")
-    return EntityQuery(
-        type_terms(found, names),
-        tuple(map(iri, ids)),
-        checked_pattern(found.get("idPattern", ""), "idPattern"),
-        attribute_terms(found, names),
-        condition(found["q"], names) if found.get("q") else None,
-        form(found),
-        limit,
-        offset,
-        count,
-    )
+    parts = [graphs.entities(type_terms(found, names))]
+    if ids:
+        parts.append(f"FILTER(?e IN ({', '.join(map(iri, ids))}))")
+    if pattern := checked_pattern(found.get("idPattern", ""), "idPattern"):
+        parts.append(f"FILTER(REGEX(STR(?e), {literal(pattern)}))")
+    if attributes := attribute_terms(found, names):
+        parts.append(f"FILTER({graphs.having(attributes)})")
+    if found.get("q"):
+        text = expression(condition(found["q"], names), graphs)
+        parts.append(f"FILTER{text}" if text.startswith("(") else f"FILTER({text})")
+    return EntityQuery(" ".join(parts), attributes, form(found), limit, offset, count)
 
 
 def page(found: Mapping[str, str]) -> tuple[int, int, bool]:
@@ -150,8 +124,7 @@ def page(found: Mapping[str, str]) -> tuple[int, int, bool]:
 
 
 def type_terms(found: Mapping[str, str], names: ContextNames) -> tuple[Term, ...]:
-    """Those of the parameter type: an entity has one of them. Raises MalformedRequestError,
-    OperationNotSupportedError."""
+    """The types of the parameter. Raises MalformedRequestError, OperationNotSupportedError."""
     return tuple(iri(names.expand(one, "type")) for one in _types(found))
 
 

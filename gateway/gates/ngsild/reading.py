@@ -16,12 +16,9 @@ from lamplighter.gateway.gates.ngsild.information import Attribute, Form, Kind, 
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
-BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of the answer to one query."""
-ANSWER_ATTRIBUTES_MAX: Final = 50_000
-"""Of one answer."""
-AT_ONCE: Final = 100
-"""Entities that one query reads, at most."""
+BYTES_MAX: Final = 16 * 1024 * 1024  # of the answer to one query
+ANSWER_ATTRIBUTES_MAX: Final = 50_000  # of one answer
+AT_ONCE: Final = 100  # entities that one query reads, at most
 
 
 @dataclass

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from lamplighter.engine.change_log import Receiver
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, UnknownResourceError
-from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED
+from lamplighter.gateway.gates.deliveries.api import UNSUBSCRIBED
 from lamplighter.gateway.gates.deliveries.registry import DeliveryExistsError, checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryWorker, UnknownDeliveryError
 from lamplighter.gateway.gates.http.answers import MethodError
@@ -38,8 +38,7 @@ from lamplighter.gateway.gates.ngsild.watching import Watching
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings.deliveries import DeliverySettings
 
-DOCUMENT_CHARS_MAX: Final = 32 * 1024
-"""Of what the change log has of a subscription beside its query."""
+DOCUMENT_CHARS_MAX: Final = 32 * 1024  # of what the change log has of a subscription beside its query
 _TABLE = "ngsild.subscriptions"
 
 

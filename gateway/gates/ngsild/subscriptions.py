@@ -43,6 +43,7 @@ _READ_ONLY_OF_NOTIFICATION: Final = (
 )
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1998}[\x21-\x7e])?")
+# Headers that are the gateway's.
 _OWN_HEADERS: Final = frozenset(
     {
         *("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect"),
@@ -50,7 +51,6 @@ _OWN_HEADERS: Final = frozenset(
         *("webhook-reset", "proxy-connection", "proxy-authorization", "user-agent"),
     }
 )
-"""Headers that are the gateway's."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ class EntitySelector:
 class EntitySubscription:
     """selectors: any of them, none: all entities; watched, attributes: none for all; condition: of ``q``; active,
     throttling (s), expires_at: as in the JSON; form, json_ld, url, headers: of the notifications; kept: its JSON, with
-    IRIs as names, and without the values of the headers.
-    """
+    IRIs as names, and without the values of the headers."""
 
     selectors: tuple[EntitySelector, ...]
     watched: tuple[Term, ...]

@@ -21,23 +21,18 @@ from lamplighter.gateway.gates.ngsild.information import Attribute
 from lamplighter.gateway.gates.ngsild.reading import attribute_of
 from lamplighter.gateway.gates.ngsild.subscriptions import EntitySelector, EntitySubscription
 
-PATTERNS_MAX: Final = 32
-"""Triple patterns of a query that a plan follows (`engine.matching.analysis`)."""
+PATTERNS_MAX: Final = 32  # triple patterns of a query that a plan follows (`engine.matching.analysis`)
+# Watched attributes that are patterns with a predicate each; more are found by a pattern for all predicates.
 _NAMED_MAX: Final = 3
-"""Watched attributes that are patterns with a predicate each; more are found by a pattern for all predicates."""
 _EXISTENCE: Final = frozenset({"entityCreated", "entityDeleted", "attributeDeleted"})
 _TRUE: Final = literal("true", datatype=XSD + "boolean")
-_STREAM: Final = "s"
-"""Suffix of the variables of streams; those of other attributes have numbers."""
+_STREAM: Final = "s"  # suffix of the variables of streams; those of other attributes have numbers
 
 
 @dataclass
 class EntityChange:
-    """What a commit has done to an entity.
-
-    attributes: those that it changed, before and after; types: of an entity that was deleted; matches: whether it
-    fulfils ``q`` afterwards, or did before if nothing of it is left.
-    """
+    """What a commit has done to an entity. attributes: those that it changed, before and after; types: of an entity
+    that was deleted; matches: whether it fulfils ``q`` afterwards, or did before if nothing of it is left."""
 
     attributes: dict[Term, tuple[Attribute | None, Attribute | None]] = field(default_factory=dict)
     types: set[Term] = field(default_factory=set)

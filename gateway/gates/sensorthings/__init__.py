@@ -6,9 +6,9 @@
 - patterns, compilation, queries: syntax trees -> SPARQL; reading: runs it with the caller's permissions.
 - creation: new Observations as updates; notices: Observations published over MQTT; retained: which of them the broker
   keeps.
-- door: paths and errors.
+- api: paths and errors.
 """
 
-from lamplighter.gateway.gates.sensorthings.door import SensorThings
+from lamplighter.gateway.gates.sensorthings.api import SensorThings
 
 __all__ = ["SensorThings"]

@@ -57,8 +57,7 @@ class _Function(NamedTuple):
     arguments: tuple[Type, ...]
     returns: Type
     text: Callable[..., str]
-    least: int = -1
-    """Of arguments, where fewer are possible."""
+    least: int = -1  # of arguments, where fewer are possible
 
 
 def _round(value: str) -> str:

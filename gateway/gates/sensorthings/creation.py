@@ -43,8 +43,7 @@ from lamplighter.ontology.vocabulary import (
 )
 
 BODY_BYTES_MAX: Final = 1024 * 1024
-ROWS_MAX: Final = 1_000
-"""Observations of one CreateObservations request."""
+ROWS_MAX: Final = 1_000  # observations of one CreateObservations request
 _SUPPORTED = ("result", "phenomenonTime", "resultTime", "Datastream", "FeatureOfInterest")
 _EXPONENT = frozenset("eE")
 

@@ -42,10 +42,9 @@ from lamplighter.ontology.vocabulary import (
     UNKNOWN_UNIT,
 )
 
+# The type of an expression; "any": that of a result, which the dataset decides.
 Type = Literal["boolean", "number", "string", "datetime", "date", "time", "duration", "any", "null"]
-"""The type of an expression; "any": that of a result, which the dataset decides."""
-Row = Mapping[str, Term]
-"""The variables of an entity's parts that are bound, by name."""
+Row = Mapping[str, Term]  # the variables of an entity's parts that are bound, by name
 
 MEASUREMENT: Final = "http://www.opengis.net/def/observationType/OGC-OM/2.0/OM_Measurement"
 GENERAL: Final = "http://www.opengis.net/def/observationType/OGC-OM/2.0/OM_Observation"
@@ -69,9 +68,7 @@ _NUMBERS = frozenset(
 @dataclass(frozen=True)
 class EntityProperty:
     """A property in an expression. expression: in SPARQL; None where it cannot be used, for the reason `refused`.
-
-    parts: of its entity's patterns that the expression needs; members: its own properties.
-    """
+    parts: of its entity's patterns that the expression needs; members: its own properties."""
 
     type: Type
     parts: tuple[str, ...] = ()
@@ -82,11 +79,9 @@ class EntityProperty:
 
 @dataclass(frozen=True)
 class Navigation:
-    """How one leads from an entity to others. many: whether there may be several; back: name of the way back.
-
-    One of: pattern, text of ``%a`` and ``%b``; of_source, the variable of the source's patterns that is the target;
-    of_target, the variable of the target's patterns that is the source. None of them: there are never any.
-    """
+    """How one leads from an entity to others. many: whether there may be several; back: name of the way back. One of:
+    pattern, text of ``%a`` and ``%b``; of_source, the variable of the source's patterns that is the target; of_target,
+    the variable of the target's patterns that is the source. None of them: there are never any."""
 
     target: str
     many: bool
@@ -98,7 +93,6 @@ class Navigation:
 @dataclass(frozen=True)
 class EntityType:
     """core: the pattern of all entities of the type; parts: patterns by name, each of which may find nothing.
-
     in_graphs: core and parts are together in the default graph or in one named graph; members: the JSON members of one,
     in order; variables: those of each part, by its name."""
 
@@ -136,10 +130,7 @@ _PLACE_TYPES = f"%e a %vtype . FILTER(%vtype IN ({iri(PLATFORM)}, {iri(FEATURE_O
 _LATITUDE = f"{iri(LIGHTING + 'hasLatitude')}|{iri(WGS84 + 'lat')}"
 _LONGITUDE = f"{iri(LIGHTING + 'hasLongitude')}|{iri(WGS84 + 'long')}"
 _WKT = f"{iri(GEO + 'asWKT')}|({iri(GEO + 'hasGeometry')}/{iri(GEO + 'asWKT')})"
-_POSITION = {
-    "position": f"%e {_LATITUDE} %vlatitude . %e {_LONGITUDE} %vlongitude .",
-    "wkt": f"%e {_WKT} %vwkt .",
-}
+_POSITION = {"position": f"%e {_LATITUDE} %vlatitude . %e {_LONGITUDE} %vlongitude .", "wkt": f"%e {_WKT} %vwkt ."}
 _ABOUT_STREAM = {
     name: f"{iri(predicate)}|({iri(LIVE_OBSERVATION)}/{iri(predicate)})"
     for name, predicate in (("sensor", MADE_BY_SENSOR), ("property", OBSERVED_PROPERTY))
@@ -149,12 +140,7 @@ _THING_LOCATION = (
     f"%thing ({iri(HOSTS)}/^{iri(MADE_BY_SENSOR)}/{iri(HAS_FEATURE_OF_INTEREST)})? %place . %thing a {iri(PLATFORM)} ."
 )
 _GEOMETRY = "write a condition on name, description or properties; geometries cannot be compared"
-_VARIABLES = {
-    "label": ("label",),
-    "comment": ("comment",),
-    "position": ("latitude", "longitude"),
-    "wkt": ("wkt",),
-}
+_VARIABLES = {"label": ("label",), "comment": ("comment",), "position": ("latitude", "longitude"), "wkt": ("wkt",)}
 
 
 def _between(pattern: str, first: str, second: str) -> str:
@@ -233,11 +219,7 @@ def _datastream(value: str, row: Row) -> dict[str, Any]:
     return {
         **_name_and_description(value, row),
         "observationType": GENERAL if unit is None and code is None else MEASUREMENT,
-        "unitOfMeasurement": {
-            "name": name,
-            "symbol": code if unit is None else ucum(unit) or name,
-            "definition": unit,
-        },
+        "unitOfMeasurement": {"name": name, "symbol": code if unit is None else ucum(unit) or name, "definition": unit},
         "properties": {"iri": value, **({"topic": _text(row, "topic")} if "topic" in row else {})},
     }
 
@@ -284,11 +266,7 @@ THINGS = EntityType(
     "Thing",
     "Things",
     f"%e a {iri(PLATFORM)} .",
-    {
-        **_LABEL,
-        "manufacturer": _value(MANUFACTURER, "manufacturer"),
-        "model": _value(MODEL, "model"),
-    },
+    {**_LABEL, "manufacturer": _value(MANUFACTURER, "manufacturer"), "model": _value(MODEL, "model")},
     {
         **_NAMED,
         "properties": EntityProperty(
@@ -333,10 +311,7 @@ HISTORICAL_LOCATIONS = EntityType(
     "FILTER(false)",
     {},
     {"time": EntityProperty("datetime", (), "1/0")},
-    {
-        "Thing": Navigation("Things", False),
-        "Locations": Navigation("Locations", True),
-    },
+    {"Thing": Navigation("Things", False), "Locations": Navigation("Locations", True)},
     _historical_location,
     {},
 )

@@ -12,8 +12,7 @@ from lamplighter.gateway.gates.sensorthings.tokens import ExpressionError, OData
 
 DEPTH_MAX: Final = 32
 NODES_MAX: Final = 500
-STEPS_MAX: Final = 6
-"""Of one property path."""
+STEPS_MAX: Final = 6  # of one property path
 ORDER_KEYS_MAX: Final = 8
 
 _COMPARISONS = ("eq", "ne", "gt", "ge", "lt", "le")

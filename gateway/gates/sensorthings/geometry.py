@@ -32,8 +32,7 @@ def point(latitude: str, longitude: str) -> dict[str, Any] | None:
 
 
 def wkt(text: str) -> dict[str, Any] | None:
-    """The geometry of a geo:wktLiteral (OGC GeoSPARQL 1.1, 8.5.1), in WGS 84; None for other reference systems and
-    other shapes."""
+    """The geometry of a geo:wktLiteral (OGC GeoSPARQL 1.1, 8.5.1) in WGS 84; None for other systems and shapes."""
     if len(text) > WKT_CHARS_MAX:
         return None
     swapped, start = False, 0

@@ -46,17 +46,15 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import ANYBODY
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, LIVE_OBSERVATION, RESULT_TIME, TIME_PROBLEM
 
 logger = EventLogger(__name__)
 
 PLACE_FILE: Final = "sensorthings-mqtt.json"
 RETAINED_FILE: Final = "sensorthings-mqtt-retained.jsonl"
-KEEP: Final = "P1D"
-"""How long the subscription is kept while the broker is away; `resume.keep_s_max` may be less."""
-ROWS_MAX: Final = 5_000
-"""Observations that wait here for the broker; further ones wait in the subscription."""
+KEEP: Final = "P1D"  # how long the subscription is kept while the broker is away; `resume.keep_s_max` may be less
+ROWS_MAX: Final = 5_000  # observations that wait here for the broker; further ones wait in the subscription
 _AT_ONCE = 20
 _CHECKED_AT_ONCE = 500
 _RETRY_MIN_S, _RETRY_MAX_S = 1.0, 30.0
@@ -64,8 +62,8 @@ _PARTS = (("time", RESULT_TIME), ("phenomenon", PHENOMENON_TIME), ("problem", TI
 _LIVE = f"?stream {iri(LIVE_OBSERVATION)} ?e . ?e {iri(HAS_SIMPLE_RESULT)} ?raw "
 _PATTERN = _LIVE + " ".join(f"OPTIONAL {{ ?e {iri(predicate)} ?{name} }}" for name, predicate in _PARTS)
 _SELECT = "SELECT ?stream ?e ?raw ?time ?phenomenon ?problem"
+# Of Observations in the default graph and in named graphs: a plan follows each, and none follows their union.
 QUERIES: Final = (f"{_SELECT} {{ {_PATTERN} }}", f"{_SELECT} {{ GRAPH ?g {{ {_PATTERN} }} }}")
-"""Of Observations in the default graph and in named graphs: a plan follows each, and none follows their union."""
 
 _Row = Mapping[str, Term]
 
@@ -111,7 +109,7 @@ class NoticeSink:
             logger.warning("observations may be published again", reason=reset)
         self._add(0, _solutions(subscription.first))
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         for missed in attached.missed:
             found = msgspec.json.decode(b"{%b}" % missed.members, type=_Missed)
             added, removed = (
@@ -192,8 +190,7 @@ class Notices:
         self._selections = {f"?$select={text}": _selection(text) for text in own.mqtt_select}
         self._places: list[_AcknowledgedPlace | None] = [None] * len(QUERIES)
         self._retained = RetainedTopics()
-        self._publishing = asyncio.Lock()
-        """Both queries may have Observations of one stream."""
+        self._publishing = asyncio.Lock()  # both queries may have Observations of one stream
         self._connections = 0
 
     async def run(self) -> None:

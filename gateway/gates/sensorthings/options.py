@@ -13,12 +13,10 @@ from lamplighter.gateway.gates.sensorthings.expressions import Expression, SortK
 from lamplighter.gateway.gates.sensorthings.patterns import single
 from lamplighter.gateway.gates.sensorthings.tokens import EXPRESSION_CHARS_MAX, ExpressionError
 
-PAGE: Final = 100
-"""Entities of one page, if the request does not say."""
+PAGE: Final = 100  # entities of one page, if the request does not say
 PAGE_MAX: Final = 1_000
 EXPANSION_DEPTH_MAX: Final = 4
-EXPANSIONS_MAX: Final = 20
-"""Of one request."""
+EXPANSIONS_MAX: Final = 20  # of one request
 SKIP_MAX: Final = 2**31 - 1
 
 NAMES = ("$filter", "$orderby", "$top", "$skip", "$count", "$select", "$expand", "$resultFormat")
@@ -27,13 +25,12 @@ _UNSUPPORTED = {
     **{name.removeprefix("$"): f"write {name}" for name in NAMES},
     **dict.fromkeys(("$search", "$apply", "$compute", "$format", "$skiptoken"), f"use {', '.join(NAMES)}"),
 }
-MANY: Final = Parameters(NAMES, unsupported=_UNSUPPORTED)
-"""Of a collection."""
+MANY: Final = Parameters(NAMES, unsupported=_UNSUPPORTED)  # of a collection
+# Of an entity.
 ONE: Final = Parameters(
     ("$select", "$expand"),
     unsupported={**_UNSUPPORTED, **dict.fromkeys(_OF_MANY, "it is for collections, and this is one entity")},
 )
-"""Of an entity."""
 IDENTITY = {"id": "@iot.id", "@iot.id": "@iot.id", "selfLink": "@iot.selfLink", "@iot.selfLink": "@iot.selfLink"}
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
@@ -41,9 +38,7 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 @dataclass(frozen=True)
 class QueryOptions:
     """What a request asks of a collection or of one entity. texts: the options as written, for links to further pages.
-
-    select: names of members, of `IDENTITY` and navigation; empty: all. expand: options by navigation.
-    """
+    select: names of members, of `IDENTITY` and navigation; empty: all. expand: options by navigation."""
 
     filter: Expression | None = None
     order: tuple[SortKey, ...] = ()
@@ -64,10 +59,8 @@ class QueryOptions:
 
 
 def options(texts: Mapping[str, str], kind: EntityType, *, many: bool) -> QueryOptions:
-    """The options of a URL. kind: of the entities asked for; many: whether it is a collection.
-
-    Raises ExpressionError, which names option and position.
-    """
+    """The options of a URL. kind: of the entities asked for; many: whether it is a collection. Raises ExpressionError,
+    which names option and position."""
     parser = _OptionsParser()
     return parser.read({name: (text, 0) for name, text in texts.items()}, kind, many, 0)
 
@@ -111,7 +104,7 @@ class _OptionsParser:
         if depth >= EXPANSION_DEPTH_MAX:
             raise ExpressionError("$expand", offset, f"it is nested more than {EXPANSION_DEPTH_MAX} deep")
         found: dict[str, QueryOptions] = {}
-        for item, start in _split(text, offset, ","):
+        for item, start in _segments(text, offset, ","):
             self._expansions += 1
             if self._expansions > EXPANSIONS_MAX:
                 raise ExpressionError(
@@ -147,7 +140,7 @@ def _merge(one: QueryOptions, other: QueryOptions) -> QueryOptions:
 def _inner(body: str, offset: int) -> dict[str, tuple[str, int]]:
     """The options in the parentheses of an expansion."""
     texts: dict[str, tuple[str, int]] = {}
-    for part, start in _split(body, offset, ";"):
+    for part, start in _segments(body, offset, ";"):
         name, equals, text = part.partition("=")
         name = name.strip()
         if name not in NAMES or not equals:
@@ -160,7 +153,7 @@ def _inner(body: str, offset: int) -> dict[str, tuple[str, int]]:
     return texts
 
 
-def _split(text: str, offset: int, separator: str) -> Iterator[tuple[str, int]]:
+def _segments(text: str, offset: int, separator: str) -> Iterator[tuple[str, int]]:
     """The parts of a text outside of strings and parentheses, with their offsets. Empty parts are an error."""
     depth, quoted, begun = 0, False, 0
     for place, sign in enumerate(text + separator):

@@ -15,18 +15,17 @@ from lamplighter.gateway.gates.sensorthings.patterns import Node, VariableNames
 
 ENTITY: Final = "e"
 PARENT: Final = "i"
+# Variables of the answers: an entity, the number of the parent that it was found for, how many there are.
 COUNT: Final = "c"
-"""Variables of the answers: an entity, the number of the parent that it was found for, how many there are."""
 
+# Related entities of several parents that one query may find, before what each parent has too many of is left out.
 ROWS_MAX: Final = 10_000
-"""Related entities of several parents that one query may find, before what each parent has too many of is left out."""
 _PARENTS = "\x01"  # no term has a control character, so this stands for nothing else in a text
 
 
 @dataclass(frozen=True)
 class PathQueries:
-    """The queries of a path. page: entities in order, one more than asked for; count: of all; exists: whether there is
-    any, whatever the filter."""
+    """The queries of a path. page: entities in order, one more than asked for; count: of all; exists: any at all."""
 
     page: str
     count: str
@@ -56,10 +55,9 @@ def parents_exist(steps: Sequence[AddressStep]) -> str:
 
 @dataclass(frozen=True)
 class RelatedQueries:
-    """The queries of entities related to several parents, in parts of at most so many bytes.
+    """The queries of entities related to several parents, in parts of at most so many bytes."""
 
-    A page has all related entities, in order for each parent; one for each parent would have too many patterns.
-    """
+    # A page has all related entities, in order for each parent; one for each parent would have too many patterns.
 
     _page: str
     _count: str

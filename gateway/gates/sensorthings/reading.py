@@ -28,12 +28,9 @@ from lamplighter.gateway.gates.sensorthings.queries import (
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
-ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of the answer to one query."""
-SLICE: Final = 200
-"""Entities that are written before other tasks have a turn."""
-ENTITIES_MAX: Final = 5_000
-"""Of one answer, the expanded ones included."""
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024  # of the answer to one query
+SLICE: Final = 200  # entities that are written before other tasks have a turn
+ENTITIES_MAX: Final = 5_000  # of one answer, the expanded ones included
 _IN_URL = "$',()/:;=@!~*"
 
 
@@ -119,8 +116,7 @@ class EntityReading:
     async def _related_entities(
         self, kind: EntityType, navigation: str, parents: Sequence[str], options: QueryOptions
     ) -> tuple[list[list[FoundEntity]], list[int]]:
-        """The related entities of each parent behind those to be skipped, one more than asked for, and how many there
-        are."""
+        """The related entities of each parent, after `$skip`, one more than asked for, and how many there are."""
         if len(parents) == 1 and kind.navigation[navigation].many:
             steps = (
                 AddressStep(kind.set, kind, iri(parents[0])),

@@ -16,8 +16,7 @@ import msgspec
 from lamplighter.engine.client.files import read_file
 from lamplighter.engine.terms import Term
 
-Topics = Mapping[Term, Sequence[str]]
-"""By stream; none: it has no retained message."""
+Topics = Mapping[Term, Sequence[str]]  # by stream; none: it has no retained message
 
 
 class RetainedTopics:

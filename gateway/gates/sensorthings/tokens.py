@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from lamplighter.engine.errors import MalformedRequestError
 
-EXPRESSION_CHARS_MAX: Final = 8_192
-"""Of the text of one query option."""
+EXPRESSION_CHARS_MAX: Final = 8_192  # of the text of one query option
 
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -23,8 +23,7 @@ WELL_KNOWN: Final = "/.well-known/wot"
 THINGS: Final = "/things"
 SEARCH: Final = "/search/sparql"
 
-Description = dict[str, Any]
-"""A Thing Description, or a part of one."""
+Description = dict[str, Any]  # a Thing Description, or a part of one
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,7 @@ def thing_description(thing: Thing, access: Reach) -> Description:
     actions = {name: _action(identifier, one) for name, one in thing.properties.items() if one.actuator is not None}
     if actions:
         found["actions"] = actions
-    found["forms"] = [
-        {"op": "readallproperties", "href": thing_path(identifier, "properties"), "contentType": JSON},
-    ]
+    found["forms"] = [{"op": "readallproperties", "href": thing_path(identifier, "properties"), "contentType": JSON}]
     return found
 
 

@@ -17,9 +17,9 @@ from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import PayloadError
 from lamplighter.gateway.settings import Settings
 
-OPEN = ("nosec", "auto")
-"""Security schemes that need no credentials."""
+OPEN = ("nosec", "auto")  # security schemes that need no credentials
 _METHOD: Final = "htv:methodName"
+# Media types -> names of content formats; "": of none that a single value is read from.
 _FORMATS = {
     "": "json",
     "application/json": "json",
@@ -27,7 +27,6 @@ _FORMATS = {
     "text/plain": "text",
     "application/cbor": "cbor",
 }
-"""Media types -> names of content formats; "": of none that a single value is read from."""
 
 
 class UnusableError(ValueError):
@@ -86,8 +85,7 @@ def media(form: Table, at: str, permitted: Collection[str] = ("json", "cbor", "t
 
 
 def method(form: Table, key: str, at: str, ops: Sequence[str]) -> str:
-    """The method of a form that writes: PUT, or POST for an action, unless the key names one of them. Raises
-    UnusableError."""
+    """The method of a form that writes: of the key, else PUT, or POST for an action. Raises UnusableError."""
     found = form.get(key, "POST" if "invokeaction" in ops else "PUT")
     if found not in ("PUT", "POST"):
         raise UnusableError(f"{at}.{key}", "write PUT or POST")
@@ -157,10 +155,7 @@ def mqtt_place(thing: DescribedThing, form: Table, href: str, at: str, ops: Sequ
         raise UnusableError(f"{at}.href", f"no broker of lamplighter.toml that can be used is there; {cure}")
     topic = form.get("mqv:topic", form.get("mqv:filter", unquote(_path(href).removeprefix("/"))))
     qos = form.get("mqv:qos", 1)
-    message: Table = {
-        "qos": int(qos) if str(qos) in ("0", "1", "2") else 1,
-        "retain": form.get("mqv:retain") is True,
-    }
+    message: Table = {"qos": int(qos) if str(qos) in ("0", "1", "2") else 1, "retain": form.get("mqv:retain") is True}
     if not isinstance(topic, str):
         raise UnusableError(f"{at}.mqv:filter", "write one topic, without wildcards")
     return FormPlace("mqtt", topic, media(form, at, ("json", "text")), message, {})

@@ -42,12 +42,10 @@ _BYTE_SEQUENCES = {
     "BIG_ENDIAN": (None, None), "LITTLE_ENDIAN": ("little", "little"), "BIG_ENDIAN_BYTE_SWAP": ("little", None),
     "LITTLE_ENDIAN_BYTE_SWAP": (None, "little"),
 }  # fmt: skip
-_ON, _OFF = ("true", "1"), ("false", "0")
-"""The words of a boolean in a coil, or in a register."""
+_ON, _OFF = ("true", "1"), ("false", "0")  # the words of a boolean in a coil, or in a register
 _SCHEMA = "xsd:"
 _PATH = re.compile(r"(/[0-9]{1,3})?(/[0-9]{1,5})?/?")
-REGISTERS = "registers"
-"""In place of the name of a content format."""
+REGISTERS = "registers"  # in place of the name of a content format
 _POLL_S = 1.0, 86_400.0
 
 
@@ -86,8 +84,7 @@ def modbus_place(
 
 
 def modbus_form(form: Mapping[str, Any], href: str, schema: Mapping[str, Any], *, written: bool) -> ModbusForm:
-    """The resource of a form. href: absolute; schema: of the value; written: by the operation. Raises
-    UnusableTermError."""
+    """The resource of a form. href: absolute; schema: of the value; written: by it. Raises UnusableTermError."""
     entity = _entity(form, schema)
     if written and entity not in WRITABLE_ENTITIES:
         raise UnusableTermError("modv:entity", "discrete inputs and input registers cannot be written")

@@ -20,7 +20,7 @@ from lamplighter.gateway.gates.event_streams import EventStream, StreamEvent, ev
 from lamplighter.gateway.gates.wot.things import in_order
 from lamplighter.gateway.gates.wot.values import json_value
 from lamplighter.gateway.loop.subscribers import Sink
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 
 
 class ValueSink:
@@ -45,11 +45,11 @@ class ValueSink:
         if not _has_property(subscription.first):
             self._end(subscription.spuid)
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         self._resumable = True
         self._outbox.replay(self._replay(spuid, attached), attached.bytes)
 
-    def _replay(self, spuid: str, attached: Attached[Sink]) -> Iterator[StreamEvent]:
+    def _replay(self, spuid: str, attached: AttachedSubscription[Sink]) -> Iterator[StreamEvent]:
         for one in attached.missed:
             found = msgspec.json.decode(b"{" + one.members + b"}")
             added, removed = Bag.from_json(found["addedResults"]), Bag.from_json(found["removedResults"])

@@ -21,17 +21,11 @@ from lamplighter.gateway.gates.http.devices import OwnDataset
 from lamplighter.gateway.gates.http.sparql import cause
 from lamplighter.gateway.gates.wot.description import JSON, TD, TD_LIST, thing_path
 from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionError, no_thing, problem_details
-from lamplighter.gateway.gates.wot.submitted import (
-    Adopted,
-    Submitted,
-    device_of,
-    parse_description,
-)
+from lamplighter.gateway.gates.wot.submitted import Adopted, Submitted, device_of, parse_description
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 
-DEVICES_MAX = 1_000
-"""Things that were submitted."""
+DEVICES_MAX = 1_000  # things that were submitted
 
 
 class SubmittedThings:

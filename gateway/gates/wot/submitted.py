@@ -38,12 +38,10 @@ from lamplighter.gateway.gates.wot.problems import Fault, InvalidDescriptionErro
 from lamplighter.gateway.settings import Settings
 from lamplighter.ontology.vocabulary import UNIT
 
-BYTES_MAX = 128 * 1024
-"""Of a Thing Description."""
+BYTES_MAX = 128 * 1024  # of a Thing Description
 DEPTH_MAX = 32
 FAULTS_MAX = 20
-FORMS_MAX = 20
-"""Of one affordance; further ones are not read."""
+FORMS_MAX = 20  # of one affordance; further ones are not read
 AFFORDANCES_MAX = 100
 ID_CHARS_MAX = 300
 _CONTEXTS = (CONTEXT, "https://www.w3.org/2019/wot/td/v1", "http://www.w3.org/ns/td")
@@ -51,15 +49,14 @@ _ID = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|\\^`\x00-\x20\x7f-\x9f]+")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _QUDT = re.compile(re.escape(UNIT) + r"([A-Za-z0-9_-]{1,28})")
 _KINDS: Mapping[str, Payload] = {"number": "number", "integer": "number", "boolean": "boolean", "string": "text"}
+# The forms of resources by their scheme.
 _READERS: Mapping[str, FormReader] = {
     "coap": coap_place,
     "http": http_place,
     "https": http_place,
     MODBUS_SCHEME: modbus_place,
 }
-"""The forms of resources by their scheme."""
-_JSON_TEXT = '^"(.*)"$'
-"""A JSON string that needs no escapes: its text."""
+_JSON_TEXT = '^"(.*)"$'  # a JSON string that needs no escapes: its text
 
 
 class Submitted(NamedTuple):
@@ -163,10 +160,7 @@ def _plain_name(name: str) -> str:
 
 def device_of(found: Submitted, identifier: str, settings: Settings, registry: Registry) -> Adopted:
     """The device that a description is of. identifier: the id that it has or was given; settings, registry: of the
-    gateway.
-
-    Raises InvalidDescriptionError if no affordance can be used, or if an adapter would not take the rules.
-    """
+    gateway. Raises InvalidDescriptionError if no affordance can be used, or if an adapter would not take the rules."""
     adopted = _Reading(DescribedThing(found.document, settings), identifier).device()
     rules = registry.rules(adopted.device)
     rows = [(iri(registry.base_iri + path), literal(json.dumps(rule))) for path, rule in rules.items()]
@@ -302,10 +296,7 @@ class _Reading:
 
     def _form(self, one: Table, schema: Table, field: str, ops: Sequence[str]) -> FormPlace | None:
         """The first form for one of the operations that can be used; None if no form has such an operation. schema: of
-        the value.
-
-        Raises UnusableError with the reason of the first one that cannot.
-        """
+        the value. Raises UnusableError with the reason of the first one that cannot."""
         reason: UnusableError | None = None
         for number_, form in enumerate(one["forms"][:FORMS_MAX]):
             at = f"{field}.forms.{number_}"
@@ -387,8 +378,7 @@ def _leaves(
 
 
 def _kind(name: str, schema: Mapping[str, Any], payload: Payload) -> str:
-    """The property of `ontology/kinds.ttl` that the description names, or whose name the affordance has; else one of
-    its own. Raises ValueError."""
+    """The property that the description or the name of the affordance means, or a new one. Raises ValueError."""
     types = schema.get("@type")
     named = [types] if isinstance(types, str) else _texts(types)
     for one in [*(one.removeprefix("gateway:") for one in named if one.startswith("gateway:")), name]:

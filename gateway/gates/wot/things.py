@@ -53,24 +53,15 @@ from lamplighter.ontology.vocabulary import (
 
 Row = tuple[Term | None, ...]
 
-THINGS_MAX = 10_000
-"""Things of a directory."""
-PROPERTIES_MAX = 1_000
-"""Of one thing; further ones are left out."""
-ID_CHARS_MAX = 2_048
-"""Of the id of a thing."""
-FEW, ROWS_FEW = 10, 500
-"""Things that are made, and rows that are read, in the event loop."""
-PORTION_CHARS_MAX = 40_000
-"""Of a query about several things. It names them in each of its branches."""
-RULE_CHARS_MAX = 65_536
-"""Of a rule that is read for the states that an actuator takes."""
-WORDS_MAX = 200
-"""States of an actuator that a schema lists."""
-TEXT_CHARS_MAX = 300
-"""Of a title."""
-STATUSES = ("ON", "OFF")
-"""What a lamp's lighting:hasStatus may be set to; BROKEN is for those who maintain it."""
+THINGS_MAX = 10_000  # things of a directory
+PROPERTIES_MAX = 1_000  # of one thing; further ones are left out
+ID_CHARS_MAX = 2_048  # of the id of a thing
+FEW, ROWS_FEW = 10, 500  # things that are made, and rows that are read, in the event loop
+PORTION_CHARS_MAX = 40_000  # of a query about several things. It names them in each of its branches.
+RULE_CHARS_MAX = 65_536  # of a rule that is read for the states that an actuator takes
+WORDS_MAX = 200  # states of an actuator that a schema lists
+TEXT_CHARS_MAX = 300  # of a title
+STATUSES = ("ON", "OFF")  # what a lamp's lighting:hasStatus may be set to; BROKEN is for those who maintain it
 
 _OF_SERIES = (RDF_TYPE, OBSERVED_PROPERTY, HAS_SIMPLE_RESULT, HAS_UNIT, UNKNOWN_UNIT, RDFS_LABEL)
 _OF_STREAMS = (HAS_UNIT, UNKNOWN_UNIT, RDFS_LABEL)
@@ -241,8 +232,7 @@ def _facts_query(nodes: Sequence[Term]) -> str:
     return f"SELECT ?thing ?part ?key ?value WHERE {{ {branches} }}"
 
 
-_Facts = dict[Term, dict[str, set[Term]]]
-"""Of a thing: its parts, and the values of each by their keys."""
+_Facts = dict[Term, dict[str, set[Term]]]  # of a thing: its parts, and the values of each by their keys
 
 
 def _thing(node: Term, facts: _Facts, base_iri: str) -> Thing:
@@ -318,8 +308,7 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
 
 
 class _Names:
-    """The names of the parts of a thing: their IRIs without what they have in common. They stay, whatever else the
-    thing has."""
+    """The names of the parts of a thing: their IRIs without what they have in common. They stay."""
 
     def __init__(self, node: Term, base_iri: str, folder: str) -> None:
         self._base_iri = base_iri

@@ -10,13 +10,10 @@ from typing import Any
 from lamplighter.engine.errors import MalformedRequestError
 from lamplighter.engine.terms import XSD, Term, is_literal, lexical, literal
 
-Schema = dict[str, Any]
-"""A data schema."""
+Schema = dict[str, Any]  # a data schema
 
-NUMBER_CHARS_MAX = 400
-"""Of a number that becomes a JSON number: a double in its longest spelling."""
-STATE_CHARS_MAX = 1024
-"""Of a text that becomes a state."""
+NUMBER_CHARS_MAX = 400  # of a number that becomes a JSON number: a double in its longest spelling
+STATE_CHARS_MAX = 1024  # of a text that becomes a state
 _INTEGERS = (
     *("integer", "long", "int", "short", "byte", "unsignedLong", "unsignedInt", "unsignedShort", "unsignedByte"),
     *("nonNegativeInteger", "positiveInteger", "nonPositiveInteger", "negativeInteger"),
@@ -24,8 +21,7 @@ _INTEGERS = (
 _NUMBERS = (*_INTEGERS, "decimal", "double", "float")
 _ENDS = {f"^^<{XSD}{name}>": "number" for name in _NUMBERS} | {f"^^<{XSD}boolean>": "boolean"}
 _DECIMAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
-_EXACT = 2**53
-"""Integers up to it are doubles, so every reader of JSON has them as they are."""
+_EXACT = 2**53  # integers up to it are doubles, so every reader of JSON has them as they are
 
 
 def json_type(term: Term) -> str:
@@ -62,10 +58,8 @@ def json_value(term: Term) -> Any:
 
 
 def state_term(value: object, schema: Schema) -> Term:
-    """The desired state that a JSON value means, of an affordance with a schema.
-
-    Raises MalformedRequestError, which says what to send.
-    """
+    """The desired state that a JSON value means, of an affordance with a schema. Raises MalformedRequestError, which
+    says what to send."""
     kind = schema.get("type")
     if isinstance(value, bool):
         found, sent = literal(str(value).lower(), datatype=XSD + "boolean"), "boolean"

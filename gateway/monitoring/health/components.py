@@ -1,8 +1,8 @@
-"""A component of the gateway and its state."""
+"""A component of the gateway and its state; what parts of the process report of their components."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -11,11 +11,9 @@ import msgspec
 from lamplighter.gateway.clock import iso
 
 State = Literal["ok", "degraded", "failed"]
-STATES: tuple[State, ...] = ("ok", "degraded", "failed")
-"""Each is worse than the one before."""
+STATES: tuple[State, ...] = ("ok", "degraded", "failed")  # each is worse than the one before
 _CHARACTERS_MAX = 400
-_READ_MAX = 4 * _CHARACTERS_MAX
-"""Of a text that becomes one line: its blanks may be many."""
+_READ_MAX = 4 * _CHARACTERS_MAX  # of a text that becomes one line: its blanks may be many
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,3 +70,31 @@ def span(lasted: timedelta) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+REPORTS_MAX = 10  # reports of one component that are kept; the first ones are closest to the cause
+
+
+class Reports:
+    """The reports by component."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[Component]] = {}
+
+    def add(self, name: str, state: State, reason: str, cure: str) -> None:
+        """Reports a component. The same reason is kept once."""
+        found, report = self._found.setdefault(name, []), not_ok(name, state, reason, cure)
+        if len(found) < REPORTS_MAX and all(one.reason != report.reason for one in found):
+            found.append(report)
+
+    def failing(self, name: str, cure: str) -> Callable[[str], None]:
+        """A function that reports a component as failed. It takes the reason."""
+        return lambda reason: self.add(name, "failed", reason, cure)
+
+    def of(self, name: str) -> Component | None:
+        """The worst report of a component with all reasons; None if there is none."""
+        found = self._found.get(name)
+        if not found:
+            return None
+        worst = max(found, key=lambda one: STATES.index(one.state))
+        return not_ok(name, worst.state, "; ".join(one.reason for one in found), worst.cure)

@@ -35,26 +35,20 @@ from lamplighter.ontology.vocabulary import (
     XSD,
 )
 
-LISTED_MAX = 20
-"""Devices that are components of their own. One that is listed stays so while it is not ok."""
-FOUND_MAX = 1_000
-"""Offline devices, and actuators not as desired, that are counted."""
-TURN_S = 0.005
-"""Of one look at the actuators."""
-REST = 50.0
-"""A round begins after so many times the duration of the one before."""
-GRACE_S = 10.0
-"""Time limit for a device to reach its desired state."""
+LISTED_MAX = 20  # devices that are components of their own. One that is listed stays so while it is not ok.
+FOUND_MAX = 1_000  # offline devices, and actuators not as desired, that are counted
+TURN_S = 0.005  # of one look at the actuators
+REST = 50.0  # a round begins after so many times the duration of the one before
+GRACE_S = 10.0  # time limit for a device to reach its desired state
 
 _DEFAULT = ox.DefaultGraph()
 _OFFLINE = ox.Literal("false", datatype=ox.NamedNode(f"{XSD}boolean"))
 _RETIRED = ox.Literal("retired")
 _AT_ONCE = 20
-_STATE_CHARACTERS_MAX = 100
-"""Of a state in a reason."""
+_STATE_CHARACTERS_MAX = 100  # of a state in a reason
 
+# How to make the components of devices; only those that are listed are made, since their texts may be long.
 _Making = dict[str, Callable[[], Component]]
-"""How to make the components of devices; only those that are listed are made, since their texts may be long."""
 
 
 class DeviceComponents:
@@ -74,11 +68,7 @@ class DeviceComponents:
         """The component ``devices``, which has the totals, and the first devices that are not ok."""
         try:
             self._turn()
-            found = {
-                "offline": self._offline(),
-                "not as desired": self._not_as_desired(),
-                "refusing": self._refusing(),
-            }
+            found = {"offline": self._offline(), "not as desired": self._not_as_desired(), "refusing": self._refusing()}
             making = {(kind, key): make for kind, ones in found.items() for key, make in ones.items()}
             chosen = sorted(making, key=lambda one: one not in self._listed)[:LISTED_MAX]
             self._listed = set(chosen)

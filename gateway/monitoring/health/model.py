@@ -19,10 +19,8 @@ from lamplighter.gateway.monitoring.health.own import LOG, OwnComponents
 
 logger = EventLogger(__name__)
 
-TICK_S = 10.0
-"""Interval of the checks of the components between requests."""
-CHANGES_MAX = 20
-"""Changes that are logged in one minute."""
+TICK_S = 10.0  # interval of the checks of the components between requests
+CHANGES_MAX = 20  # changes that are logged in one minute
 _MINUTE_US = 60_000_000
 
 Overall = Literal["ok", "degraded", "refusing", "damaged"]
@@ -40,20 +38,16 @@ class HealthModel:
     def __init__(self, clock: Clock, own: OwnComponents, others: Sequence[ComponentSource]) -> None:
         self.own = own
         self._clock = clock
-        self._sources: list[ComponentSource] = [own, *others]
+        self.sources: list[ComponentSource] = [own, *others]
         self._known: dict[str, tuple[Component, int]] = {}  # with CLOCK_BOOTTIME of the change
         self._minute = self._logged = self._left_out = 0
-
-    def add(self, source: ComponentSource) -> None:
-        """Further components."""
-        self._sources.append(source)
 
     def components(self) -> list[Component]:
         """All components, worst first."""
         now_us, wall = self._clock.boottime_us(), self._clock.wall()
         found, before = [], self._known
         self._known = {}
-        for one in _by_name(one for source in self._sources for one in source.components()):
+        for one in _by_name(one for source in self.sources for one in source.components()):
             last, since_us = before.pop(one.name, (None, now_us))
             if last is None or last.state != one.state:
                 since_us = now_us

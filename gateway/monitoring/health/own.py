@@ -15,28 +15,20 @@ from lamplighter.cloud_sync.status import STATUS, Status, read_status
 from lamplighter.engine.errors import ChangeLogError
 from lamplighter.gateway.clock import Clock, iso
 from lamplighter.gateway.log.writer import LogWriter
-from lamplighter.gateway.monitoring.health.components import Component, not_ok
-from lamplighter.gateway.monitoring.health.reports import Reports
+from lamplighter.gateway.monitoring.health.components import Component, Reports, not_ok
 from lamplighter.gateway.settings import Settings
 
 ENGINE, LOG, DISK, CLOCK, SYNC, SECURITY = "engine", "log", "disk", "clock", "sync", "security"
 ORDERS = "orders"
 
-LITTLE_SHARE, LITTLE_BYTES = 0.05, 256 * 1024 * 1024
-"""The disk is degraded below both."""
-NONE_SHARE, NONE_BYTES = 0.005, 16 * 1024 * 1024
-"""The disk has failed below both: a segment or snapshot may not fit."""
-SYNC_LATE_S = 900.0
-"""The shipper is late if it has not run for this time and for three of its intervals."""
-SYNC_WINDOW = timedelta(hours=26)
-"""The same with sync.window, in which it runs once a day."""
-SYNC_FAILED = timedelta(days=1)
-"""A shipper that has failed for less is degraded: networks come and go."""
-REFUSAL = timedelta(days=1)
-"""Time for which the refusal of an order is shown."""
+LITTLE_SHARE, LITTLE_BYTES = 0.05, 256 * 1024 * 1024  # the disk is degraded below both
+NONE_SHARE, NONE_BYTES = 0.005, 16 * 1024 * 1024  # the disk has failed below both: a segment or snapshot may not fit
+SYNC_LATE_S = 900.0  # the shipper is late if it has not run for this time and for three of its intervals
+SYNC_WINDOW = timedelta(hours=26)  # the same with sync.window, in which it runs once a day
+SYNC_FAILED = timedelta(days=1)  # a shipper that has failed for less is degraded: networks come and go
+REFUSAL = timedelta(days=1)  # time for which the refusal of an order is shown
 REASON_MAX = 300
-_PROBLEM_S = 600.0
-"""A problem of the shipper is over if a complete run ended so long after it."""
+_PROBLEM_S = 600.0  # a problem of the shipper is over if a complete run ended so long after it
 CERTIFICATE_LEFT = timedelta(days=14)
 
 _FREE = "free disk space, or mount the disk writable; the gateway tries again with each update"

@@ -7,7 +7,7 @@ import pytest
 from lamplighter.engine.terms import iri, literal
 from lamplighter.gateway.__main__ import main
 from lamplighter.gateway.cli.client_commands import cell
-from lamplighter.gateway.cli.reaching import addresses_at
+from lamplighter.gateway.cli.endpoint import addresses_at
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.engine import Engine
 from lamplighter.engine.terms import Term
 from lamplighter.gateway.__main__ import main
-from lamplighter.gateway.cli.running_dataset import RunningDataset
+from lamplighter.gateway.cli.endpoint import RunningDataset
 from lamplighter.gateway.settings import GatewaySettings
 from tests.support.announcements import zigbee_house
 

@@ -13,8 +13,8 @@ from lamplighter.engine import Engine
 from lamplighter.engine.errors import LimitExceededError, RefusedError, UpstreamError
 from lamplighter.engine.terms import Quad, iri, literal
 from lamplighter.gateway.cli import load_command
+from lamplighter.gateway.cli.console import ProgressBar
 from lamplighter.gateway.cli.load_command import SLICE_CHARACTERS, SLICE_QUADS, slices, update_text
-from lamplighter.gateway.cli.progress import ProgressBar
 
 P = iri("urn:p")
 
@@ -90,7 +90,7 @@ def test_a_passing_error_is_retried_with_the_same_request_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
 ) -> None:
     gateway = Gateway({1: ("too_many_requests", 429)}, again=False)
-    monkeypatch.setattr(load_command, "called", gateway.called)
+    monkeypatch.setattr(load_command, "call_gateway", gateway.called)
     assert load(tmp_path, "\n".join(f"<urn:s> <urn:p> {number} ." for number in range(2500))) == 0
     assert gateway.done == 3 and len(pauses) == 1
     assert gateway.paths[1] == gateway.paths[2] and len(set(gateway.paths)) == 3
@@ -115,7 +115,7 @@ def test_an_error_says_what_was_loaded(
     told: str,
 ) -> None:
     gateway = Gateway({1: ("forbidden", 403)}, again=True)
-    monkeypatch.setattr(load_command, "called", gateway.called)
+    monkeypatch.setattr(load_command, "call_gateway", gateway.called)
     with pytest.raises(RefusedError, match="forbidden"):
         load(tmp_path, "\n".join(triple.format(number) for number in range(2500)))
     assert not pauses, "it is not a passing error"
@@ -126,7 +126,7 @@ def test_blank_nodes_that_need_a_larger_update_than_the_gateway_takes_are_refuse
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = Gateway({}, again=False)
-    monkeypatch.setattr(load_command, "called", gateway.called)
+    monkeypatch.setattr(load_command, "call_gateway", gateway.called)
     monkeypatch.setattr("lamplighter.engine.sparql.requests.REQUEST_BYTES_MAX", SLICE_CHARACTERS)
     lines = [f"_:a <urn:p{number}> {number} ." for number in range(10_000)]
     with pytest.raises(LimitExceededError, match="blank nodes connect 10,000 quads"):
@@ -138,7 +138,7 @@ def test_the_name_of_a_file_is_printed_without_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway = Gateway({1: ("forbidden", 403)}, again=True)
-    monkeypatch.setattr(load_command, "called", gateway.called)
+    monkeypatch.setattr(load_command, "call_gateway", gateway.called)
     folder = tmp_path / "\x1b[31m"
     folder.mkdir()
     load(folder, "<urn:a> <urn:b> 1 .")
@@ -161,7 +161,7 @@ def test_a_gateway_that_restarts_gets_the_same_update_again(
             raise down.pop()
         return gateway.called(*arguments)
 
-    monkeypatch.setattr(load_command, "called", called)
+    monkeypatch.setattr(load_command, "call_gateway", called)
     assert load(tmp_path, "\n".join(f"<urn:s{n}> <urn:p> {n} ." for n in range(2500))) == 0
     assert (len(gateway.paths), len(set(gateway.paths)), len(pauses)) == (5, 3, 2)
 
@@ -172,7 +172,7 @@ def test_a_gateway_that_is_not_there_is_an_error_at_once(
     def called(*_: object) -> Any:
         raise UpstreamError("no gateway answers")
 
-    monkeypatch.setattr(load_command, "called", called)
+    monkeypatch.setattr(load_command, "call_gateway", called)
     with pytest.raises(UpstreamError):
         load(tmp_path, "<urn:s> <urn:p> 1 .")
     assert not pauses

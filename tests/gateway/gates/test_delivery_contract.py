@@ -37,7 +37,7 @@ from lamplighter.gateway.gates.outbox import Outbox
 from lamplighter.gateway.gates.sensorthings import notices
 from lamplighter.gateway.gates.sensorthings.notices import NoticeSink
 from lamplighter.gateway.gates.sinks import ClientSink
-from lamplighter.gateway.gates.sse.door import EventSink
+from lamplighter.gateway.gates.sse.api import EventSink
 from lamplighter.gateway.gates.webhooks import Webhooks
 from lamplighter.gateway.gates.wot.observing import ValueSink
 from lamplighter.gateway.loop.runner import Runner

@@ -16,7 +16,7 @@ from lamplighter.engine.protocol import Results
 from lamplighter.engine.terms import Bag, Binding
 from lamplighter.gateway.gates import outbox as outbox_module
 from lamplighter.gateway.gates.outbox import Outbox, SendBudget, SequenceCounter
-from lamplighter.gateway.state.shares import Shares
+from lamplighter.gateway.state.client_budgets import ClientBudgets
 
 
 async def test_messages_come_out_in_the_order_in_which_they_went_in() -> None:
@@ -406,7 +406,7 @@ async def test_what_waits_for_all_clients_is_bounded_and_the_slowest_is_closed()
 
 
 async def test_a_message_alone_may_exceed_the_share_of_its_client() -> None:
-    shares, one, other = Shares(), Outbox(1_000_000), Outbox(1_000_000)
+    shares, one, other = ClientBudgets(), Outbox(1_000_000), Outbox(1_000_000)
     for outbox in (one, other):
         shares.join("client", outbox, lambda: 3000)
     one.put(b"x" * 20_000)

@@ -20,7 +20,7 @@ from lamplighter.adapters.modbus.settings import ModbusSettings
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
-from lamplighter.gateway.devices.trial import InDataset, MessageTrial, TriedMessage
+from lamplighter.gateway.devices.trial import MessageTrial, StoredRules, TriedMessage
 from lamplighter.gateway.gates.wot.problems import InvalidDescriptionError
 from lamplighter.gateway.gates.wot.submitted import (
     BYTES_MAX,
@@ -87,7 +87,9 @@ def rules(device: Device) -> list[tuple[Term, Term]]:
 
 def read(device: Device, where: str, payload: str | bytes) -> dict[str, str]:
     """The values that the rules of a device read of a message, by sensor."""
-    trial = MessageTrial(file_rules(Path(__file__) / "none", BASE), InDataset.of(rules(device), BASE, ()), event=False)
+    trial = MessageTrial(
+        file_rules(Path(__file__) / "none", BASE), StoredRules.of(rules(device), BASE, ()), event=False
+    )
     values = {}
     data = payload.encode() if isinstance(payload, str) else payload
     for rule in trial.of(TriedMessage(where, data, datetime.now(UTC))):

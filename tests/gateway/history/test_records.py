@@ -106,7 +106,7 @@ async def test_everything_else_that_was_known_is_known_again(tmp_path: Path) -> 
                 runner._knowledge.register.restore({"app": "1"})
     past = history(tmp_path)
     for place, expected in seen.items():
-        known = past.replay(place).state()
+        known = past.replay(place).knowledge.state()
         applications = known.applications if place > snapshots(tmp_path / "snapshots")[0].place else {"app": "1"}
         assert ([record for record, _ in known.delayed.pending], known.requests, applications) == expected, place
 

@@ -21,7 +21,7 @@ from lamplighter.gateway.log.reader import seal_of, segments
 from lamplighter.gateway.log.snapshots import read_snapshot, snapshots
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
-from lamplighter.gateway.state.knowledge import known
+from lamplighter.gateway.state.knowledge import snapshot_state
 from tests.support.amounts import Amounts
 from tests.support.gateway_parts import FakeClock, lines, recovered_runner, runner_over, update
 from tests.support.seeds import seeds
@@ -105,7 +105,7 @@ async def test_evicted_beginnings_are_fine_and_gaps_are_listed(tmp_path: Path) -
 
 
 def kinds(data: Path) -> dict[str, list[Path]]:
-    sealed = [segment for segment in segments(data / "log") if segment.sealed]
+    sealed = [segment for segment in segments(data / "log") if segment.is_sealed]
     return {
         "identity": [data / "identity"],
         "sealed segment": [sealed[0].path, sealed[10].path],
@@ -277,7 +277,7 @@ def test_a_snapshot_that_is_whole_and_lies_is_found_out(
 
 def test_delayed_updates_request_ids_and_applications_are_compared_too(data: Path) -> None:
     path = snapshots(data / "snapshots")[1].path
-    state = known(read_snapshot(path)[0])
+    state = snapshot_state(read_snapshot(path)[0])
     assert len(state.delayed.pending) > 2 and state.requests
     fewer = msgspec.structs.replace(state.delayed, pending=state.delayed.pending[1:])
     for changed, said in (

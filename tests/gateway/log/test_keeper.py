@@ -15,7 +15,7 @@ from lamplighter.engine.terms import Quad
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import retention
 from lamplighter.gateway.log.reader import Segment, seal_of, segments
-from lamplighter.gateway.log.sealing import seal, unsealed
+from lamplighter.gateway.log.sealing import seal, unsealed_segments
 from lamplighter.gateway.log.snapshots import newest, read_snapshot, snapshots
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import LogSettings, Settings
@@ -48,7 +48,7 @@ async def test_sealed_segments_are_whole_and_chained(tmp_path: Path) -> None:
         await turns(runner, 0, 5)
         await insert(runner, 5, 1)
     found = segments(tmp_path / "log")
-    assert [segment.sealed for segment in found] == [True] * 5 + [False]
+    assert [segment.is_sealed for segment in found] == [True] * 5 + [False]
     previous = None
     for segment in found[:5]:
         sealed = seal_of(segment)
@@ -169,13 +169,13 @@ async def test_the_oldest_go_first_and_what_was_not_shipped_leaves_a_gap_record(
     roomy = await_used = 0
     async with recovered_runner(tmp_path, settings=SMALL) as runner:
         await turns(runner, 0, 30)
-        roomy = retention.used(tmp_path)
+        roomy = retention.used_bytes(tmp_path)
     (tmp_path / "shipped.json").write_bytes(msgspec.json.encode(retention.Shipped(1, 5)))
     tight = Settings(log=LogSettings(segment_bytes_max=1, snapshot_records=10, bytes_max=roomy * 2 // 3))
     async with recovered_runner(tmp_path, settings=tight) as runner:
         before = dump(runner)
         await runner.log_keeper.turn()
-        await_used = retention.used(tmp_path)
+        await_used = retention.used_bytes(tmp_path)
         gone = segments(tmp_path / "log")[0].name.first - 1
         assert gone > 5
         (gap,) = [record.gap for record in records_behind(tmp_path, gone) if record.gap]
@@ -216,7 +216,7 @@ async def test_a_segment_that_lost_records_is_not_sealed(tmp_path: Path) -> None
         segment.path.write_bytes(segment.path.read_bytes()[:-3])
         await runner.log_keeper.turn()
         log = runner._log
-        waiting = unsealed(log.path, log.current, log.epoch, log.sequence)
+        waiting = unsealed_segments(log.path, log.current, log.epoch, log.sequence)
         assert [found.path for found in waiting] == [segment.path]
         assert runner.figures.status()["status"] == "damaged"
         assert "missing" in runner.figures.status()["problems"][0]

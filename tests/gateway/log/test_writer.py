@@ -19,7 +19,7 @@ from lamplighter.engine.slices import LONG, Slices
 from lamplighter.engine.terms import Quad
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log import entries
-from lamplighter.gateway.log.sealing import seal, unsealed
+from lamplighter.gateway.log.sealing import seal, unsealed_segments
 from lamplighter.gateway.log.writer import LogWriter, Recovery
 from tests.support.gateway_parts import FakeClock, opened_log, records, segments
 from tests.support.places import ROOT
@@ -599,7 +599,7 @@ def test_sealing_reads_no_quads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         commit(log, number)
     log.end_segment()
     log.sync(always=True)
-    (segment,) = unsealed(log.path, None, log.epoch, log.sequence)
+    (segment,) = unsealed_segments(log.path, None, log.epoch, log.sequence)
 
     def not_to_be_read(body: bytes) -> Record:
         raise AssertionError(body)

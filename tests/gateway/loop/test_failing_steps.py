@@ -23,7 +23,7 @@ from lamplighter.gateway.loop.aggregators import Aggregators
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.state.applications import Trigger
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 from lamplighter.gateway.workers.trials import Trial
 from tests.gateway.state.test_applications import copier
 from tests.support.event_loops import until
@@ -65,7 +65,7 @@ class Client:
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         self.told.append(subscription.first)
 
-    def resumed(self, spuid: str, attached: Attached[Any]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Any]) -> None:
         raise AssertionError("not here")
 
     def taken_over(self, spuid: str, by: object) -> None:

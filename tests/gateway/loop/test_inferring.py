@@ -13,7 +13,7 @@ from lamplighter.engine.updating.graph_store import GraphVerb, GraphWrite
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings, read_settings
-from lamplighter.gateway.settings.inference import InferenceSettings
+from lamplighter.gateway.settings.reasoning import InferenceSettings
 from tests.gateway.history.test_backup import restored, saved
 from tests.support.gateway_parts import (
     CLIENT,

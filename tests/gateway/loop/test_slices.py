@@ -26,7 +26,7 @@ from lamplighter.gateway.loop import slices
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.slices import LongError, LoopSlices
 from lamplighter.gateway.loop.updates import UpdateCall
-from lamplighter.gateway.monitoring.timings import Holds
+from lamplighter.gateway.monitoring.timings import LoopHoldTimer
 from lamplighter.gateway.settings import LimitSettings, Settings
 from tests.support.gateway_parts import CLIENT, idle, recovered_runner, runner_over, running, update
 from tests.support.long_work import LONG
@@ -44,7 +44,7 @@ def thin(monkeypatch: pytest.MonkeyPatch, soon_long: None) -> None:
 
 @pytest.fixture
 def sliced() -> Iterator[LoopSlices]:
-    found = LoopSlices(Holds())
+    found = LoopSlices(LoopHoldTimer())
     yield found
     found.close()
 

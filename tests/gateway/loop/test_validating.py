@@ -15,7 +15,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.service.process import Configuration
 from lamplighter.gateway.service.shape_files import shape_sources
 from lamplighter.gateway.settings import Settings, read_settings
-from lamplighter.gateway.settings.shacl import ShaclSettings
+from lamplighter.gateway.settings.reasoning import ShaclSettings
 from tests.gateway.history.test_backup import restored, saved
 from tests.support.gateway_parts import (
     CLIENT,

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from lamplighter.gateway.monitoring import timings
-from lamplighter.gateway.monitoring.timings import BOUNDS_S, Holds, Timing
+from lamplighter.gateway.monitoring.timings import BOUNDS_S, LoopHoldTimer, Timing
 from tests.support.tables import each_row
 
 
@@ -38,7 +38,7 @@ def test_bounds_rise() -> None:
 def test_the_work_that_held_the_loop_longest_is_named_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = Holds()
+    held = LoopHoldTimer()
     assert held.members()["processor_max_work"] is None
     now = 0.0
     monkeypatch.setattr(timings, "thread_time", lambda: now)

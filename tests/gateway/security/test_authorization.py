@@ -13,8 +13,8 @@ from lamplighter.engine.errors import GatewayError, QueueFullError, Unauthorized
 from lamplighter.engine.inference.sources import Sources
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.security.authorization import CODE_TRIES, CODES_PER_S, Authorization
+from lamplighter.gateway.security.peers import network
 from lamplighter.gateway.security.permissions import Permissions
-from lamplighter.gateway.security.rates import network
 from lamplighter.gateway.security.registry import ClientRegistry
 from lamplighter.gateway.security.tokens import TokenIssuer
 from lamplighter.gateway.settings.security import SecuritySettings

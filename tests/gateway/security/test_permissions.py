@@ -29,7 +29,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.subscribers import Sink
 from lamplighter.gateway.security.callers import LOCAL, Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.gateway.state.resumption import Attached
+from lamplighter.gateway.state.resumption import AttachedSubscription
 from tests.support.gateway_parts import (
     CLIENT,
     FakeClock,
@@ -88,7 +88,7 @@ class Ear:
     def subscribed(self, subscription: Subscription, keep: str | None = None, reset: str | None = None) -> None:
         self.first, self.reset = list(subscription.first), reset
 
-    def resumed(self, spuid: str, attached: Attached[Sink]) -> None:
+    def resumed(self, spuid: str, attached: AttachedSubscription[Sink]) -> None:
         self.went_on = True
 
     def notify(self, notification: Notification, results: Results) -> None:

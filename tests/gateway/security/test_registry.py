@@ -103,7 +103,7 @@ async def test_a_code_lives_for_a_time_that_nobody_can_step(tmp_path: Path) -> N
     code = await ours.code("lamp", None, NOTHING)
     clock.advance(599)
     assert await register(ours, "lamp", code)
-    client = ours.get("lamp")
+    client = ours.clients.get("lamp")
     assert client is not None and client.permissions == READER, "a new code leaves them as they were"
 
 
@@ -175,7 +175,7 @@ async def test_what_cannot_be_stored_is_not_registered(tmp_path: Path) -> None:
 
     ours = registry(tmp_path, disk=Full())
     assert await refused(ours, "lamp", mode="open") == "storing_credentials"
-    assert ours.get("lamp") is None
+    assert ours.clients.get("lamp") is None
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\n", "\x1b[31m", "a" * 201, "\u202ea"])
@@ -224,5 +224,5 @@ async def test_a_power_cut_leaves_the_clients_before_or_after(tmp_path: Path) ->
             assert left.authenticate("first", first).name == "first"
             if second is not None:
                 assert left.authenticate("second", second).name == "second", "it was told, so it is kept"
-            seen.add(left.get("second") is not None)
+            seen.add(left.clients.get("second") is not None)
     assert seen == {True, False}

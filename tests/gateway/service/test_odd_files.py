@@ -26,8 +26,8 @@ from lamplighter.cloud_sync.settings import storage_options
 from lamplighter.engine.client import Credentials, load_profile
 from lamplighter.engine.client.files import NESTING_MAX, read_file, toml_document
 from lamplighter.engine.errors import ConfigurationError, GatewayError
+from lamplighter.gateway.cli.endpoint import tokens
 from lamplighter.gateway.cli.mapping_commands import _rules_text
-from lamplighter.gateway.cli.reaching import tokens
 from lamplighter.gateway.clock import MachineClock
 from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.gates.ngsild.contexts import KnownContexts
@@ -36,10 +36,10 @@ from lamplighter.gateway.log.reader import contents
 from lamplighter.gateway.security.certificates import users_identity
 from lamplighter.gateway.security.registry import CLIENTS, ClientRegistry
 from lamplighter.gateway.security.revocations import REVOKED, RevokedTokens
+from lamplighter.gateway.service.enabled import reason_against
 from lamplighter.gateway.service.shape_files import shape_sources
-from lamplighter.gateway.service.wanted import reason_against
 from lamplighter.gateway.settings import read_settings
-from lamplighter.gateway.settings.shacl import ShaclSettings
+from lamplighter.gateway.settings.reasoning import ShaclSettings
 from lamplighter.gateway.state.applications import load_applications
 from tests.support.tables import each_row
 

@@ -761,8 +761,8 @@ def test_what_is_due_at_the_same_moment_happens_as_it_was_asked_for() -> None:
             record = msgspec.structs.replace(record, timer=Timer(name, "CLEAR ALL", at=iso(START + 10 * SECOND)))
         updates.follow(record)
     clock.advance(10)
-    assert [pending.timer.id for pending in updates.due(set(), 10)] == list("zyxabc")
-    assert [pending.timer.id for pending in updates.due({"z", "x"}, 2)] == ["y", "a"]
+    assert [pending.timer.id for pending in updates.due_updates(set(), 10)] == list("zyxabc")
+    assert [pending.timer.id for pending in updates.due_updates({"z", "x"}, 2)] == ["y", "a"]
     assert [row["id"] for row in updates.table()] == list("zyxabc")
 
 
@@ -829,7 +829,7 @@ async def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monk
         for number in range(5000):
             runner._delayed.follow(timer_record(clock, f"t{number}", delay_s=1))
         most = 0
-        really_due = runner._delayed.due
+        really_due = runner._delayed.due_updates
 
         def due(claimed: set[str], limit: int) -> list[Pending]:
             nonlocal most
@@ -838,7 +838,7 @@ async def test_no_more_than_a_thousand_or_two_are_under_way(tmp_path: Path, monk
                 most = max(most, len(claimed) + len(found))
             return found
 
-        monkeypatch.setattr(runner._delayed, "due", due)
+        monkeypatch.setattr(runner._delayed, "due_updates", due)
         await time_passes(runner, clock, 1)
         assert 1000 <= most <= 1500
         assert runner.delayed_count == 0

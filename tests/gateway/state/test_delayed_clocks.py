@@ -126,7 +126,7 @@ class World:
         for record in self.log[self.behind :]:
             self.updates.follow(record)
         self.updates.rebase()
-        assert {name for name in self.promises if self.updates.missed(name)} == set(self.due())
+        assert {name for name in self.promises if self.updates.miss_of(name)} == set(self.due())
 
     # --- what has to hold ---
 
@@ -145,7 +145,7 @@ class World:
             assert self.updates.news() is None
         assert not self.promises or self.real_s - self.known_s < SILENCE_US / 1_000_000, "the log knows how long it ran"
         due = self.due()
-        assert sorted(pending.timer.id for pending in self.updates.due(set(), 100)) == sorted(due)
+        assert sorted(pending.timer.id for pending in self.updates.due_updates(set(), 100)) == sorted(due)
         for name in due:
             del self.promises[name]
             self.write("commit", cause=Cause("timer", name))

@@ -20,7 +20,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.security.callers import ANYBODY, Caller
 from lamplighter.gateway.settings import Settings
 from lamplighter.gateway.state import resumption
-from lamplighter.gateway.state.resumption import Reset, ResumableSubscriptions
+from lamplighter.gateway.state.resumption import ResumableSubscriptions, ResumeFailure
 from tests.gateway.state.test_resumption import Client, change, resumables, settings
 from tests.support.gateway_parts import (
     START,
@@ -145,7 +145,7 @@ def test_an_absent_receiver_does_not_expire() -> None:
     found.detach_all(0)
     for number in range(1, 5):
         found.deliver("handle", change(number))
-    assert found.expired(10**15, "9999-01-01T00:00:00.000000Z") == []
+    assert found.end_expired(10**15, "9999-01-01T00:00:00.000000Z") == []
 
 
 def test_a_record_renews_only_what_goes_on_with_the_same_results() -> None:
@@ -179,7 +179,7 @@ def test_only_so_many_clients_are_told_why_a_start_lost_theirs(monkeypatch: pyte
     for one in asked:
         found.lose(one, "lost")
     told = [found.resumable(one, 0) for one in asked]
-    assert [one.reason == "lost" for one in told if isinstance(one, Reset)] == [False, True, True]
+    assert [one.reason == "lost" for one in told if isinstance(one, ResumeFailure)] == [False, True, True]
 
 
 def test_what_a_receiver_has_is_no_longer_retained() -> None:

@@ -95,9 +95,9 @@ def test_causes_of_others_are_not_counted() -> None:
         Cause("application", "other/good/added", 1),
     ]
     for cause in causes:
-        outcomes.refused(cause, ValueError("a"))
-        outcomes.succeeded(cause)
+        outcomes.note_refusal(cause, ValueError("a"))
+        outcomes.note_success(cause)
     assert outcomes.applications["app"].refused == 0
-    outcomes.refused(Cause("application", "app/good/added", 1), ValueError())
+    outcomes.note_refusal(Cause("application", "app/good/added", 1), ValueError())
     assert outcomes.applications["app"].by_reaction["good/added"].reason == "ValueError"
     assert list(outcomes.applications) == ["app"]

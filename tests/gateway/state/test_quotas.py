@@ -22,13 +22,12 @@ from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security import peers
 from lamplighter.gateway.security.callers import ANYBODY, LOCAL, Caller
 from lamplighter.gateway.security.peers import Peer
-from lamplighter.gateway.service.supervision import warn_of_quotas
+from lamplighter.gateway.service.supervision import Overruled, overruled_quotas, warn_of_quotas
 from lamplighter.gateway.settings import GatewaySettings, QuotaSettings, ResumeSettings, Settings, read_settings
-from lamplighter.gateway.settings.shares import Overruled, overruled
-from lamplighter.gateway.sharing import SharedRoom, Usage
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.sharing import TotalBudget, Usage
+from lamplighter.gateway.state.client_budgets import ClientBudgets
+from lamplighter.gateway.state.quotas import ConnectionLease
 from lamplighter.gateway.state.resumption import ResumableSubscriptions
-from lamplighter.gateway.state.shares import Shares
 from tests.gateway.security.test_permissions import Ear
 from tests.support.gateway_parts import CLIENT, FakeClock, recovered, recovered_runner, time_passes, update
 
@@ -48,7 +47,7 @@ def test_defaults_stay_far_from_what_all_share() -> None:
     assert one.retained_bytes_max * 4 <= all_.resume.bytes_max
     assert one.connections_max * 2 <= min(all_.http.connections_max, all_.websocket.connections_max)
     assert one.subscriptions_max >= all_.websocket.subscriptions_per_client_max, "that is of one connection"
-    assert overruled(all_) == []
+    assert overruled_quotas(all_) == []
 
 
 SMALL_ROOMS = {
@@ -71,7 +70,7 @@ def test_a_quota_above_a_clients_share_starts_and_both_settings_are_named(
     file = tmp_path / "lamplighter.toml"
     for size, wanted in ((2 * default, []), (2 * default - 2, [Overruled(quota, room, default - 1)])):
         file.write_text(f"[{table}]\n{key} = {size}\n")
-        assert overruled(read_settings(file)) == wanted
+        assert overruled_quotas(read_settings(file)) == wanted
     warn_of_quotas(read_settings(file))
     [line] = [record.getMessage() for record in caplog.records]
     assert f"quota={quota} room={room} share={default - 1}" in line
@@ -167,7 +166,7 @@ def test_what_is_retained_for_one_client_costs_itself_only() -> None:
 
 
 async def test_what_waits_for_one_client_is_counted_over_its_connections() -> None:
-    shares = Shares()
+    shares = ClientBudgets()
     boxes = [Outbox(10_000) for _ in range(3)]
     for box in boxes:
         shares.join("flood", box, lambda: 5000)
@@ -197,8 +196,8 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
     user = [0]
     monkeypatch.setattr(peers, "peer", lambda one: Peer(1, user[0]) if one.family == socket.AF_UNIX else None)
 
-    def held(connected: socket.socket, address: str = "", *, plain: bool = True) -> Held:
-        new = Held(usage, lambda: two, 100)
+    def held(connected: socket.socket, address: str = "", *, plain: bool = True) -> ConnectionLease:
+        new = ConnectionLease(usage, lambda: two, 100)
         new.by_origin(connected, address, plain=plain)
         return new
 
@@ -231,7 +230,7 @@ def test_connections_count_for_users_and_addresses_but_not_for_the_gateway_itsel
 
 def test_what_a_connection_asked_for_before_it_ended_counts_for_nobody_later() -> None:
     usage = Usage()
-    held = Held(usage, QuotaSettings, 100)
+    held = ConnectionLease(usage, QuotaSettings, 100)
     held.by_caller(FLOOD)
     held.end()
     held.by_caller(FLOOD)  # its last request has its turn now
@@ -267,26 +266,26 @@ async def test_a_restart_from_a_snapshot_counts_as_before_and_resuming_counts_no
 
 
 def test_no_client_takes_all_of_a_room() -> None:
-    room, stack = SharedRoom(lambda: 64, "places"), ExitStack()
+    room, stack = TotalBudget(lambda: 64, "places"), ExitStack()
     taken = []
     for client in ("a", "b", "c", ""):
         count = 0
         while not room.refusal(client):
-            stack.enter_context(room.held(client))
+            stack.enter_context(room.hold(client))
             count += 1
         taken.append(count)
     assert taken == [32, 16, 8, 8], "the operator's own may take all"
     assert room.refusal("") == room.refusal("d") == "places = 64 is reached"
     stack.close()
-    with room.held("a", 30):
+    with room.hold("a", 30):
         assert not room.refusal("b", 17)
         why = "this client holds 0 of places = 64, and leaves 34 to others; a client may hold as much as it leaves"
         assert room.refusal("b", 18) == why
-    with room.held("d", 100):  # an answer may be larger than what is free
+    with room.hold("d", 100):  # an answer may be larger than what is free
         assert room.refusal("e")
     assert not room.refusal("e")
     for size in (0, 1):
-        assert bool(SharedRoom(lambda: size, "places").refusal("a")) is (size == 0)  # noqa: B023
+        assert bool(TotalBudget(lambda: size, "places").refusal("a")) is (size == 0)  # noqa: B023
 
 
 async def test_updates_queries_and_subscriptions_take_the_share_of_their_client(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from lamplighter.engine.terms import Bag
 from lamplighter.gateway.cli.listing_commands import _reason
 from lamplighter.gateway.clock import iso
 from lamplighter.gateway.loop.runner import Runner
-from lamplighter.gateway.state.resumption import shown
+from lamplighter.gateway.state.resumption import public_spuid
 from lamplighter.gateway.systemd import fields
 from tests.properties.timed_texts import PREFIX, at
 from tests.support.amounts import Amounts
@@ -275,7 +275,7 @@ async def test_a_takeover_is_listed_and_logged_and_so_is_the_return(
         taken = [record for record in caplog.records if "taken over by the store" in record.getMessage()]
         assert [fields(record)["SUBSCRIPTION"] for record in taken] == [
             plain.removeprefix("sepa://subscription/"),
-            shown(copy.spuid).removeprefix("sepa://subscription/").removesuffix("…"),
+            public_spuid(copy.spuid).removeprefix("sepa://subscription/").removesuffix("…"),
         ]
         assert {record.levelname for record in taken} == {"WARNING"}
         await update(runner, f"{PREFIX} DELETE DATA {{ :s1 :v 1 , 2 , 3 , 'a' }}")

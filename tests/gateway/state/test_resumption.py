@@ -25,14 +25,14 @@ from lamplighter.engine.terms import Bag
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.settings import ResumeSettings, Settings
 from lamplighter.gateway.state.resumption import (
-    Attached,
-    Missed,
-    Reset,
+    AttachedSubscription,
+    MissedNotification,
     ResumableSubscriptions,
+    ResumeFailure,
     Retained,
     depends_on_order,
     outlives_process,
-    shown,
+    public_spuid,
 )
 from lamplighter.gateway.systemd import fields
 from tests.support.gateway_parts import FakeClock, idle, lines, put_lines, records, recovered_runner, segments, update
@@ -61,7 +61,7 @@ def change(number: int, length: int = 0) -> Results:
     return Results(Bag(("s",), [(row,)]), Bag(("s",)))
 
 
-def numbers(missed: Iterable[Missed]) -> list[tuple[int, int]]:
+def numbers(missed: Iterable[MissedNotification]) -> list[tuple[int, int]]:
     """Of each notification: its sequence, and which one `change` made it."""
     found = []
     for one in missed:
@@ -79,13 +79,13 @@ def begun(count: int = 0, client: Client | None = None, **settings: Any) -> Resu
     return found
 
 
-def attached(found: Attached[Client] | Reset) -> Attached[Client]:
-    assert isinstance(found, Attached), found
+def attached(found: AttachedSubscription[Client] | ResumeFailure) -> AttachedSubscription[Client]:
+    assert isinstance(found, AttachedSubscription), found
     return found
 
 
-def reset(found: Attached[Client] | Reset) -> Reset:
-    assert isinstance(found, Reset), found
+def reset(found: AttachedSubscription[Client] | ResumeFailure) -> ResumeFailure:
+    assert isinstance(found, ResumeFailure), found
     return found
 
 
@@ -156,8 +156,8 @@ def test_the_keep_of_a_later_request_does_not_matter() -> None:
     client = Client()
     attached(found.attach(followed(keep_us=1), 0, client))
     found.detach(followed().spuid, client, 0)
-    assert found.expired(MINUTE_US - 1) == []
-    assert found.expired(MINUTE_US) == [followed().spuid]
+    assert found.end_expired(MINUTE_US - 1) == []
+    assert found.end_expired(MINUTE_US) == [followed().spuid]
 
 
 def test_a_sequence_that_was_never_given_is_no_place_to_go_on_from() -> None:
@@ -172,9 +172,9 @@ def test_an_attached_one_is_taken_over_and_its_old_connection_does_not_detach_it
     found = begun(1, old)
     assert attached(found.attach(followed(), 1, new)).displaced is old
     found.detach(followed().spuid, old, 0)
-    assert found.attached(followed().spuid, new)
-    assert not found.attached(followed().spuid, old)
-    assert found.expired(10 * MINUTE_US) == []
+    assert found.is_attached(followed().spuid, new)
+    assert not found.is_attached(followed().spuid, old)
+    assert found.end_expired(10 * MINUTE_US) == []
 
 
 def test_it_is_ended_by_whom_it_belongs_to() -> None:
@@ -199,20 +199,20 @@ def test_it_is_ended_by_whom_it_belongs_to() -> None:
 def test_it_waits_for_its_keep_from_when_the_client_went_away() -> None:
     client = Client()
     found = begun(1, client)
-    assert found.expired(100 * MINUTE_US) == []
+    assert found.end_expired(100 * MINUTE_US) == []
     found.detach(followed().spuid, client, 5)
-    assert found.expired(5 + MINUTE_US - 1) == []
-    assert found.expired(5 + MINUTE_US) == [followed().spuid]
+    assert found.end_expired(5 + MINUTE_US - 1) == []
+    assert found.end_expired(5 + MINUTE_US) == [followed().spuid]
     attached(found.attach(followed(), 1, client))
-    assert found.expired(100 * MINUTE_US) == []
+    assert found.end_expired(100 * MINUTE_US) == []
 
 
 def test_after_a_start_all_of_them_wait_from_then_on() -> None:
     found = begun(1)
-    assert found.expired(100 * MINUTE_US) == []  # the replay goes on
+    assert found.end_expired(100 * MINUTE_US) == []  # the replay goes on
     found.detach_all(7)
-    assert found.expired(7 + MINUTE_US - 1) == []
-    assert found.expired(7 + MINUTE_US) == [followed().spuid]
+    assert found.end_expired(7 + MINUTE_US - 1) == []
+    assert found.end_expired(7 + MINUTE_US) == [followed().spuid]
 
 
 @each_row(
@@ -226,13 +226,13 @@ def test_after_a_start_all_of_them_wait_from_then_on() -> None:
     ],
 )
 def test_keep_is_granted_up_to_the_limit(asked: str, granted: tuple[int, str]) -> None:
-    assert resumables(keep_s_max=3600).granted(asked) == granted
+    assert resumables(keep_s_max=3600).grant(asked) == granted
 
 
 @each_row("keep", ["", "soon", "10", "P1Y", "-PT1S"])
 def test_a_keep_that_is_no_duration_is_refused(keep: str) -> None:
     with pytest.raises(MalformedRequestError, match=r"resume\.keep: "):
-        resumables().granted(keep)
+        resumables().grant(keep)
 
 
 # --- bounds -----------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_the_oldest_notifications_of_one_go_first_and_there_is_no_gap_in_silence
     found = begun(100, outbox_bytes_max=2000)
     assert 0 < found.totals()["retained_bytes"] <= 2000
     sequence = 100
-    while not isinstance(back := found.resumable(followed(), sequence), Reset):
+    while not isinstance(back := found.resumable(followed(), sequence), ResumeFailure):
         sequence -= 1
     assert back.reason == f"notifications up to {sequence + 1} are no longer retained"
     assert numbers(attached(found.attach(followed(), sequence + 1, Client())).missed) == [
@@ -274,11 +274,11 @@ def test_what_no_client_can_go_on_with_any_more_is_ended_before_its_time() -> No
     found = begun(3, client, outbox_bytes_max=1000)
     found.detach(followed().spuid, client, 0)
     number = 3
-    while not isinstance(found.resumable(followed(), 3), Reset):
-        assert found.expired(1) == []
+    while not isinstance(found.resumable(followed(), 3), ResumeFailure):
+        assert found.end_expired(1) == []
         number += 1
         found.deliver("handle", change(number))
-    assert found.expired(1) == [followed().spuid]
+    assert found.end_expired(1) == [followed().spuid]
     assert reset(found.attach(followed(), 3, Client())).outdated
 
 
@@ -354,7 +354,7 @@ def test_what_depends_on_the_order_of_solutions_outlives_the_process_only_by_a_p
 
 def test_others_see_only_the_beginning_of_a_spuid() -> None:
     spuid = "sepa://subscription/0123456789abcdef0123456789abcdef"
-    assert shown(spuid) == "sepa://subscription/01234567…"
+    assert public_spuid(spuid) == "sepa://subscription/01234567…"
 
 
 # --- any history ------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_a_client_is_told_each_notification_once_in_order_or_begins_anew(history
             lost = step[2]
             told[place] = told[place][: len(told[place]) - lost] if lost else told[place]
             back = found.attach(followed(name), len(told[place]), new := Client())
-            if isinstance(back, Reset):
+            if isinstance(back, ResumeFailure):
                 assert "no longer retained" in back.reason
                 assert found.end(name) == name
                 found.begin(followed(name), name, new)
@@ -543,7 +543,7 @@ async def test_it_waits_for_its_client_across_starts_and_its_end_is_on_record(
         assert runner.figures.status()["subscriptions"] == 0
     [line] = [record for record in caplog.records if "subscription expired" in record.getMessage()]
     found = fields(line)["SUBSCRIPTION"]
-    assert shown(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
+    assert public_spuid(spuid) == f"sepa://subscription/{found}…", "what lists of subscriptions show"
     assert found.isalnum() and len(found) == 8, "so that nothing has to be quoted; and the whole is a secret"
 
 
@@ -565,7 +565,7 @@ async def test_one_that_is_ended_for_its_cost_stays_ended(tmp_path: Path, caplog
         assert isinstance(sink.error, LimitExceededError)
         assert (runner.figures.status()["subscriptions"], runner.counters.ended) == (0, 1)
         [line] = [record for record in caplog.records if "subscription ended" in record.getMessage()]
-        assert shown(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
+        assert public_spuid(spuid) == f"sepa://subscription/{fields(line)['SUBSCRIPTION']}…"
         assert "PEER" in fields(line) and "CLIENT" not in fields(line)  # which is the name of a registered one
     assert [record.type for record in records(tmp_path)] == ["subscribe", "commit", "unsubscribe"]
     async with recovered_runner(tmp_path, settings=settings()) as runner:

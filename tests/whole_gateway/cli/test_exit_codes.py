@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lamplighter.gateway.cli.exit_codes import MEANINGS, ExitCode
+from lamplighter.gateway.cli.command_table import MEANINGS, ExitCode
 from tests.support.commands import command
 from tests.support.fork_server import ForkedProcess
 from tests.support.gateway_process import GatewayProcess

@@ -137,7 +137,7 @@ async def test_a_cancelled_request_is_ended_at_the_gateway(tmp_path: Path) -> No
 
 def test_it_loads_neither_store_nor_sdk() -> None:
     script = (
-        "import sys; from lamplighter.gateway.__main__ import _parsed; _parsed(['mcp']); "
+        "import sys; from lamplighter.gateway.__main__ import parse_command_line; parse_command_line(['mcp']); "
         "print([name for name in ('pyoxigraph', 'mcp', 'pydantic', 'starlette') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

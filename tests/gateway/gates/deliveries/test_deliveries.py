@@ -18,10 +18,10 @@ import pytest
 from lamplighter.engine.change_log import Followed, Receiver
 from lamplighter.engine.errors import ConfigurationError, MalformedRequestError
 from lamplighter.gateway.disk import Disk
+from lamplighter.gateway.gates.apis import api_headers, api_routes
 from lamplighter.gateway.gates.deliveries.files import Positions, SecretKeys
 from lamplighter.gateway.gates.deliveries.registry import address_refusal, checked_url
 from lamplighter.gateway.gates.deliveries.worker import ENDED, ConcurrencyLimit, DeliveryWorker
-from lamplighter.gateway.gates.doors import door_headers, door_routes
 from lamplighter.gateway.settings import Settings
 from tests.support.tables import each_row
 
@@ -206,11 +206,11 @@ async def test_positions_of_what_has_ended_are_forgotten(tmp_path: Path) -> None
 def test_doors_with_deliveries_have_their_paths_without_a_gateway(tmp_path: Path) -> None:
     """As `lamplighter check` asks for them."""
     on = msgspec.convert({"webhooks": {"enabled": True}, "ldn": {"enabled": True}}, Settings)
-    paths = {place.path for place in door_routes(on, tmp_path)}
+    paths = {place.path for place in api_routes(on, tmp_path)}
     assert {"/webhooks", "/webhooks/", "/ldn", "/ldn/", "/ldn/constraints", "/inbox/"} <= paths
-    assert not paths & {place.path for place in door_routes(Settings(), tmp_path)} - {"/subscribe", "/subscribe/"}
-    assert "/inbox/" in door_headers(on)["link"]
-    assert door_headers(Settings()) == {}
+    assert not paths & {place.path for place in api_routes(Settings(), tmp_path)} - {"/subscribe", "/subscribe/"}
+    assert "/inbox/" in api_headers(on)["link"]
+    assert api_headers(Settings()) == {}
 
 
 async def test_positions_that_cannot_be_written_are_written_later(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lamplighter.engine.errors import ForcedBindingError, MalformedRequestError, UnknownResourceError
-from lamplighter.gateway.gates.deliveries.door import QueryReference, resolve_query
+from lamplighter.gateway.gates.deliveries.api import QueryReference, resolve_query
 from tests.support.gateway_parts import application
 from tests.support.tables import each_row
 

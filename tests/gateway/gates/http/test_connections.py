@@ -16,7 +16,7 @@ from lamplighter.gateway.gates.http.connections import HttpConnection
 from lamplighter.gateway.gates.listeners import Listener
 from lamplighter.gateway.settings import HttpSettings, QuotaSettings
 from lamplighter.gateway.sharing import Usage
-from lamplighter.gateway.state.quotas import Held
+from lamplighter.gateway.state.quotas import ConnectionLease
 from tests.support.running_gateway import TIMEOUT_S, until
 
 IDLE_S = 20
@@ -77,7 +77,7 @@ async def connect() -> AsyncIterator[Callable[[], tuple[HttpConnection, Wire]]]:
     with ours, theirs, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
 
         def connected() -> tuple[HttpConnection, Wire]:
-            held, wire = Held(Usage(), QuotaSettings, 100), Wire(ours)
+            held, wire = ConnectionLease(Usage(), QuotaSettings, 100), Wire(ours)
             one = HttpConnection(config, state, HttpSettings(idle_s=IDLE_S), Listener(listening), held)
             one.connection_made(wire)
             return one, wire

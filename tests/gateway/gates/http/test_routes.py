@@ -11,8 +11,7 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.gates.http.cors import CorsRules
-from lamplighter.gateway.gates.http.routes import RELEASE, WAITED, HttpApplication, Permission, Route, Routes
+from lamplighter.gateway.gates.http.routes import RELEASE, WAITED, CorsRules, HttpApplication, Permission, Route, Routes
 from lamplighter.gateway.monitoring.figures import HttpCounters
 from lamplighter.gateway.monitoring.timings import Timing
 from lamplighter.gateway.security.browsers import Browsers

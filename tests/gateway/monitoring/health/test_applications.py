@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lamplighter.gateway.monitoring.health.applications import ApplicationComponents
-from lamplighter.gateway.monitoring.health.reports import Reports
+from lamplighter.gateway.monitoring.health.components import Reports
+from lamplighter.gateway.monitoring.health.others import ApplicationComponents
 from lamplighter.gateway.state.outcomes import ApplicationOutcomes, Outcomes
 
 

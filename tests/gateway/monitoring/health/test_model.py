@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from lamplighter.gateway.monitoring.health import model
-from lamplighter.gateway.monitoring.health.components import Component, State, not_ok
+from lamplighter.gateway.monitoring.health.components import REPORTS_MAX, Component, Reports, State, not_ok
 from lamplighter.gateway.monitoring.health.model import HealthModel
 from lamplighter.gateway.monitoring.health.own import OwnComponents
-from lamplighter.gateway.monitoring.health.reports import REPORTS_MAX, Reports
 from lamplighter.gateway.settings import Settings
 from tests.support.gateway_parts import START, FakeClock, opened_log
 

@@ -17,9 +17,8 @@ from lamplighter.gateway.disk import Disk
 from lamplighter.gateway.log.damage import Acceptance, DamageReport, accept_damage, read_damage
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.monitoring.health import own as own_module
-from lamplighter.gateway.monitoring.health.components import Component
+from lamplighter.gateway.monitoring.health.components import Component, Reports
 from lamplighter.gateway.monitoring.health.own import OwnComponents, Space, Validity
-from lamplighter.gateway.monitoring.health.reports import Reports
 from lamplighter.gateway.settings import Settings
 from tests.support.gateway_parts import START, FakeClock, FullDisk, opened_log, recovered_runner, update
 from tests.support.tables import each_row

@@ -15,7 +15,7 @@ import pytest
 
 from lamplighter.engine.errors import QueueFullError
 from lamplighter.gateway.addresses import Addresses
-from lamplighter.gateway.gates.changes import door
+from lamplighter.gateway.gates.changes import api
 from lamplighter.gateway.gates.changes.stream import ChangeSending
 from lamplighter.gateway.gates.http import waiting as limits
 from lamplighter.gateway.history import changes as history_changes
@@ -183,7 +183,7 @@ async def test_the_same_changes_come_from_memory_and_from_the_files(
 @pytest.fixture
 def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests may wait so long that no slow machine ends the wait."""
-    monkeypatch.setattr(door, "WAIT_S_MAX", 10 * TIMEOUT_S)
+    monkeypatch.setattr(api, "WAIT_S_MAX", 10 * TIMEOUT_S)
 
 
 @pytest.mark.usefixtures("long_waits")

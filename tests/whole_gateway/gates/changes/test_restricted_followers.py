@@ -17,7 +17,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Send
 
-from lamplighter.gateway.gates.changes import door, stream
+from lamplighter.gateway.gates.changes import api, stream
 from lamplighter.gateway.gates.http import waiting
 from lamplighter.gateway.history import changes as history_changes
 from lamplighter.gateway.log import tail as log_tail
@@ -231,8 +231,8 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         event.set()
         await waiting.next_record(request, tail, after, seconds)
 
-    monkeypatch.setattr(door, "next_record", noted)
-    monkeypatch.setattr(door, "WAIT_S_MAX", 10 * TIMEOUT_S)
+    monkeypatch.setattr(api, "next_record", noted)
+    monkeypatch.setattr(api, "WAIT_S_MAX", 10 * TIMEOUT_S)
     return event
 
 

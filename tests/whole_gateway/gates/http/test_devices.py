@@ -19,7 +19,7 @@ from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.devices.decisions import Row
 from lamplighter.gateway.gates.http import devices as handlers
 from lamplighter.gateway.settings import GatewaySettings
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.sharing import TotalBudget
 from lamplighter.ontology.vocabulary import ONLINE
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.commands import command
@@ -190,7 +190,7 @@ async def test_pages_of_other_sites_cannot_decide(house: Addresses) -> None:
 
 
 async def test_only_so_many_requests_are_answered_at_once(house: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharedRoom, "refusal", lambda room, client: "there is no room")
+    monkeypatch.setattr(TotalBudget, "refusal", lambda room, client: "there is no room")
     answer = await http(house.query.replace("/query", "/devices"))
     assert (answer.status, answer.headers["retry-after"]) == (429, "1")
 

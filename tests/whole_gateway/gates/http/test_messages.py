@@ -19,7 +19,7 @@ from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.engine.client import EngineClient, KeptMessage, MessagePlace
 from lamplighter.gateway.addresses import Addresses
 from lamplighter.gateway.settings import GatewaySettings
-from lamplighter.gateway.sharing import SharedRoom
+from lamplighter.gateway.sharing import TotalBudget
 from lamplighter.gateway.state import messages as sources
 from tests.support.announcements import zigbee_house
 from tests.support.running_gateway import TIMEOUT_S, Answer, http, update
@@ -185,5 +185,5 @@ async def test_an_unknown_device_is_not_found(gateway: Addresses) -> None:
 
 
 async def test_requests_at_the_same_time_are_limited(house: Addresses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SharedRoom, "refusal", lambda room, client: "there is no room")
+    monkeypatch.setattr(TotalBudget, "refusal", lambda room, client: "there is no room")
     assert (await ask(house)).status == 429

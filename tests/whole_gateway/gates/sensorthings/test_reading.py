@@ -248,7 +248,7 @@ async def test_the_door_is_off_by_default(gateway: Addresses) -> None:
 def test_a_door_that_is_off_is_not_loaded() -> None:
     program = (
         "import sys; from pathlib import Path; from lamplighter.gateway.settings import Settings; "
-        "from lamplighter.gateway.gates.doors import door_routes; door_routes(Settings(), Path()); "
+        "from lamplighter.gateway.gates.apis import api_routes; api_routes(Settings(), Path()); "
         "print([name for name in sys.modules if 'gates.sensorthings' in name])"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

@@ -71,13 +71,13 @@ def test_the_document_shows_what_its_commands_print(tmp_path: Path) -> None:
 
 
 def test_the_document_has_the_limits_of_the_code() -> None:
-    from lamplighter.gateway.gates.wot import door, registrations, submitted, things
+    from lamplighter.gateway.gates.wot import api, registrations, submitted, things
 
     for limit in (
-        f"{door.PAGE} at a time",
-        f"at most {door.PAGE_MAX:,}",
+        f"{api.PAGE} at a time",
+        f"at most {api.PAGE_MAX:,}",
         f"at most {things.THINGS_MAX:,} things",
-        f"{door.SEARCHED_MAX:,} can be searched",
+        f"{api.SEARCHED_MAX:,} can be searched",
         f"{registrations.DEVICES_MAX:,} submitted ones",
         f"at most {submitted.BYTES_MAX // 1024} KiB, {submitted.DEPTH_MAX} levels",
         f"{submitted.AFFORDANCES_MAX} properties, actions and events",

@@ -27,12 +27,10 @@ from lamplighter.gateway.state.applications import Application
 
 
 @dataclass(frozen=True)
-class DoorContext:
-    """What doors are made of.
-
-    folder: of the configuration file; data: the data folder; applications: those of apps/; gatekeeper: permissions of
-    clients; send_budget: what waits for all network clients; address: URL of the HTTP gate from other machines.
-    """
+class ApiContext:
+    """What doors are made of. folder: of the configuration file; data: the data folder; applications: those of apps/;
+    gatekeeper: permissions of clients; send_budget: what waits for all network clients; address: URL of the HTTP gate
+    from other machines."""
 
     runner: Runner
     settings: Settings
@@ -44,7 +42,7 @@ class DoorContext:
     address: str
 
 
-class Door(Protocol):
+class Api(Protocol):
     """One door. It does nothing before `run`, and `routes` needs no running gateway: a check of the configuration asks
     for them too."""
 
@@ -61,42 +59,44 @@ class Door(Protocol):
         ...
 
 
-def doors(context: DoorContext) -> list[Door]:
+def apis(context: ApiContext) -> list[Api]:
     """The doors that the settings open. Raises ConfigurationError where one lacks a package or has a bad setting."""
-    opened: list[Door] = [ServerSentEvents(context.runner, context.settings, context.applications, context.send_budget)]
+    api_list: list[Api] = [
+        ServerSentEvents(context.runner, context.settings, context.applications, context.send_budget)
+    ]
     if context.settings.mcp.enabled:
-        opened.append(_model_context(context))
+        api_list.append(_model_context(context))
     if context.settings.webhooks.enabled:
         from lamplighter.gateway.gates.webhooks import Webhooks
 
-        opened.append(Webhooks(context.runner, context.settings, context.data, context.applications, context.address))
+        api_list.append(Webhooks(context.runner, context.settings, context.data, context.applications, context.address))
     if context.settings.ldn.enabled:
         from lamplighter.gateway.gates.ldn import LinkedDataNotifications
 
         ldn = LinkedDataNotifications(
             context.runner, context.settings, context.data, context.applications, context.address
         )
-        opened.append(ldn)
+        api_list.append(ldn)
     if context.settings.sensorthings.enabled:
         from lamplighter.gateway.gates.sensorthings import SensorThings
 
-        opened.append(SensorThings(context.runner, context.settings, context.data, context.address))
+        api_list.append(SensorThings(context.runner, context.settings, context.data, context.address))
     if context.settings.changes.enabled:
         from lamplighter.gateway.gates.changes import ChangeFeed
 
-        opened.append(ChangeFeed(context.runner, context.settings, context.data))
+        api_list.append(ChangeFeed(context.runner, context.settings, context.data))
     if context.settings.wot.enabled:
         from lamplighter.gateway.gates.wot import WebOfThings
 
-        opened.append(WebOfThings(context.runner, context.settings, context.gatekeeper, context.send_budget))
+        api_list.append(WebOfThings(context.runner, context.settings, context.gatekeeper, context.send_budget))
     if context.settings.ngsild.enabled:
         from lamplighter.gateway.gates.ngsild import NgsiLd
 
-        opened.append(NgsiLd(context.runner, context.settings, context.folder, context.data))
-    return opened
+        api_list.append(NgsiLd(context.runner, context.settings, context.folder, context.data))
+    return api_list
 
 
-def _model_context(context: DoorContext) -> Door:
+def _model_context(context: ApiContext) -> Api:
     try:
         from lamplighter.gateway.gates.mcp import ModelContext  # not above: see there
     except ImportError as missing:
@@ -107,17 +107,17 @@ def _model_context(context: DoorContext) -> Door:
     return ModelContext(context.runner, context.settings, context.applications, context.gatekeeper)
 
 
-def door_headers(settings: Settings) -> Mapping[str, str]:
+def api_headers(settings: Settings) -> Mapping[str, str]:
     """Headers of all answers over HTTP."""
     if not settings.ldn.enabled:
         return {}
-    from lamplighter.gateway.gates.ldn.door import LINK
+    from lamplighter.gateway.gates.ldn.api import LINK
 
     return {"link": LINK}
 
 
-def door_routes(settings: Settings, folder: Path) -> list[Route]:
+def api_routes(settings: Settings, folder: Path) -> list[Route]:
     """Their routes, for a check of the paths only: no handler may be called. Raises ConfigurationError."""
     nobody: Any = None
-    context = DoorContext(nobody, settings, folder, nobody, (), nobody, nobody, "")
-    return [route for door in doors(context) for route in door.routes()]
+    context = ApiContext(nobody, settings, folder, nobody, (), nobody, nobody, "")
+    return [route for api in apis(context) for route in api.routes()]

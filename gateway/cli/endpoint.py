@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,10 @@ from urllib.parse import urlsplit
 
 from lamplighter.engine.client.addresses import trusting
 from lamplighter.engine.client.files import read_text
-from lamplighter.engine.errors import ConfigurationError
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.gates.local_call import ANSWER_S, Readable, call, exchange
+from lamplighter.engine.errors import ConfigurationError, UpstreamError
+from lamplighter.engine.terms import Bag, Term
+from lamplighter.gateway.cli.options import settings_and_data
+from lamplighter.gateway.gates.local_call import ANSWER_S, READ_S, Readable, call, exchange
 
 if TYPE_CHECKING:
     from lamplighter.engine.client import Tokens
@@ -123,21 +125,20 @@ def tokens(options: argparse.Namespace, addresses: EndpointAddresses) -> Tokens 
     return OAuth(addresses.token, Credentials.load(client), ca=file_option(options, "ca"))
 
 
-def called(
+def call_gateway(
     options: argparse.Namespace,
     method: str,
     path: str,
     content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
+    patience_s: float | None = None,
 ) -> http.client.HTTPResponse:
-    """The answer of the gateway, to be read and closed. path: ``/backup``.
-
-    Raises UpstreamError when no gateway answers, RefusedError, ConfigurationError.
-    """
+    """The answer of the gateway, to be read and closed. path: ``/backup``. patience_s: as of `call`. Raises
+    UpstreamError when no gateway answers, RefusedError, ConfigurationError."""
     url = url_option(options)
     if url is None:
         settings, data = settings_and_data(options)
-        return call(settings, data, method, path, content, headers)
+        return call(settings, data, method, path, content, headers, patience_s)
     addresses = addresses_at(url)
     place = urlsplit(addresses.query)
     authorization = _authorization(options, addresses)
@@ -169,3 +170,28 @@ def _authorization(options: argparse.Namespace, addresses: EndpointAddresses) ->
 
 async def _first(given: Tokens) -> str:
     return await given.token()
+
+
+class RunningDataset:
+    """The dataset of the gateway with the configuration that a command was given."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.settings, _ = settings_and_data(options)
+        self._options = options
+        self._query_path, self._update_path = sparql_paths(options)
+
+    def rows(self, query: str) -> list[tuple[Term | None, ...]]:
+        """The result of a SELECT query. Raises UpstreamError, RefusedError."""
+        headers = {"Content-Type": "application/sparql-query", "Accept": "application/sparql-results+json"}
+        with call_gateway(self._options, "POST", self._query_path, query.encode(), headers, READ_S) as answer:
+            text = answer.read()
+        try:
+            return list(Bag.from_json(json.loads(text)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UpstreamError(f"the gateway's answer is not a table: {error!r}") from error
+
+    def update(self, text: str) -> None:
+        """Raises UpstreamError, RefusedError."""
+        headers = {"Content-Type": "application/sparql-update"}
+        with call_gateway(self._options, "POST", self._update_path, text.encode(), headers) as answer:
+            answer.read()

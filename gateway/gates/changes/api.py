@@ -33,11 +33,9 @@ from lamplighter.gateway.workers.ad_hoc import again_if_stuck
 
 PATH: Final = "/changes"
 SNAPSHOT: Final = "/changes/snapshot"
-POSITION: Final = "Lamplighter-Position"
-"""The header with the position behind an answer."""
+POSITION: Final = "Lamplighter-Position"  # the header with the position behind an answer
 WAIT_S_MAX = 30.0
-SNAPSHOTS_MAX = 2
-"""Snapshots that are sent at the same time, one to each client."""
+SNAPSHOTS_MAX = 2  # snapshots that are sent at the same time, one to each client
 
 
 class ChangeFeed:
@@ -46,7 +44,6 @@ class ChangeFeed:
     def __init__(self, runner: Runner, settings: Settings, data: Path) -> None:
         """data: the data folder."""
         self._runner = runner
-        self._settings = settings
         self._data = data
         self._waiting = WaitingRequests()
         self._copying: set[str] = set()  # clients that a snapshot is sent to
@@ -94,14 +91,12 @@ class ChangeFeed:
             if single:
                 headers = {POSITION: positions.text(found.at), "Cache-Control": "no-store", "Vary": "Accept"}
                 return ChangePage(self._sending, caller.client, found.body, headers, form)
-            heartbeat_s, left = self._settings.websocket.ping_s, stack.pop_all().close
-            return ChangeStream(follower, request, wanted, found, self._sending, heartbeat_s, left)
+            return ChangeStream(follower, request, wanted, found, self._sending, stack.pop_all().close)
 
     async def _first_changes(
         self, request: Request, follower: ChangeFollower, asked: ChangesAsked, wait_s: float
     ) -> ChangesFound:
-        """The first changes that there are behind a position, or none when the time is up. Raises as `Past.changes`,
-        ClientDisconnect."""
+        """The first changes behind a position, none when the time is up. Raises as `Past.changes`, ClientDisconnect."""
         tail, end = self._runner.log.tail, monotonic() + wait_s
         while True:
             self._sending.check(follower.caller.client)

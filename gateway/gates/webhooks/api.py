@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from lamplighter.engine.client.outward import OutwardHttp
 from lamplighter.engine.errors import RequestError, UpstreamError
 from lamplighter.engine.protocol import members_message
-from lamplighter.gateway.gates.deliveries.door import UNSUBSCRIBED, DeliveryDoor, WantedDelivery
+from lamplighter.gateway.gates.deliveries.api import UNSUBSCRIBED, DeliveryApi, WantedDelivery
 from lamplighter.gateway.gates.deliveries.registry import checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
 from lamplighter.gateway.gates.http.answers import JSON
@@ -28,7 +28,7 @@ class _WantedWebhook(WantedDelivery, frozen=True, forbid_unknown_fields=True, kw
     callback: str
 
 
-class Webhooks(DeliveryDoor):
+class Webhooks(DeliveryApi):
     """The door, and the kind of its deliveries."""
 
     name = "webhooks"
@@ -86,8 +86,7 @@ class IntentNotVerifiedError(RequestError):
 
 
 async def verify(http: OutwardHttp, callback: str, mode: str, topic: str, lease_s: int | None = None) -> None:
-    """Asks a receiver. mode: ``subscribe`` or ``unsubscribe``; lease_s: of the lease, None without end. Raises
-    IntentNotVerifiedError."""
+    """Asks a receiver. mode: ``subscribe`` or ``unsubscribe``. Raises IntentNotVerifiedError."""
     challenge = secrets.token_urlsafe(32)
     parameters = {"hub.mode": mode, "hub.topic": topic, "hub.challenge": challenge}
     if lease_s is not None:

@@ -26,8 +26,8 @@ PATH: Final = "/subscribe"
 _GRAPHS = ("default-graph-uri", "named-graph-uri")
 _NAMES = ("alias", "keep", "class", "commit", "priority", "last-event-id")
 _BY_TEXT = Parameters(("query", *_NAMES), _GRAPHS)
+# The query of an application. Behind the prefix is the name of a forced binding.
 _BY_NAME = Parameters(_NAMES, prefix="$")
-"""The query of an application. Behind the prefix is the name of a forced binding."""
 
 
 class EventSink(ClientSink):

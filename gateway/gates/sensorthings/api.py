@@ -32,8 +32,7 @@ from lamplighter.gateway.settings import Settings
 if TYPE_CHECKING:
     from lamplighter.gateway.gates.sensorthings.notices import Notices
 
-WAITING_MAX: Final = 64
-"""Requests that wait until others are answered."""
+WAITING_MAX: Final = 64  # requests that wait until others are answered
 _SPEC = "http://www.opengis.net/spec/iot_sensing/1.1/req"
 CONFORMANCE: Final = (
     *(f"{_SPEC}/datamodel/{name}" for name in ("thing", "location", "datastream", "sensor", "observed-property")),

@@ -18,7 +18,7 @@ from lamplighter.engine.log_events import EventLogger
 from lamplighter.gateway.clock import Clock
 from lamplighter.gateway.disk import TEMPORARY
 from lamplighter.gateway.log import retention
-from lamplighter.gateway.log.sealing import seal, superseded, unsealed
+from lamplighter.gateway.log.sealing import seal, superseded_files, unsealed_segments
 from lamplighter.gateway.log.snapshots import KEPT, snapshots
 from lamplighter.gateway.log.writer import LogWriter
 from lamplighter.gateway.settings import LogSettings
@@ -27,13 +27,12 @@ from lamplighter.gateway.workers.ad_hoc import Answer, again_if_stuck
 logger = EventLogger(__name__)
 
 PAUSE_S = 1.0
-LOOK_TURNS = 60
-"""The files are listed at least every so many turns; a log of a gigabyte has some thousand."""
+LOOK_TURNS = 60  # the files are listed at least every so many turns; a log of a gigabyte has some thousand
 _AGAIN_S = 10.0
 
 
 @dataclass(frozen=True)
-class Taken:
+class SnapshotResult:
     """A snapshot in progress. head: its place; content: its bytes, as the fork delivers them."""
 
     head: Record
@@ -43,7 +42,7 @@ class Taken:
 class Owner(Protocol):
     """The owner of the engine, which does these steps in their turn."""
 
-    def take_snapshot(self) -> asyncio.Future[Taken]:
+    def take_snapshot(self) -> asyncio.Future[SnapshotResult]:
         """Forks. The outcome is set when every record up to it is as durable as the policy requires."""
         ...
 
@@ -55,7 +54,7 @@ class Owner(Protocol):
     def quad_count(self) -> int: ...
 
 
-class LogKeeper:
+class LogMaintenance:
     """The upkeep. failed: called with a description of damage; in_thread: runs a function that waits for the disk."""
 
     def __init__(
@@ -78,12 +77,10 @@ class LogKeeper:
         self._turns = 0
         self._looked_at = -1  # segments that had ended when the files were last listed
         self._one_at_a_time = asyncio.Lock()
-        self.snapshot = (0, 0)
-        """The place of the newest snapshot."""
+        self.snapshot = (0, 0)  # the place of the newest snapshot
         self.sealed = 0
         self.evicted = 0
-        self.used = 0
-        """Bytes on the disk, when last measured."""
+        self.used = 0  # bytes on the disk, when last measured
 
     async def run(self) -> None:
         """Takes turns until cancelled."""
@@ -125,10 +122,10 @@ class LogKeeper:
             log.end_segment()
 
     async def _seal(self) -> None:
-        for path in superseded(self._log.path):
+        for path in superseded_files(self._log.path):
             self._log.disk.remove(path)
         log = self._log
-        for segment in unsealed(log.path, log.current, log.epoch, log.sequence):
+        for segment in unsealed_segments(log.path, log.current, log.epoch, log.sequence):
             if segment.name in self._unsealable:
                 continue
             await self._in_thread(lambda: self._log.sync(always=True))
@@ -189,11 +186,11 @@ class LogKeeper:
         for path in retention.too_much_damaged(data, bytes_max):
             logger.warning("damaged file removed to free space", path=path)
             self._log.disk.remove(path)
-        self.used = retention.used(data)
+        self.used = retention.used_bytes(data)
         if self.used <= bytes_max:
             self._cramped = False
             return
-        going, shipped = [], retention.shipped(data)
+        going, shipped = [], retention.shipped_place(data)
         excess = self.used - bytes_max
         for segment in retention.evictable(data):
             if excess <= 0:

@@ -12,18 +12,10 @@ import pyoxigraph as ox
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lamplighter.engine.client.inboxes import (
-    ACCEPT,
-    INBOX,
-    JSON_LD,
-    LDP,
-    NoInboxError,
-    inbox_in_body,
-    inbox_in_links,
-)
+from lamplighter.engine.client.inboxes import ACCEPT, INBOX, JSON_LD, LDP, NoInboxError, inbox_in_body, inbox_in_links
 from lamplighter.engine.client.outward import OutwardHttp
 from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError, UpstreamError
-from lamplighter.gateway.gates.deliveries.door import DeliveryDoor, WantedDelivery
+from lamplighter.gateway.gates.deliveries.api import DeliveryApi, WantedDelivery
 from lamplighter.gateway.gates.deliveries.registry import checked_url
 from lamplighter.gateway.gates.deliveries.worker import DeliveryRequest, DeliveryWorker, WaitingNotification, failure
 from lamplighter.gateway.gates.http.answers import MethodError, error_answer
@@ -50,8 +42,7 @@ from lamplighter.gateway.state.applications import Application
 PATH: Final = "/inbox/"
 CONSTRAINTS: Final = "/ldn/constraints"
 _FORMATS = (JSON_LD, TURTLE, "application/n-triples")
-_LONG_BYTES = 256 * 1024
-"""A longer notification is written beside the loop."""
+_LONG_BYTES = 256 * 1024  # a longer notification is written beside the loop
 _RDF_TYPE = ox.NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
 _COMMENT = ox.NamedNode("http://www.w3.org/2000/01/rdf-schema#comment")
 
@@ -63,7 +54,7 @@ class _WantedInbox(WantedDelivery, frozen=True, forbid_unknown_fields=True, kw_o
     target: str | None = None
 
 
-class LinkedDataNotifications(DeliveryDoor):
+class LinkedDataNotifications(DeliveryApi):
     """The door, and the kind of its deliveries."""
 
     name = "ldn"
@@ -189,8 +180,7 @@ class LinkedDataNotifications(DeliveryDoor):
 
 
 async def inbox_of(http: OutwardHttp, target: str) -> str:
-    """The URL of the inbox of a target (LDN, section 3.1): of a Link header, or of the RDF of its body. Raises
-    NoInboxError."""
+    """The inbox of a target (LDN, section 3.1): of a Link header, or of its RDF. Raises NoInboxError."""
     try:
         answer = await http.send("GET", target, {"Accept": ACCEPT})
     except UpstreamError as error:
@@ -216,5 +206,4 @@ def _inbox_url(request: Request) -> str:
     return iri[: iri.index(PATH) + len(PATH)]
 
 
-LINK: Final = f'<{PATH}>; rel="{INBOX}"'
-"""The header that advertises the inbox."""
+LINK: Final = f'<{PATH}>; rel="{INBOX}"'  # the header that advertises the inbox

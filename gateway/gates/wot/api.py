@@ -13,11 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lamplighter.adapters.devices.desired import desired_update, status_update
-from lamplighter.engine.errors import (
-    LimitExceededError,
-    MalformedRequestError,
-    RequestError,
-)
+from lamplighter.engine.errors import LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.sparql.requests import QueryOutline
 from lamplighter.gateway.gates.event_streams import EventStreams, asked_resume
 from lamplighter.gateway.gates.http.answers import JsonAnswer, MethodError, Refusal, is_known, stream_answer
@@ -61,17 +57,13 @@ from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import Settings
 
-PAGE, PAGE_MAX = 100, 1_000
-"""Things of a list, if the client does not say, and at most."""
-SEARCHED_MAX = 2_000
-"""Things of a directory that can be searched."""
-VALUE_BYTES_MAX = 16 * 1024
-"""Of a value that is written."""
-ROWS_BYTES_MAX = 64 * 1024 * 1024
-"""Of what the dataset has about things."""
+PAGE, PAGE_MAX = 100, 1_000  # things of a list, if the client does not say, and at most
+SEARCHED_MAX = 2_000  # things of a directory that can be searched
+VALUE_BYTES_MAX = 16 * 1024  # of a value that is written
+ROWS_BYTES_MAX = 64 * 1024 * 1024  # of what the dataset has about things
+# Requests for things that are answered at the same time, and that wait for it: clients read all properties of a thing
+# at once, and few processes may evaluate queries.
 AT_ONCE_MAX, WAITING_MAX = 2, 100
-"""Requests for things that are answered at the same time, and that wait for it: clients read all properties of a thing
-at once, and few processes may evaluate queries."""
 
 
 class _UnsupportedOrderError(RequestError):

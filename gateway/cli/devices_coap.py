@@ -1,20 +1,53 @@
-"""`lamplighter devices key`: an OSCORE key for a CoAP device.
+"""CoAP devices: `lamplighter devices discover` and `lamplighter devices key`.
 
-It writes the gateway's half for the CoAP adapter, and gives the device's half once. It needs no running gateway.
+The search runs beside the adapter and uses no keys, which only the adapter may have: the adapter itself finds a device
+that answers no plain requests, when the device registers. A key needs no running gateway: the command writes the
+gateway's half for the adapter, and gives the device's half once.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from lamplighter.adapters.coap.settings import CoapSettings
 from lamplighter.engine.errors import ConfigurationError, PayloadError
-from lamplighter.gateway.cli.config_file import settings_and_data
-from lamplighter.gateway.cli.parts import add_json, print_json
+from lamplighter.gateway.cli.console import print_json
+from lamplighter.gateway.cli.options import add_json, settings_and_data
+
+if TYPE_CHECKING:
+    from lamplighter.adapters.coap.discovery import Proposal
+
+
+def add_discover_arguments(discover: argparse.ArgumentParser) -> None:
+    discover.add_argument(
+        "host", nargs="?", metavar="HOST", help="host or host:port of one device; without it, all are asked (multicast)"
+    )
+
+
+def found_devices(settings: CoapSettings, host: str | None) -> Sequence[Proposal]:
+    """The devices that answer, as their links describe them. Raises UpstreamError and PayloadError."""
+    from lamplighter.adapters.coap.discovering import Searcher
+    from lamplighter.adapters.coap.endpoint import Endpoint, EndpointCounters
+    from lamplighter.adapters.coap.exchanges import Exchanges
+    from lamplighter.adapters.networks import Networks
+
+    async def search() -> Sequence[Proposal]:
+        networks = Networks(settings.networks, "coap.networks")
+        endpoint = await Endpoint.client(settings, EndpointCounters())
+        try:
+            searcher = Searcher(endpoint, Exchanges(endpoint, networks, settings), networks)
+            return await searcher.everywhere() if host is None else [await searcher.at(host)]
+        finally:
+            await endpoint.close()
+
+    return asyncio.run(search())
 
 
 def add_key_arguments(key: argparse.ArgumentParser) -> None:

@@ -57,11 +57,11 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import msgspec
-from lamplighter.gateway.gates.doors import door_routes
+from lamplighter.gateway.gates.apis import api_routes
 from lamplighter.gateway.settings import Settings
 
 def loaded(tables):
-    door_routes(msgspec.convert(tables, Settings), Path("."))
+    api_routes(msgspec.convert(tables, Settings), Path("."))
     return {room for room in sys.argv[1:] if "lamplighter.gateway.gates." + room in sys.modules}
 
 assert loaded({}) == set()

@@ -1,10 +1,10 @@
 """Tells systemd whether the settings ask for a process (`ExecCondition=`).
 
-`python -m lamplighter.gateway.service.wanted NAME`. NAME is that of an adapter, or `sync`.
+`python -m lamplighter.gateway.service.enabled NAME`. NAME is that of an adapter, or `sync`.
 
-Exit code 0 if they do, `NOT_WANTED` if not. Also 0 for unreadable settings: the process itself then reports the error.
+Exit code 0 if they do, `DISABLED` if not. Also 0 for unreadable settings: the process itself then reports the error.
 Any other code means that this program failed, such as Python's 1 where a module is missing. systemd would then skip the
-process for good without an error, so the units skip it only for `NOT_WANTED`. The module imports little, since it runs
+process for good without an error, so the units skip it only for `DISABLED`. The module imports little, since it runs
 at each start.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from lamplighter.adapters.specs import ADAPTERS
 from lamplighter.engine.client.files import read_text, toml_document
 
-NOT_WANTED = 3
+DISABLED = 3
 _SYNC: tuple[str, str, object, str] = ("sync", "destination", "", "sync.destination is empty: nothing is shipped")
 
 
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     reason = reason_against(name, Path(config))
     if reason:
         print(f"{reason} ({config})")
-    return NOT_WANTED if reason else 0
+    return DISABLED if reason else 0
 
 
 if __name__ == "__main__":

@@ -30,15 +30,12 @@ from lamplighter.gateway.settings.deliveries import LeasedDeliverySettings
 from lamplighter.gateway.state.applications import Application
 
 BODY_BYTES_MAX = 256 * 1024
-UNSUBSCRIBED = "unsubscribed"
-"""Why a delivery has ended that its client deleted."""
+UNSUBSCRIBED = "unsubscribed"  # why a delivery has ended that its client deleted
 
 
 class QueryReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The members of a request that name a query.
-
-    query: its text; or application and name: one of a JSAP file, with forced bindings: variable -> value as text.
-    """
+    """The members of a request that name a query. query: its text; or application and name: one of a JSAP file, with
+    forced bindings: variable -> value as text."""
 
     query: str | None = None
     default_graph_uri: str | list[str] | None = msgspec.field(name="default-graph-uri", default=None)
@@ -85,12 +82,9 @@ class _DeliveryChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waiting: Literal["resend", "drop"] | None = None
 
 
-class DeliveryDoor(ABC):
-    """``/NAME`` and ``/NAME/ID``. A door fills in what its receivers are asked and sent.
-
-    name: of the table in the settings, of the path and of the component; kind: in the log; wanted: the body of a
-    registration.
-    """
+class DeliveryApi(ABC):
+    """``/NAME`` and ``/NAME/ID``. A door fills in what its receivers are asked and sent. name: of the table in the
+    settings, of the path and of the component; kind: in the log; wanted: the body of a registration."""
 
     name: str
     kind: str

@@ -58,11 +58,9 @@ from lamplighter.gateway.settings import Settings
 
 ROOT: Final = "/ngsi-ld/v1"
 BODY_BYTES_MAX: Final = 128 * 1024
-WAITING_MAX: Final = 64
-"""Requests that wait until others are answered."""
+WAITING_MAX: Final = 64  # requests that wait until others are answered
 TYPES_MAX: Final = 1_000
-BATCH_MAX: Final = 100
-"""Entities of one batch."""
+BATCH_MAX: Final = 100  # entities of one batch
 _LOCKS = 64
 
 
@@ -180,16 +178,16 @@ class _NgsiRequest:
 
     async def _query(self) -> Response:
         names = self._message.names()
-        asked = entity_query(self._texts, names)
+        asked = entity_query(self._texts, names, self._graphs)
         found: list[Term] = []
         if asked.limit:
-            found = [row["e"] for row in await self._reading.rows(asked.page(self._graphs))]
+            found = [row["e"] for row in await self._reading.rows(asked.page())]
         more, ids = len(found) > asked.limit, found[: asked.limit]
         read = await self._reading.entities(ids)
         listed = [entity_json(one, read[one], asked.attributes, asked.form, names) for one in ids if one in read]
         headers: dict[str, str] = {}
         if asked.count:
-            [row] = await self._reading.rows(asked.count_query(self._graphs))
+            [row] = await self._reading.rows(f"SELECT (COUNT(DISTINCT ?e) AS ?count) {{ {asked.where} }}")
             headers["NGSILD-Results-Count"] = lexical(row["count"])
         links = []
         if more:

@@ -9,7 +9,7 @@ from typing import Protocol
 class Waiting(Protocol):
     """The outbox of one connection (`gateway.gates.outbox`)."""
 
-    share: Share | None
+    share: ClientBudget | None
 
     @property
     def waiting_bytes(self) -> int: ...
@@ -21,7 +21,7 @@ class Waiting(Protocol):
     def overflow(self, exceeded: str) -> None: ...
 
 
-class Share:
+class ClientBudget:
     """The outboxes of one client, with a common limit. bytes_max: the current one."""
 
     def __init__(self, client: str, bytes_max: Callable[[], int]) -> None:
@@ -29,9 +29,9 @@ class Share:
         self._bytes_max = bytes_max
         self.outboxes: set[Waiting] = set()
 
-    def grown(self, outbox: Waiting) -> None:
-        """Closes the connection of the largest when all together exceed the limit. One below the mean is not checked
-        further, so a client that keeps up costs nothing."""
+    def on_growth(self, outbox: Waiting) -> None:
+        """Closes the connection of the largest when all together exceed the limit."""
+        # One below the mean is not checked further, so a client that keeps up costs nothing.
         bytes_max = self._bytes_max()
         if outbox.waiting_bytes * len(self.outboxes) <= bytes_max or self.waiting_bytes() <= bytes_max:
             return
@@ -44,18 +44,18 @@ class Share:
         return sum(one.waiting_bytes for one in self.outboxes)
 
 
-class Shares:
+class ClientBudgets:
     """The shares of all clients with outboxes, by their names."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Share] = {}
+        self._of: dict[str, ClientBudget] = {}
 
     def join(self, client: str, outbox: Waiting, bytes_max: Callable[[], int]) -> None:
         """Adds an outbox of that client, and of no other. bytes_max: the current limit of all of them."""
         if outbox.share is not None and outbox.share.client == client:
             return
         self.leave(outbox)
-        outbox.share = self._of.setdefault(client, Share(client, bytes_max))
+        outbox.share = self._of.setdefault(client, ClientBudget(client, bytes_max))
         outbox.share.outboxes.add(outbox)
 
     def leave(self, outbox: Waiting) -> None:

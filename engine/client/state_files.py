@@ -1,0 +1,96 @@
+"""State files: JSON that the program keeps for its next start, which may be that of an older or of a newer version.
+
+A member that this version does not know is kept when the file is written again, so that going back to this version and
+forward again loses nothing. What must not be read without knowing a member has a higher ``format``; this version then
+refuses the file, and says that a newer one wrote it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from lamplighter.engine.client.files import json_document, read_file
+from lamplighter.engine.errors import ConfigurationError
+
+Document = TypeVar("Document")
+
+FORMAT = 1
+"""The highest format that is read. A file without the member ``format`` has 1, as those of version 0.1 have."""
+
+
+def state_document(path: Path, read: Any, kind: type[Document]) -> Document:
+    """A JSON document of a state file as a value of a type. Raises ConfigurationError for a newer format,
+    msgspec.ValidationError, which is a DecodeError, if it does not fit."""
+    number = read.get("format", FORMAT) if isinstance(read, dict) else FORMAT
+    if number != FORMAT:
+        # Its meaning may depend on what this version does not know, such as a permission that is narrower.
+        raise ConfigurationError(
+            f"{path}: a newer version of Lamplighter wrote it (format {number!r}, and this version reads {FORMAT}); "
+            "install the newer version again. The file is as it was"
+        )
+    return msgspec.convert(read, kind)
+
+
+class StateFile(Generic[Document]):
+    """One file as a value of a type, with the members that the type does not have.
+
+    kind: a struct, or a list of structs. The first field of a struct in a list is its identity. cure: what to do where
+    the file is damaged.
+    """
+
+    def __init__(self, path: Path, kind: type[Document], cure: str) -> None:
+        self._path = path
+        self._kind = kind
+        self._cure = cure
+        self._read: Any = None
+
+    def read(self) -> Document | None:
+        """The value; None if there is no file. Raises ConfigurationError."""
+        try:
+            read = json_document(read_file(self._path, follow=False))
+            document = state_document(self._path, read, self._kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise self.damage_error(error) from error
+        self._read = read
+        return document
+
+    def damage_error(self, reason: object) -> ConfigurationError:
+        """Of a file whose values cannot be used."""
+        return ConfigurationError(f"{self._path} is damaged ({reason}); {self._cure}")
+
+    def encode(self, document: Document) -> bytes:
+        """What to write for a value; later values keep the same members."""
+        self._read = _with_unknown(document, self._read)
+        return msgspec.json.encode(self._read)
+
+
+def _with_unknown(value: Any, read: Any) -> Any:
+    """A value as JSON has it, with the members of what was read that its type does not have."""
+    if isinstance(value, msgspec.Struct):
+        before = read if isinstance(read, dict) else {}
+        fields = msgspec.structs.fields(value)
+        known = {field.encode_name for field in fields}
+        members: dict[str, Any] = msgspec.to_builtins(value)
+        for field in fields:
+            if field.encode_name in members:
+                inner = getattr(value, field.name)
+                members[field.encode_name] = _with_unknown(inner, before.get(field.encode_name))
+        return members | {name: member for name, member in before.items() if name not in known}
+    if isinstance(value, list | tuple):
+        items = read if isinstance(read, list) else []
+        return [_with_unknown(item, _same(item, items)) for item in value]
+    return msgspec.to_builtins(value)
+
+
+def _same(item: Any, items: list[Any]) -> Any:
+    """What was read for an item of a list."""
+    if not isinstance(item, msgspec.Struct):
+        return None
+    identity = msgspec.structs.fields(item)[0]
+    value = getattr(item, identity.name)
+    return next((one for one in items if isinstance(one, dict) and one.get(identity.encode_name) == value), None)
