@@ -23,16 +23,7 @@ from lamplighter.engine.tables import count_text
 from lamplighter.gateway.clock import Clock, foreign_moment, iso
 from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
-from lamplighter.ontology.vocabulary import (
-    CONNECTED,
-    COUNTERS,
-    HEALTH,
-    REASON,
-    SINCE,
-    adapter_iri,
-    adapters_graph,
-    broker_iri,
-)
+from lamplighter.ontology import vocabulary as v
 
 GRACE_S = 10.0  # a shorter outage, such as a broker restart or the start of the adapter, does not change the health
 
@@ -127,10 +118,10 @@ class Brokers:
     def counters(self) -> dict[str, dict[str, int]]:
         """The counters of each running adapter, by its kind. Empty before its first report."""
         base_iri = self._settings().gateway.base_iri
-        graph = ox.NamedNode(adapters_graph(base_iri))
+        graph = ox.NamedNode(v.adapters_graph(base_iri))
         found: dict[str, dict[str, int]] = {}
         for kind in KINDS:
-            text = self._triples(adapter_iri(base_iri, kind), graph).get(COUNTERS, "")
+            text = self._triples(v.adapter_iri(base_iri, kind), graph).get(v.COUNTERS, "")
             if text and self.adapters[kind]:
                 with suppress(msgspec.DecodeError, RecursionError):
                     found[kind] = msgspec.json.decode(text, type=dict[str, Count])
@@ -172,9 +163,9 @@ class Brokers:
 
     def _health(self, kind: str, type_: type[_Health]) -> _Health | None:
         """The last report of an adapter."""
-        text = self._triples(adapter_iri(self.base_iri, kind), ox.NamedNode(adapters_graph(self.base_iri)))
+        text = self._triples(v.adapter_iri(self.base_iri, kind), ox.NamedNode(v.adapters_graph(self.base_iri)))
         with suppress(msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(text.get(HEALTH, ""), type=type_)
+            return msgspec.json.decode(text.get(v.HEALTH, ""), type=type_)
         return None
 
     def _devices_text(self, found: _DevicesHealth) -> str:
@@ -202,16 +193,16 @@ class Brokers:
         if not self.adapters["mqtt"]:
             cure = "start it: systemctl start lamplighter-mqtt, or lamplighter mqtt"
             return BrokerSeen(name, address, "unknown", None, "the adapter does not run", cure)
-        found = self._triples(broker_iri(base_iri, name))
-        if CONNECTED not in found:
+        found = self._triples(v.broker_iri(base_iri, name))
+        if v.CONNECTED not in found:
             cure = "reload or restart the adapter if this lasts"
             return BrokerSeen(name, address, "unknown", None, "the adapter has not yet reported", cure)
-        since = foreign_moment(found.get(SINCE, ""))
-        if found[CONNECTED] == "true":
-            cure = "see docs/devices.md, what a broker keeps" if REASON in found else ""
-            return BrokerSeen(name, address, "connected", since, found.get(REASON, ""), cure)
+        since = foreign_moment(found.get(v.SINCE, ""))
+        if found[v.CONNECTED] == "true":
+            cure = "see docs/devices.md, what a broker keeps" if v.REASON in found else ""
+            return BrokerSeen(name, address, "connected", since, found.get(v.REASON, ""), cure)
         table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"
-        reason, refused, what = found.get(REASON, "").partition("; check ")
+        reason, refused, what = found.get(v.REASON, "").partition("; check ")
         cure = f"check {what}" if refused else "check that the broker runs, and its address"
         return BrokerSeen(name, address, "not connected", since, reason, f"{cure} in [{table}] of lamplighter.toml")
 

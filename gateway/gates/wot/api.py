@@ -54,7 +54,6 @@ from lamplighter.gateway.gates.wot.values import json_value, state_term
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import Settings
 
 PAGE, PAGE_MAX = 100, 1_000  # things of a list, if the client does not say, and at most
@@ -92,11 +91,10 @@ class _CallersDataset:
 
 
 class WebOfThings:
-    """The door. gatekeeper: is told what was denied; send_budget: what waits for all network clients."""
+    """The door. send_budget: what waits for all network clients."""
 
-    def __init__(self, runner: Runner, settings: Settings, gatekeeper: Gatekeeper, send_budget: SendBudget) -> None:
+    def __init__(self, runner: Runner, settings: Settings, send_budget: SendBudget) -> None:
         self._runner = runner
-        self._gatekeeper = gatekeeper
         self._settings = settings
         self._registrations = SubmittedThings(runner)
         self._streams = EventStreams(runner, settings, send_budget)
