@@ -143,7 +143,6 @@ class Installer:
             raise ConfigurationError("this machine does not run systemd, which the services need")
 
     def _has_package_files(self) -> bool:
-        """Whether the files of the Debian package are installed."""
         return self._is_in_dpkg() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
 
     def _is_in_dpkg(self) -> bool:

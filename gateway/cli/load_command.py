@@ -164,7 +164,6 @@ def _by_blank_nodes(quads: Iterable[Quad]) -> tuple[list[Quad], list[list[Quad]]
 
 
 def _blank_nodes(term: Term) -> Iterator[Term]:
-    """The blank nodes of a term; a triple term may have some."""
     if is_blank(term):
         yield term
     elif term.startswith("<<"):

@@ -39,8 +39,6 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 
 class DeviceDataset(Protocol):
-    """The dataset of a running gateway."""
-
     async def rows(self, query: str) -> list[Row]:
         """The result of a SELECT query."""
         ...
@@ -208,7 +206,6 @@ class Devices:
 
 
 def _now(before: Entry, found: Entry | None) -> Entry | NotDecidedError:
-    """The device as it is now, if it was found."""
     if found is None:
         return NotDecidedError(f"{before.identity} is not there any more: it changed meanwhile; try again")
     return found

@@ -103,13 +103,10 @@ def content_format(text: str | None) -> int | None:
 
 
 def uncovered_text(message: TriedMessage) -> str:
-    """Why nothing was read of a message that no rule covers."""
     return f"no rule covers the {'resource' if message.of_resource else 'topic'} {message.where}"
 
 
 class StoredRules(NamedTuple):
-    """The rules of a dataset."""
-
     mqtt: DatasetRules
     others: tuple[DatasetRules, ...]
 
@@ -123,7 +120,6 @@ class StoredRules(NamedTuple):
         return found
 
     def every(self) -> list[DatasetRules]:
-        """Those of each adapter."""
         return [self.mqtt, *self.others]
 
     def resources(self) -> ResourceRules:
@@ -131,7 +127,6 @@ class StoredRules(NamedTuple):
         return all_rules_of(*(of_kind.resources() for of_kind in self.others))
 
     def faults(self) -> list[str]:
-        """What is wrong with rules that are not applied."""
         return [f"{mapping}: {text}" for of_kind in self.every() for mapping, text in of_kind.problems().items()]
 
 
@@ -155,7 +150,6 @@ class MessageTrial:
         return list(self._resource(message) if message.of_resource else self._topic(message))
 
     def _topic(self, message: TriedMessage) -> Iterator[RuleTrial]:
-        """An MQTT topic, or a path of the CoAP server."""
         mapping = self._mapping.of_broker(message.broker) if message.broker else self._mapping
         for rule in mapping.covering(message.where):
             found = Mapping([rule]).readings(

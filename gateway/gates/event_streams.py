@@ -51,7 +51,6 @@ class StreamEvent(bytes):
 
 
 def event_id(spuid: str, sequence: int) -> bytes:
-    """The id of the event of a notification."""
     return b"%b/%d" % (spuid.removeprefix(SPUID).encode(), sequence)
 
 

@@ -154,6 +154,5 @@ def _unavailable(history: History, after: LogPosition, reason: str) -> ChangesPa
 
 
 def _characters(delta: QuadDelta) -> int:
-    """Characters of its terms."""
     quads = sum(len(s) + len(p) + len(o) + len(g or "") for part in delta[:2] for s, p, o, g in part)
     return quads + sum(map(len, delta.created)) + sum(map(len, delta.dropped))

@@ -324,7 +324,6 @@ def _text(found: Mapping[str, Term], name: str) -> str:
 
 
 def _outcomes(record: Record) -> Iterator[Outcome]:
-    """The outcomes that a record has."""
     for actuation in dict.fromkeys(quad.s for quad in record.a if quad.p in _OUTCOMES):
         if not actuation.endswith(f"{ACTUATION}>"):
             continue

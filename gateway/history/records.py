@@ -104,7 +104,6 @@ class Replay:
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
-        """Follows the next record."""
         self.knowledge.follow(record)
         if record.type == "commit":
             commit = self.engine.commit(record.delta, record.seq)
@@ -117,8 +116,6 @@ class Replay:
 
 
 class _Stamp(msgspec.Struct):
-    """When a record was written."""
-
     epoch: int
     seq: int
     ts: str
@@ -139,7 +136,6 @@ class Found:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text names a time, not a record."""
     return "T" in text
 
 

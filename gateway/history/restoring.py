@@ -81,8 +81,6 @@ class Difference:
 
 @dataclass(frozen=True)
 class Restored:
-    """The result of a restore."""
-
     place: str
     sequence: int
     removed: int

@@ -28,8 +28,6 @@ from lamplighter.engine.errors import ChangeLogError
 
 @dataclass(frozen=True)
 class Segment:
-    """A file of the log."""
-
     path: Path
     name: SegmentName
 

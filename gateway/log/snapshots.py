@@ -60,7 +60,6 @@ class Snapshot:
 
 
 def snapshots(folder: Path) -> list[Snapshot]:
-    """The snapshots, oldest first."""
     found = []
     for path in folder.iterdir():
         name = segment_name(path.name)
@@ -177,7 +176,6 @@ class Base:
 
     @property
     def graphs(self) -> tuple[Term, ...]:
-        """Names of its graphs."""
         return self.head.graphs.created if self.head is not None and self.head.graphs is not None else ()
 
 

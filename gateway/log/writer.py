@@ -362,7 +362,6 @@ class LogWriter:
         self.close()
 
     def close(self) -> None:
-        """Closes the files, as they are."""
         with self._files:
             for descriptor in (self._file, *self._behind):
                 if descriptor is not None:

@@ -46,8 +46,6 @@ class _DevicesHealth(msgspec.Struct, kw_only=True):
 
 
 class _CoapHealth(_DevicesHealth, kw_only=True):
-    """As the CoAP adapter writes it."""
-
     observed: Count = 0
     registered: Count = 0
     observers: Count = 0
@@ -158,11 +156,9 @@ class Brokers:
         return [(target, reason) for target, reason in named if "://" in target]
 
     def _coap_health(self) -> _CoapHealth | None:
-        """The last report of the CoAP adapter."""
         return self._health("coap", _CoapHealth)
 
     def _health(self, kind: str, type_: type[_Health]) -> _Health | None:
-        """The last report of an adapter."""
         text = self._triples(v.adapter_iri(self.base_iri, kind), ox.NamedNode(v.adapters_graph(self.base_iri)))
         with suppress(msgspec.DecodeError, RecursionError):
             return msgspec.json.decode(text.get(v.HEALTH, ""), type=type_)

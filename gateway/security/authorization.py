@@ -35,16 +35,12 @@ _TEST_CLIENT = Client(
 
 @dataclass(frozen=True)
 class IssuedCredentials:
-    """The credentials of a client after its registration."""
-
     client_id: str
     client_secret: str
 
 
 @dataclass(frozen=True)
 class GrantedCredentials:
-    """A token and its lifetime."""
-
     token: str
     life_s: int
 
@@ -158,7 +154,6 @@ class Authorization:
 
     @property
     def registration(self) -> Registration:
-        """The current rule of registration."""
         return self._settings.registration
 
     def access_of(self, name: str) -> Access | None:

@@ -60,7 +60,6 @@ class Browsers:
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:
-        """Applies other settings."""
         self._origins = frozenset(settings.origins)
         self._any_origin = "*" in self._origins
         names = self._listening | {_bare_host(host) for host in settings.hosts}

@@ -58,7 +58,6 @@ class OpenGatekeeper:
         self.allow(requests_per_s)
 
     def allow(self, requests_per_s: int) -> None:
-        """Applies another rate."""
         self._requests_per_s = requests_per_s
         self._requests = TokenBuckets(requests_per_s, requests_per_s)
 
@@ -190,7 +189,6 @@ def _unnamed_caller(caller: Caller, origin_of: str) -> Caller:
 
 
 def socket_address(socket: ServerConnection) -> str:
-    """The address of a WebSocket's client."""
     address: Any = socket.remote_address
     return str(address[0]) if isinstance(address, tuple) and address else "local"
 

@@ -310,7 +310,6 @@ async def _serve(
 
 
 def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> str:
-    """The answer of `GET /`."""
     http = settings.http
     rows = [
         (PAGE, "the web page" if built_assets() else "the web page, once gateway/page/build.sh has built it"),

@@ -264,9 +264,7 @@ class ApplicationRegistry:
         return list(self._digests)
 
     def digests(self) -> dict[str, str]:
-        """Name -> digest, for a snapshot."""
         return dict(self._digests)
 
     def restore(self, digests: dict[str, str]) -> None:
-        """Restores the content of a snapshot."""
         self._digests = dict(digests)

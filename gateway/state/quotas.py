@@ -68,7 +68,6 @@ class ConnectionLease:
             self.by(client, local=local)
 
     def end(self) -> None:
-        """Releases all counts of the connection."""
         self._ended = True
         for client in self._clients:
             self._usage.add(client, -1)

@@ -62,7 +62,6 @@ class RequestIds:
         return True
 
     def clients(self) -> list[str]:
-        """The clients whose ids are remembered."""
         return list(self._accepted)
 
     def most(self) -> int:

@@ -139,7 +139,6 @@ class DeliveryApi(ABC):
         await self.deliveries.run()
 
     def topic(self, name: str) -> str:
-        """The URL of a delivery."""
         return f"{self.address}/{self.name}/{name}"
 
     async def _all(self, request: Request, caller: Caller) -> Response:

@@ -47,8 +47,6 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class DeliveryExistsError(RequestError):
-    """There is a delivery with this id."""
-
     code = "already_exists"
     status = 409
 

@@ -111,8 +111,6 @@ class Retry(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The receiver wants nothing any more."""
-
     reason: str
 
 
@@ -137,8 +135,6 @@ class DeliveryKind(Protocol):
 
 
 class ConcurrencyLimit:
-    """The requests that run at the same time."""
-
     # Those that fail, are slow, or have not answered yet have places of their own, so that they do not take those of
     # the others.
 
@@ -329,7 +325,6 @@ class DeliveryWorker:
             await self._subscribe(_NEVER_GONE, caller)
 
     async def stop(self, reason: str) -> None:
-        """Ends the subscription, with a record."""
         async with self.attaching:
             with suppress(UnknownSpuidError):  # the gateway has ended it meanwhile
                 await self._context.runner.end_delivery(self.id)
@@ -543,7 +538,6 @@ class DeliveryWorker:
             self.drop()
 
     def members(self) -> Mapping[str, object]:
-        """The state, for its owner."""
         state = "dead" if self.dead else "failing" if self.failures else "ok"
         members: dict[str, object] = {
             "state": state,

@@ -56,7 +56,6 @@ def answers_options(request: Request, methods: Collection[str] | None) -> bool:
 
 
 def preflight(request: Request) -> Response:
-    """The answer to a preflight."""
     origins = request.headers.getlist("origin")
     methods = request.headers.getlist("access-control-request-method")
     if len(origins) != 1 or len(methods) != 1:
@@ -79,8 +78,6 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class UnsupportedMediaTypeError(RequestError):
-    """A body in an unsupported format or coding."""
-
     code = "unsupported_media_type"
     status = 415
 
@@ -101,8 +98,6 @@ NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, regist
 
 
 class Permission(Enum):
-    """The permission that a route requires."""
-
     NOTHING = auto()
     CALLER = auto()
     OPERATOR = auto()

@@ -60,7 +60,6 @@ class LdnInbox:
         return self.iri + name
 
     def new(self) -> str:
-        """The IRI of a new notification."""
         return f"{self.iri}{uuid.uuid4()}"
 
     async def notices(self) -> list[Notice]:
@@ -147,7 +146,6 @@ def _too_many(known: Sequence[Notice], creator: str, most: int) -> list[Notice]:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it is one of a notification."""
     try:
         return str(uuid.UUID(name)) == name
     except ValueError:

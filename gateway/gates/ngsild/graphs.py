@@ -53,7 +53,6 @@ class EntityGraphs:
         self._nodes = f"{base_iri}ngsi-ld/attribute/"
 
     def node(self, entity: Term, attribute: Term) -> Term:
-        """The node of a new attribute's value."""
         return iri(self._nodes + hashlib.sha256(f"{entity} {attribute}".encode()).hexdigest()[:32])
 
     def entities(self, types: Collection[Term]) -> str:

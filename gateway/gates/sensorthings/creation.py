@@ -143,7 +143,6 @@ class Creation:
         return f"{lexical(target.stream.observation)}/{tail}"
 
     def _entity_of(self, members: Mapping[str, Any], name: str) -> Term | None:
-        """The entity that a member names by its id."""
         found = members.get(name)
         if found is None:
             return None

@@ -54,7 +54,6 @@ class QueryOptions:
         return not self.select or name in self.select
 
     def further(self) -> dict[str, str]:
-        """The options of the next page."""
         return {**self.texts, "$skip": str(self.skip + self.top)}
 
 
@@ -138,7 +137,6 @@ def _merge(one: QueryOptions, other: QueryOptions) -> QueryOptions:
 
 
 def _inner(body: str, offset: int) -> dict[str, tuple[str, int]]:
-    """The options in the parentheses of an expansion."""
     texts: dict[str, tuple[str, int]] = {}
     for part, start in _segments(body, offset, ";"):
         name, equals, text = part.partition("=")

@@ -80,8 +80,6 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class _CallersDataset:
-    """What a caller may read of the dataset."""
-
     def __init__(self, runner: Runner, caller: Caller) -> None:
         self._runner = runner
         self._caller = caller
@@ -218,7 +216,6 @@ class WebOfThings:
 
     @staticmethod
     def _only(request: Request, *methods: str) -> Refusal | None:
-        """The refusal of another method."""
         allowed = {*methods, *(["HEAD"] if "GET" in methods else [])}
         if request.method in allowed:
             return None
@@ -236,7 +233,6 @@ class WebOfThings:
         return JsonAnswer(value, headers=_NO_STORE)
 
     async def _all_values(self, thing: Thing, caller: Caller) -> Response:
-        """The values that there are, by name."""
         found = {name: await self._value(one, caller) for name, one in thing.properties.items()}
         return JsonAnswer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
 

@@ -53,11 +53,7 @@ _OF_THINGS = (v.THING_ID, v.MANUFACTURER, v.MODEL, *_OF_PARTS)
 
 
 class ReadableDataset(Protocol):
-    """What a caller may read of the dataset."""
-
-    async def rows(self, query: str) -> list[Row]:
-        """The result of a SELECT query."""
-        ...
+    async def rows(self, query: str) -> list[Row]: ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,6 @@ class ThingProperty:
 
     @property
     def query(self) -> str:
-        """Its values."""
         return f"SELECT {self._variables} WHERE {{ {self.values} }}"
 
     @property

@@ -40,8 +40,6 @@ _Making = dict[str, Callable[[], Component]]
 
 
 class DeviceComponents:
-    """Looks at the devices of one dataset."""
-
     def __init__(self, brokers: Brokers, store: QuadStore, clock: Clock) -> None:
         self._brokers = brokers
         self._store = store
