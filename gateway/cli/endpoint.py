@@ -129,8 +129,7 @@ def call_gateway(
     content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> http.client.HTTPResponse:
-    """The answer of the gateway, to be read and closed. path: ``/backup``. Raises UpstreamError when no gateway
-    answers, RefusedError, ConfigurationError."""
+    """The answer, to be read and closed. Raises UpstreamError, RefusedError, ConfigurationError."""
     url = url_option(options)
     if url is None:
         settings, data = settings_and_data(options)

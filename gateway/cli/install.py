@@ -65,8 +65,7 @@ def run(command: Sequence[str]) -> str:
 
 
 def sources() -> Path:
-    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or the wheel's. Raises
-    ConfigurationError."""
+    """The folder with systemd/, mapping/, apps/: the project's, or the wheel's. Raises ConfigurationError."""
     for folder in (_PACKAGE.parent, Path(sys.prefix) / _SHARE):
         if (folder / "systemd" / _TARGET).exists():
             return folder

@@ -161,8 +161,7 @@ class Devices:
         return found
 
     async def remove(self, entry: Entry) -> None:
-        """Removes a device with its description, rules and live observations. One that is still announced is proposed
-        again. Raises NotDecidedError."""
+        """Removes a device with its description, rules and live observations. Raises NotDecidedError."""
         await self._dataset.update(self.registry.removal(entry))
         now = await self.entry(entry.identity)
         if now is not None and not _is_proposed_again(entry, now):

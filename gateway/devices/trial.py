@@ -81,8 +81,7 @@ class RuleTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the rules make of a message, as ``POST /mapping/try`` answers. not_tested: the faults of rules; problem: why
-    no rule applies."""
+    """As ``POST /mapping/try`` answers. not_tested: the faults of rules; problem: why no rule applies."""
 
     rules: Sequence[RuleTrial]
     not_tested: Sequence[str]
@@ -135,8 +134,7 @@ def all_rules_of(*all_rules: ResourceRules) -> ResourceRules:
 
 
 class MessageTrial:
-    """Tries the rules of files and of a dataset. event: whether the model of readings is "event"; made_max: values that
-    one rule is shown with."""
+    """Tries rules. event: whether the model of readings is "event"; made_max: values that one rule is shown with."""
 
     def __init__(self, files: FileRules, dataset: StoredRules, *, event: bool, made_max: int | None = None) -> None:
         self._mapping = Mapping([*files.mqtt.rules, *dataset.mqtt.streams()])
@@ -145,8 +143,7 @@ class MessageTrial:
         self._made_max = made_max
 
     def of(self, message: TriedMessage) -> list[RuleTrial]:
-        """What each rule that covers a message makes of it; empty if none does. Raises PayloadError for a resource that
-        is no URI of a resource."""
+        """What each rule that covers a message makes of it. Raises PayloadError for a place that is no resource."""
         return list(self._resource(message) if message.of_resource else self._topic(message))
 
     def _topic(self, message: TriedMessage) -> Iterator[RuleTrial]:

@@ -32,8 +32,7 @@ def call(
     content: Readable | bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> http.client.HTTPResponse:
-    """The answer of the running gateway, to be read and closed. path: ``/backup``. Raises UpstreamError when no gateway
-    answers, RefusedError."""
+    """The answer of the running gateway, to be read and closed. Raises UpstreamError, RefusedError."""
     connection: http.client.HTTPConnection
     if settings.security.enabled:
         there = socket_paths(settings, data)[0]
@@ -71,8 +70,7 @@ def exchange(
 
 
 def check_answer(place: str, path: str) -> None:
-    """Asks for a path over HTTP. place: a Unix socket, or host and port. Raises UpstreamError when there is no answer
-    in time, RefusedError."""
+    """Asks for a path over HTTP. place: a Unix socket, or host and port. Raises UpstreamError, RefusedError."""
     connection: http.client.HTTPConnection
     if place.startswith("/"):
         connection = _UnixConnection(Path(place), _CHECK_S)

@@ -82,8 +82,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An acknowledgement or a refusal. time: of the attempt; `explain` up to that time finds it. refused: the reason,
-    empty if it was acknowledged."""
+    """An acknowledgement or a refusal. time: of the attempt, for `explain`; refused: the reason, or empty."""
 
     actuator: Term
     actuation: Term

@@ -163,8 +163,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Base:
-    """The beginning of a start: the newest complete snapshot, and what is wrong with newer ones. Without a snapshot:
-    before the first record."""
+    """Where a start begins: the newest complete snapshot, and the faults of newer ones; or no snapshot."""
 
     snapshot: Snapshot | None
     head: Record | None

@@ -86,8 +86,7 @@ class BrokerSeen(NamedTuple):
 
 
 class Brokers:
-    """The brokers of the current settings. adapters: connections of each kind of adapter to this gateway; the WebSocket
-    gate counts them."""
+    """The brokers of the current settings. adapters: their connections to the WebSocket gate, which counts them."""
 
     def __init__(self, settings: Callable[[], Settings], store: QuadStore, clock: Clock) -> None:
         self.adapters: Counter[str] = Counter()
@@ -203,8 +202,7 @@ class Brokers:
         return BrokerSeen(name, address, "not connected", since, reason, f"{cure} in [{table}] of lamplighter.toml")
 
     def _triples(self, node: str, graph: ox.NamedNode | ox.DefaultGraph | None = None) -> dict[str, str]:
-        """The texts of its literals in a graph, by predicate. Empty while the store cannot be read. graph: None: the
-        default graph."""
+        """Its texts in a graph, by predicate, none while the store cannot be read. graph: None: the default graph."""
         try:
             found = self._store.native.quads_for_pattern(ox.NamedNode(node), None, None, graph or ox.DefaultGraph())
             return {quad.predicate.value: quad.object.value for quad in found if isinstance(quad.object, ox.Literal)}

@@ -111,8 +111,7 @@ class Audited(Protocol):
 
 
 class QueueFigures(Protocol):
-    """The queue of the loop. waiting: requests that wait; waiting_by_class: the same in the order of `Priority`; room:
-    how many normal and bulk requests may wait."""
+    """The queue of the loop. waiting_by_class: by `Priority`; room: how many normal and bulk requests may wait."""
 
     @property
     def waiting(self) -> int: ...

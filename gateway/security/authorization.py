@@ -131,8 +131,7 @@ class Authorization:
         audit("token_revoked", client=claims.client, address=address)
 
     def caller(self, authorization: object, address: str) -> Caller:
-        """The caller with this header or member. None stands for none, a list for several. Raises UnauthorizedError,
-        QueueFullError."""
+        """The caller with this header: None for none, a list for several. Raises UnauthorizedError, QueueFullError."""
         try:
             client = self._client(authorization)
         except UnauthorizedError as error:

@@ -160,8 +160,7 @@ class TokenGatekeeper:
         log_refusal("denied", client=caller.name, operation=operation, why=str(error))
 
     def _local(self, socket: PeerSocket | None) -> Caller | None:
-        """The caller if it is a local process on a Unix socket, None if it came by the network. Raises
-        UnauthorizedError for a user who may not."""
+        """The caller on a Unix socket, None if it came by the network. Raises UnauthorizedError."""
         process = peer(socket)
         if process is None:
             return None

@@ -100,8 +100,7 @@ class Configuration:
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError,
-        which names the faults of all of them, one a line."""
+        """Reads and checks settings, rules, applications, protection. Raises ConfigurationError with all faults."""
         folder = config.parent if config else Path()
         refused: list[str] = []
         settings, unread = Settings(), ""

@@ -156,8 +156,7 @@ def _wrong_times(profile: Jsap) -> Iterator[str]:
 
 
 def sparql_faults(folder: Path) -> list[str]:
-    """The faults of the SPARQL texts of a folder's applications, with document and line. Files that cannot be read as
-    profiles are left out."""
+    """The faults of the SPARQL texts in the readable profiles of a folder, with document and line."""
     # The gateway starts nevertheless, without the applications that it cannot run, since others do not depend on them.
     faults: list[str] = []
     for path in sorted(folder.glob("*.jsap")):

@@ -157,8 +157,7 @@ class ResumableSubscriptions(Generic[Sink]):
         return spuid in self._kept
 
     def grant(self, keep: str) -> tuple[int, str]:
-        """How long a subscription is kept if its client asks for ``keep``: in microseconds and as ISO 8601 duration.
-        Raises MalformedRequestError."""
+        """How long a subscription is kept: in microseconds, as ISO 8601 duration. Raises MalformedRequestError."""
         try:
             asked_us = delay_us(keep)
         except MalformedRequestError as error:

@@ -81,8 +81,7 @@ class DeliveryRequest(NamedTuple):
 
 
 class WaitingNotification(NamedTuple):
-    """A notification that waits. members: the text of its results, shared with what the subscription retains. reset: of
-    a first result, why the subscription began anew."""
+    """A notification that waits. members: text of its results; reset: why the subscription began anew."""
 
     spuid: str
     sequence: int
@@ -115,8 +114,7 @@ class Gone(NamedTuple):
 
 
 class DeliveryKind(Protocol):
-    """What differs between the doors. name: of the table in the settings, and of the component; kind: in the log;
-    manual: the document for people."""
+    """What differs between the APIs. name: of table and component; kind: in the log; manual: for people."""
 
     name: str
     kind: str
@@ -125,8 +123,7 @@ class DeliveryKind(Protocol):
     def manual(self) -> str: ...
 
     async def request(self, worker: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest | None:
-        """A request that delivers a notification, or a part of it, from 0; None if nothing of it is to be sent. Raises
-        GatewayError where it cannot be made now."""
+        """The request for a part of a notification, from 0; None if nothing is to be sent. Raises GatewayError."""
         ...
 
     async def tell_end(self, worker: DeliveryWorker) -> None:

@@ -39,8 +39,7 @@ VARY = (b"vary", b"Origin")
 
 
 class CorsRules(NamedTuple):
-    """Which pages may use the gate. links: paths that links on any page may lead to; without a query they only read,
-    and little."""
+    """Which pages may use the gate. links: paths that links on any page may lead to; they only read, and little."""
 
     browsers: Browsers
     links: frozenset[str]

@@ -53,8 +53,7 @@ class LdnInbox:
         return f"<{self.iri}>"
 
     def iri_of(self, name: str) -> str:
-        """The IRI of the notification of that name, which its client sees at the end of its URL. Raises
-        UnknownResourceError for what is no name."""
+        """The IRI of a notification, whose name ends its URL. Raises UnknownResourceError for what is no name."""
         if not _is_name(name):
             raise UnknownResourceError("there is no such notification in the inbox")
         return self.iri + name

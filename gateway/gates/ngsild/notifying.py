@@ -239,8 +239,7 @@ class EntityNotifications:
         return {}
 
     def _caller(self, worker: DeliveryWorker) -> Caller:
-        """Who reads: the gateway, the graphs that the client that subscribed may subscribe to now. Raises
-        AccessDeniedError."""
+        """The gateway as reader, with the graphs that the client may subscribe to now. Raises AccessDeniedError."""
         # A delivery ends when its client's permissions change.
         client = worker.followed.identity
         if client is None:

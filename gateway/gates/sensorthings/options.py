@@ -58,8 +58,7 @@ class QueryOptions:
 
 
 def options(texts: Mapping[str, str], kind: EntityType, *, many: bool) -> QueryOptions:
-    """The options of a URL. kind: of the entities asked for; many: whether it is a collection. Raises ExpressionError,
-    which names option and position."""
+    """The options of a URL. kind: of the entities; many: whether a collection. Raises ExpressionError."""
     parser = _OptionsParser()
     return parser.read({name: (text, 0) for name, text in texts.items()}, kind, many, 0)
 

@@ -90,8 +90,7 @@ class ThingProperty:
 
 @dataclass(frozen=True)
 class Thing:
-    """id: of its description; node: in the dataset; texts: manufacturer and model; area: IRI and label; properties: by
-    name."""
+    """id: of its description; node: in the dataset; texts: maker, model; area: IRI, label; properties: by name."""
 
     id: str
     node: Term
