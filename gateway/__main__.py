@@ -94,7 +94,6 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def _empty_parser() -> tuple[argparse.ArgumentParser, Adder]:
-    """A parser without commands, and what makes a command."""
     parser = argparse.ArgumentParser(
         prog="lamplighter",
         description="Lamplighter, a semantic edge gateway: SPARQL publish-subscribe, MQTT, CoAP.",

@@ -39,14 +39,10 @@ class Clock(Protocol):
         """Whether the wall clock is synchronised."""
         ...
 
-    def sample(self) -> RecordClocks:
-        """All of them."""
-        ...
+    def sample(self) -> RecordClocks: ...
 
 
 class MachineClock:
-    """The clocks of this machine."""
-
     def __init__(self, trust: Trust = "auto") -> None:
         self.boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._trust = trust

@@ -41,7 +41,6 @@ class Usage:
         return max(self._of.values(), default=0)
 
     def heaviest(self) -> str:
-        """The client with the largest use, of those that use it."""
         return max(self._of, key=self.of)
 
     def __len__(self) -> int:

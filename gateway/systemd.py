@@ -68,33 +68,27 @@ class Supervisor:
 
     @property
     def active(self) -> bool:
-        """Whether there is a supervisor."""
         return bool(self._address)
 
     # --- to systemd ---
 
     def ready(self, status: str) -> None:
-        """The service is ready; also the end of a reload."""
         self._tell("READY=1", f"STATUS={status}")
 
     def status(self, text: str) -> None:
-        """The status text in `systemctl status`."""
         if text != self._said:
             self._said = text
             self._tell(f"STATUS={text}")
 
     def alive(self) -> None:
-        """Feeds the watchdog."""
         if self.watchdog_s is not None:
             self._tell("WATCHDOG=1")
 
     def reloading(self) -> None:
-        """A reload begins; `ready` ends it."""
         self._said = ""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self, status: str) -> None:
-        """The service stops."""
         self._tell("STOPPING=1", f"STATUS={status}")
 
     def recovering(self, records: int) -> None:

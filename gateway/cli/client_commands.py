@@ -225,7 +225,6 @@ def _write(data: bytes) -> None:
 
 
 def _answer_text(media_type: str, data: bytes) -> str:
-    """An answer as a table for people."""
     if media_type in GRAPH_MEDIA_TYPES:
         return "".join(sign if sign in "\n\t" or sign.isprintable() else printable(sign) for sign in data.decode())
     try:

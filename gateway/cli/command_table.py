@@ -152,7 +152,6 @@ MEANINGS = {
 
 
 def exit_code(error: GatewayError) -> ExitCode:
-    """The exit code of a command that ends with an error."""
     if isinstance(error, ConfigurationError):
         return ExitCode.WRONG_USE
     if isinstance(error, UpstreamError):
@@ -163,6 +162,5 @@ def exit_code(error: GatewayError) -> ExitCode:
 
 
 def epilog() -> str:
-    """The table at the end of `lamplighter --help`."""
     rows = (f"  {int(code):<4}{meaning}" for code, meaning in MEANINGS.items())
     return "exit codes:\n" + "\n".join(rows)

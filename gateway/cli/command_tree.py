@@ -61,7 +61,6 @@ class CommandNode:
         return found
 
     def all(self) -> Iterator[CommandNode]:
-        """This command and all below it."""
         yield self
         for one in self.subcommands:
             yield from one.all()

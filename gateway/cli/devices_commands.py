@@ -99,8 +99,6 @@ class _CalledDataset:
 
 
 class _Gateway(RunningDataset):
-    """The devices of the running gateway."""
-
     def __init__(self, options: argparse.Namespace) -> None:
         super().__init__(options)
         dataset = _CalledDataset(self)
@@ -117,7 +115,6 @@ class _Gateway(RunningDataset):
         return found
 
     def differing(self, entries: Sequence[Entry]) -> dict[str, list[StateMismatch]]:
-        """As `Devices.differing`."""
         return asyncio.run(self.devices.differing(entries))
 
     def contact(self, entry: Entry) -> list[tuple[str, str]]:

@@ -88,7 +88,6 @@ def addresses_at(url: str) -> EndpointAddresses:
 
 
 def sparql_paths(options: argparse.Namespace) -> tuple[str, str]:
-    """The paths of the gateway for queries and for updates."""
     url = url_option(options)
     if url is None:
         http = settings_and_data(options)[0].http
@@ -99,8 +98,6 @@ def sparql_paths(options: argparse.Namespace) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class _OneToken:
-    """A token from a file."""
-
     value: str
 
     async def token(self) -> str:

@@ -334,7 +334,6 @@ def _notes(settings: Settings, config: Path | None, *, mapped: bool) -> list[str
 
 
 def _following(options: argparse.Namespace, config: Path | None) -> list[str]:
-    """The next commands."""
     with_config = f" --config {shlex.quote(str(options.config))}" if options.config else ""
     lines = [f"lamplighter check{with_config}"]
     if config == SYSTEM_CONFIG:
@@ -345,7 +344,6 @@ def _following(options: argparse.Namespace, config: Path | None) -> list[str]:
 
 
 def _once_it_runs(options: argparse.Namespace, choice: Choice) -> list[str]:
-    """The commands that need the running gateway."""
     if not options.coap:
         return []
     with_config = f" --config {shlex.quote(str(options.config))}" if options.config else ""

@@ -65,8 +65,7 @@ def run(command: Sequence[str]) -> str:
 
 
 def sources() -> Path:
-    """The folder with systemd/, mapping/, apps/ and lamplighter.toml: the project's, or the wheel's. Raises
-    ConfigurationError."""
+    """The folder with systemd/, mapping/, apps/: the project's, or the wheel's. Raises ConfigurationError."""
     for folder in (_PACKAGE.parent, Path(sys.prefix) / _SHARE):
         if (folder / "systemd" / _TARGET).exists():
             return folder
@@ -143,7 +142,6 @@ class Installer:
             raise ConfigurationError("this machine does not run systemd, which the services need")
 
     def _has_package_files(self) -> bool:
-        """Whether the files of the Debian package are installed."""
         return self._is_in_dpkg() and (self._path(_PACKAGE_UNITS) / _TARGET).exists()
 
     def _is_in_dpkg(self) -> bool:

@@ -119,8 +119,7 @@ def _send_one(options: argparse.Namespace, text: str, request_id: str, *, reache
 
 
 def slices(quads: Iterable[Quad]) -> Iterator[list[Quad]]:
-    """All quads, in lists of bounded size: those without blank nodes first. Quads that a blank node connects are in one
-    list, which may be larger."""
+    """All quads, in lists of bounded size; those that a blank node connects are in one list."""
     plain, connected = _by_blank_nodes(quads)
     for groups in ([[quad] for quad in plain], connected):
         taken: list[Quad] = []
@@ -164,7 +163,6 @@ def _by_blank_nodes(quads: Iterable[Quad]) -> tuple[list[Quad], list[list[Quad]]
 
 
 def _blank_nodes(term: Term) -> Iterator[Term]:
-    """The blank nodes of a term; a triple term may have some."""
     if is_blank(term):
         yield term
     elif term.startswith("<<"):

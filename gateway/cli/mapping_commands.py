@@ -159,7 +159,6 @@ def _show(result: TrialResult) -> None:
 
 
 def _show_trial(trial: RuleTrial) -> None:
-    """Prints what a rule makes of a message."""
     _say(f"{trial.rule}  ({trial.about})")
     for one in trial.made:
         if one.fault:

@@ -99,7 +99,6 @@ def _subject(url: str, triples: list[Triple]) -> str:
 
 
 def _name(term: str) -> str:
-    """The last part of an IRI."""
     return term.rstrip(">").replace("#", "/").rpartition("/")[2] if is_iri(term) else _text(term)
 
 

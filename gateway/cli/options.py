@@ -56,5 +56,4 @@ def add_json(parser: argparse._ActionsContainer, what: str, *, below: bool = Fal
 
 
 def add_confirmation(parser: argparse.ArgumentParser) -> None:
-    """Declares `--yes`."""
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation (required without a terminal)")

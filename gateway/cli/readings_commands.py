@@ -11,33 +11,20 @@ from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
 from lamplighter.gateway.cli.console import shorten, table
 from lamplighter.gateway.cli.endpoint import RunningDataset, add_reach_options
-from lamplighter.ontology.vocabulary import (
-    GATEWAY,
-    HAS_FEATURE_OF_INTEREST,
-    HAS_SIMPLE_RESULT,
-    HAS_UNIT,
-    LIVE_OBSERVATION,
-    MADE_BY_SENSOR,
-    OBSERVED_PROPERTY,
-    PREFIXES,
-    RDFS_LABEL,
-    RESULT_TIME,
-    TIME_PROBLEM,
-    UNKNOWN_UNIT,
-)
+from lamplighter.ontology import vocabulary as v
 
 # With the model "event" the readings are in named graphs, and the stream has what all of them share.
 _READ = (
-    f"?reading <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} "
-    f"OPTIONAL {{ ?reading <{TIME_PROBLEM}> ?problem }} "
+    f"?reading <{v.HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{v.RESULT_TIME}> ?time }} "
+    f"OPTIONAL {{ ?reading <{v.TIME_PROBLEM}> ?problem }} "
 )
 _QUERY = f"""\
 SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem ?graph WHERE {{
-  {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} BIND(?reading AS ?about) }}
-  UNION {{ GRAPH ?graph {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} }} BIND(?stream AS ?about) }}
-  ?about <{MADE_BY_SENSOR}> ?sensor ; <{HAS_FEATURE_OF_INTEREST}> ?feature ; <{OBSERVED_PROPERTY}> ?property .
-  OPTIONAL {{ ?feature <{RDFS_LABEL}> ?name }}
-  OPTIONAL {{ ?stream <{HAS_UNIT}> ?unit }} OPTIONAL {{ ?stream <{UNKNOWN_UNIT}> ?code }}
+  {{ ?stream <{v.LIVE_OBSERVATION}> ?reading . {_READ} BIND(?reading AS ?about) }}
+  UNION {{ GRAPH ?graph {{ ?stream <{v.LIVE_OBSERVATION}> ?reading . {_READ} }} BIND(?stream AS ?about) }}
+  ?about <{v.MADE_BY_SENSOR}> ?sensor ; <{v.HAS_FEATURE_OF_INTEREST}> ?feature ; <{v.OBSERVED_PROPERTY}> ?property .
+  OPTIONAL {{ ?feature <{v.RDFS_LABEL}> ?name }}
+  OPTIONAL {{ ?stream <{v.HAS_UNIT}> ?unit }} OPTIONAL {{ ?stream <{v.UNKNOWN_UNIT}> ?code }}
 }}"""
 
 
@@ -89,9 +76,9 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[tuple[str, ...]]:
 
 def _short(iri: str) -> str:
     """An IRI with a known prefix; without one if it is of the gateway's vocabulary."""
-    if iri.startswith(GATEWAY):
-        return iri.removeprefix(GATEWAY)
-    for prefix, namespace in PREFIXES.items():
+    if iri.startswith(v.GATEWAY):
+        return iri.removeprefix(v.GATEWAY)
+    for prefix, namespace in v.PREFIXES.items():
         if iri.startswith(namespace) and iri != namespace:
             return f"{prefix}:{iri.removeprefix(namespace)}"
     return iri

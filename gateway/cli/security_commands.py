@@ -86,7 +86,6 @@ def _client_lines(clients: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _permission_options(options: argparse.Namespace) -> dict[str, list[str] | bool | str]:
-    """The permissions that were given on the command line."""
     given: dict[str, list[str] | bool | str] = {}
     for kind in _KINDS:
         graphs = getattr(options, kind)

@@ -39,8 +39,6 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 
 
 class DeviceDataset(Protocol):
-    """The dataset of a running gateway."""
-
     async def rows(self, query: str) -> list[Row]:
         """The result of a SELECT query."""
         ...
@@ -163,8 +161,7 @@ class Devices:
         return found
 
     async def remove(self, entry: Entry) -> None:
-        """Removes a device with its description, rules and live observations. One that is still announced is proposed
-        again. Raises NotDecidedError."""
+        """Removes a device with its description, rules and live observations. Raises NotDecidedError."""
         await self._dataset.update(self.registry.removal(entry))
         now = await self.entry(entry.identity)
         if now is not None and not _is_proposed_again(entry, now):
@@ -208,7 +205,6 @@ class Devices:
 
 
 def _now(before: Entry, found: Entry | None) -> Entry | NotDecidedError:
-    """The device as it is now, if it was found."""
     if found is None:
         return NotDecidedError(f"{before.identity} is not there any more: it changed meanwhile; try again")
     return found

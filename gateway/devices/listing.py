@@ -22,7 +22,6 @@ PLACES_MAX = 32  # topics and resources of a device whose messages are shown
 
 
 def decision_json(entry: Entry) -> dict[str, Any]:
-    """A device after a decision about it."""
     return {"id": entry.identity, "name": entry.name, "area": entry.area, "state": entry.adoption}
 
 

@@ -81,8 +81,7 @@ class RuleTrial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TrialResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the rules make of a message, as ``POST /mapping/try`` answers. not_tested: the faults of rules; problem: why
-    no rule applies."""
+    """As ``POST /mapping/try`` answers. not_tested: the faults of rules; problem: why no rule applies."""
 
     rules: Sequence[RuleTrial]
     not_tested: Sequence[str]
@@ -103,13 +102,10 @@ def content_format(text: str | None) -> int | None:
 
 
 def uncovered_text(message: TriedMessage) -> str:
-    """Why nothing was read of a message that no rule covers."""
     return f"no rule covers the {'resource' if message.of_resource else 'topic'} {message.where}"
 
 
 class StoredRules(NamedTuple):
-    """The rules of a dataset."""
-
     mqtt: DatasetRules
     others: tuple[DatasetRules, ...]
 
@@ -123,7 +119,6 @@ class StoredRules(NamedTuple):
         return found
 
     def every(self) -> list[DatasetRules]:
-        """Those of each adapter."""
         return [self.mqtt, *self.others]
 
     def resources(self) -> ResourceRules:
@@ -131,7 +126,6 @@ class StoredRules(NamedTuple):
         return all_rules_of(*(of_kind.resources() for of_kind in self.others))
 
     def faults(self) -> list[str]:
-        """What is wrong with rules that are not applied."""
         return [f"{mapping}: {text}" for of_kind in self.every() for mapping, text in of_kind.problems().items()]
 
 
@@ -140,8 +134,7 @@ def all_rules_of(*all_rules: ResourceRules) -> ResourceRules:
 
 
 class MessageTrial:
-    """Tries the rules of files and of a dataset. event: whether the model of readings is "event"; made_max: values that
-    one rule is shown with."""
+    """Tries rules. event: whether the model of readings is "event"; made_max: values that one rule is shown with."""
 
     def __init__(self, files: FileRules, dataset: StoredRules, *, event: bool, made_max: int | None = None) -> None:
         self._mapping = Mapping([*files.mqtt.rules, *dataset.mqtt.streams()])
@@ -150,12 +143,10 @@ class MessageTrial:
         self._made_max = made_max
 
     def of(self, message: TriedMessage) -> list[RuleTrial]:
-        """What each rule that covers a message makes of it; empty if none does. Raises PayloadError for a resource that
-        is no URI of a resource."""
+        """What each rule that covers a message makes of it. Raises PayloadError for a place that is no resource."""
         return list(self._resource(message) if message.of_resource else self._topic(message))
 
     def _topic(self, message: TriedMessage) -> Iterator[RuleTrial]:
-        """An MQTT topic, or a path of the CoAP server."""
         mapping = self._mapping.of_broker(message.broker) if message.broker else self._mapping
         for rule in mapping.covering(message.where):
             found = Mapping([rule]).readings(

@@ -88,7 +88,7 @@ def apis(context: ApiContext) -> list[Api]:
     if context.settings.wot.enabled:
         from lamplighter.gateway.gates.wot import WebOfThings
 
-        api_list.append(WebOfThings(context.runner, context.settings, context.gatekeeper, context.send_budget))
+        api_list.append(WebOfThings(context.runner, context.settings, context.send_budget))
     if context.settings.ngsild.enabled:
         from lamplighter.gateway.gates.ngsild import NgsiLd
 

@@ -51,7 +51,6 @@ class StreamEvent(bytes):
 
 
 def event_id(spuid: str, sequence: int) -> bytes:
-    """The id of the event of a notification."""
     return b"%b/%d" % (spuid.removeprefix(SPUID).encode(), sequence)
 
 
@@ -66,8 +65,7 @@ def place_of(event_id: str) -> tuple[str, int]:
 
 
 def asked_resume(request: Request, keep: str | None, event_id: str | None) -> Resume | None:
-    """What the client wants to be kept or resumed. keep, event_id: parameters of its URL. Raises
-    MalformedRequestError."""
+    """What the client wants kept or resumed. keep, event_id: of its URL. Raises MalformedRequestError."""
     # The header counts more than the parameter, which stays in the URL that a browser opens again.
     keep = keep or KEEP_DEFAULT
     event_id = request.headers.get("last-event-id") or event_id

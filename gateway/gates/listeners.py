@@ -103,7 +103,6 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The TCP port."""
         return int(self.socket.getsockname()[1])
 
 

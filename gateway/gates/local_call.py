@@ -162,8 +162,7 @@ def _await_head(answering: socket.socket, absence: Absence, place: str, path: st
 
 
 def check_answer(place: str, path: str) -> None:
-    """Asks for a path over HTTP. place: a Unix socket, or host and port. Raises UpstreamError when there is no answer
-    in time, RefusedError."""
+    """Asks for a path over HTTP. place: a Unix socket, or host and port. Raises UpstreamError, RefusedError."""
     connection: http.client.HTTPConnection
     if place.startswith("/"):
         connection = _UnixConnection(Path(place), _CHECK_S)

@@ -327,14 +327,12 @@ def _check_certificate(security: SecuritySettings, folder: Path) -> str:
 
 
 def _grant(security: SecuritySettings) -> Permissions:
-    """The permissions of a new client."""
     return Permissions(read=security.grant_read, write=security.grant_write, subscribe=security.grant_subscribe)
 
 
 def _routes(
     security: SecuritySettings, authorization: Authorization | None, authority: bytes | None, browsers: Browsers
 ) -> Iterator[Route]:
-    """The paths for clients and their tokens."""
     yield from OAuthHandlers(authorization, authority).routes()
     yield from PageLogin(authorization, browsers).routes()
     yield from Clients(authorization, _grant(security), security.code_life_s).routes()

@@ -126,12 +126,10 @@ class Outbox:
         self.share: ClientBudget | None = None  # the shares of its client, if the client has a name
 
     def allow(self, bytes_max: int) -> None:
-        """Applies another limit."""
         self._bytes_max = bytes_max
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that wait, without replays."""
         return self._bytes
 
     def __len__(self) -> int:

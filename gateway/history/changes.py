@@ -90,8 +90,7 @@ def visible_delta(delta: QuadDelta, visible: Graphs) -> QuadDelta:
 
 
 def part_of(records: Iterable[Record], after: LogPosition, newest: Place, visible: Graphs, limit: int) -> ChangesPart:
-    """The first changes of the records behind a position, up to the newest. limit: number of changes. The records may
-    end with a ChangeLogError; those before it count."""
+    """The first changes of records behind a position, as many as limit. An error of the records ends them."""
     changes: list[LoggedChange] = []
     at, size, scanned = after, 0, 0
     try:
@@ -154,6 +153,5 @@ def _unavailable(history: History, after: LogPosition, reason: str) -> ChangesPa
 
 
 def _characters(delta: QuadDelta) -> int:
-    """Characters of its terms."""
     quads = sum(len(s) + len(p) + len(o) + len(g or "") for part in delta[:2] for s, p, o, g in part)
     return quads + sum(map(len, delta.created)) + sum(map(len, delta.dropped))

@@ -28,21 +28,7 @@ from lamplighter.gateway.clock import foreign_moment, iso, moment
 from lamplighter.gateway.history.records import History
 from lamplighter.gateway.log.snapshots import Place, label, place_of
 from lamplighter.gateway.state.applications import Application, aggregator_queries
-from lamplighter.ontology.vocabulary import (
-    ANSWER,
-    BY_RULE,
-    CAUSE,
-    DESIRED_STATE,
-    FOLLOWED,
-    HAS_SIMPLE_RESULT,
-    HAS_STATUS,
-    PREFIXES,
-    REFUSED,
-    REPORTED_STATE,
-    RESULT_TIME,
-    SENT_TIME,
-    TARGET,
-)
+from lamplighter.ontology import vocabulary as v
 
 ACTUATION = "/actuation"  # what the IRI of an actuation has behind that of its actuator
 BY_TIME = "found by time"
@@ -52,8 +38,8 @@ _PREFIXED = re.compile(r"([A-Za-z]*):(?!//)(.+)")
 _LINKS_MAX = 1_000
 _QUADS_MAX = 3
 _SUGGESTED_MAX = 10
-_STATES = frozenset(f"<{name}>" for name in (DESIRED_STATE, HAS_STATUS))
-_OUTCOMES = frozenset(f"<{name}>" for name in (SENT_TIME, RESULT_TIME, REFUSED))
+_STATES = frozenset(f"<{name}>" for name in (v.DESIRED_STATE, v.HAS_STATUS))
+_OUTCOMES = frozenset(f"<{name}>" for name in (v.SENT_TIME, v.RESULT_TIME, v.REFUSED))
 
 
 class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -96,8 +82,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An acknowledgement or a refusal. time: of the attempt; `explain` up to that time finds it. refused: the reason,
-    empty if it was acknowledged."""
+    """An acknowledgement or a refusal. time: of the attempt, for `explain`; refused: the reason, or empty."""
 
     actuator: Term
     actuation: Term
@@ -129,13 +114,13 @@ class Explainer:
             state = _desired_state(desired, actuator)
             return Explanation(actuator, state, "", [*self._up_to(desired, actuator), _waiting(desired, state)])
         found = _asserted_values(outcome, actuation)
-        acknowledged = any(name in _added_values(outcome, actuation) for name in (SENT_TIME, RESULT_TIME))
-        state = found.get(HAS_SIMPLE_RESULT) if acknowledged else None
+        acknowledged = any(name in _added_values(outcome, actuation) for name in (v.SENT_TIME, v.RESULT_TIME))
+        state = found.get(v.HAS_SIMPLE_RESULT) if acknowledged else None
         links, followed = self._desired_links(outcome, actuator, state, found)
         if state is None:
             state = links[-1].state
         after = followed or (outcome.epoch, 0)
-        cause = _text(found, CAUSE) if acknowledged else ""
+        cause = _text(found, v.CAUSE) if acknowledged else ""
         if cause == "client":
             links.append(self._report(outcome, actuator, state, after))
         links += _sending(outcome, found, state) if acknowledged else [_refusal(outcome, found)]
@@ -188,7 +173,7 @@ class Explainer:
         doubt, before = BY_TIME, _sent_time(found) or moment(outcome.ts)
         to: Place = outcome.epoch, outcome.seq - 1
         followed: Record | None = None
-        named = _text(found, FOLLOWED)
+        named = _text(found, v.FOLLOWED)
         if _PLACE.fullmatch(named) and state is not None:
             to, doubt = self._history.place(named), ""
             exactly = self._record(to)
@@ -275,14 +260,16 @@ class Explainer:
 
     def _report(self, outcome: Record, actuator: Term, state: Term | None, after: Place) -> ChainLink:
         def reports(record: Record) -> bool:
-            return _added_values(record, actuator).get(REPORTED_STATE) not in (None, state)
+            return _added_values(record, actuator).get(v.REPORTED_STATE) not in (None, state)
 
         found = self._history.latest(actuator, reports, after, place_of(outcome))
         if found is None:
             return ChainLink(
                 link="report", doubt="the device had another state, or came back; the log has no report of it"
             )
-        return msgspec.structs.replace(_own(found), link="report", state=_added_values(found, actuator)[REPORTED_STATE])
+        return msgspec.structs.replace(
+            _own(found), link="report", state=_added_values(found, actuator)[v.REPORTED_STATE]
+        )
 
     # --- records ---
 
@@ -307,8 +294,8 @@ def full_iri(name: str, base_iri: str) -> str:
     IRI, with or without a colon before it. Raises ConfigurationError."""
     bare = name[1:-1] if name.startswith("<") and name.endswith(">") else name
     prefixed = _PREFIXED.fullmatch(bare)
-    if prefixed is not None and prefixed[1] in {"", *PREFIXES}:
-        bare = (PREFIXES[prefixed[1]] if prefixed[1] else base_iri) + prefixed[2]
+    if prefixed is not None and prefixed[1] in {"", *v.PREFIXES}:
+        bare = (v.PREFIXES[prefixed[1]] if prefixed[1] else base_iri) + prefixed[2]
     elif ":" not in bare:
         bare = base_iri + bare
     try:
@@ -336,20 +323,19 @@ def _text(found: Mapping[str, Term], name: str) -> str:
 
 
 def _outcomes(record: Record) -> Iterator[Outcome]:
-    """The outcomes that a record has."""
     for actuation in dict.fromkeys(quad.s for quad in record.a if quad.p in _OUTCOMES):
         if not actuation.endswith(f"{ACTUATION}>"):
             continue
         found = _asserted_values(record, actuation)
-        acknowledged = any(name in _added_values(record, actuation) for name in (SENT_TIME, RESULT_TIME))
+        acknowledged = any(name in _added_values(record, actuation) for name in (v.SENT_TIME, v.RESULT_TIME))
         yield Outcome(
             iri(lexical(actuation).removesuffix(ACTUATION)),
             actuation,
             label(place_of(record)),
             iso(_sent_instant(record, actuation)),
-            found.get(HAS_SIMPLE_RESULT) if acknowledged else None,
+            found.get(v.HAS_SIMPLE_RESULT) if acknowledged else None,
             record.trusted,
-            "" if acknowledged else _text(found, REFUSED),
+            "" if acknowledged else _text(found, v.REFUSED),
         )
 
 
@@ -367,7 +353,7 @@ def _time(found: Mapping[str, Term], name: str) -> datetime | None:
 
 def _sent_time(found: Mapping[str, Term]) -> datetime | None:
     """When the state was sent; of an older record, when it was acknowledged."""
-    return _time(found, SENT_TIME) or _time(found, RESULT_TIME)
+    return _time(found, v.SENT_TIME) or _time(found, v.RESULT_TIME)
 
 
 def _sent_instant(record: Record, actuation: Term) -> datetime:
@@ -384,7 +370,7 @@ def _own(record: Record) -> ChainLink:
     kind = "update"
     if cause is not None and cause.kind in KINDS:
         kind = "reading"
-        quads = tuple(quad for quad in (*record.a, *record.k) if quad.p == f"<{HAS_SIMPLE_RESULT}>") or quads
+        quads = tuple(quad for quad in (*record.a, *record.k) if quad.p == f"<{v.HAS_SIMPLE_RESULT}>") or quads
     text = ""
     if record.timer is not None:
         kind, timer = "delay", record.timer
@@ -404,22 +390,22 @@ def _own(record: Record) -> ChainLink:
 
 def _sending(outcome: Record, found: Mapping[str, Term], state: Term | None) -> list[ChainLink]:
     """The rule, the request and its acknowledgement. An older record has the time of the acknowledgement only."""
-    sent, acknowledged = _time(found, SENT_TIME), _time(found, RESULT_TIME)
+    sent, acknowledged = _time(found, v.SENT_TIME), _time(found, v.RESULT_TIME)
     time = None if sent is None else iso(sent)
-    target = _text(found, TARGET)
+    target = _text(found, v.TARGET)
     if not target and outcome.cause is not None and outcome.cause.kind in KINDS:
         target = outcome.cause.id
-    old = "" if BY_RULE in found else NOT_RECORDED
+    old = "" if v.BY_RULE in found else NOT_RECORDED
     by = None if outcome.cause is None else (outcome.cause.kind, outcome.cause.id)
     answered = ChainLink(
         link="acknowledgement",
         time=outcome.ts if acknowledged is None else iso(acknowledged),
         trusted=outcome.trusted,
         record=label(place_of(outcome)),
-        text=_text(found, ANSWER),
+        text=_text(found, v.ANSWER),
     )
     return [
-        ChainLink(link="rule", time=time, trusted=outcome.trusted, text=_text(found, BY_RULE), doubt=old),
+        ChainLink(link="rule", time=time, trusted=outcome.trusted, text=_text(found, v.BY_RULE), doubt=old),
         ChainLink(
             link="request",
             time=time,
@@ -439,7 +425,7 @@ def _waiting(record: Record, state: Term | None) -> ChainLink:
 
 
 def _refusal(outcome: Record, found: Mapping[str, Term]) -> ChainLink:
-    return msgspec.structs.replace(_own(outcome), link="refusal", text=_text(found, REFUSED))
+    return msgspec.structs.replace(_own(outcome), link="refusal", text=_text(found, v.REFUSED))
 
 
 def differences(links: list[ChainLink]) -> Iterator[float | None]:

@@ -76,7 +76,6 @@ class Findings:
 
 
 def size(path: Path) -> int:
-    """The size of a file, 0 if it is gone."""
     try:
         return path.stat().st_size
     except OSError:

@@ -22,8 +22,7 @@ _TRIES = 100
 
 @dataclass(frozen=True)
 class _Checked:
-    """A segment that was read. last: the record behind which the next one has to continue; tail: what is wrong behind
-    its good records, "" if nothing is."""
+    """A segment. last: the record behind which the next one continues; tail: what is wrong behind, or ""."""
 
     segment: Segment
     seal: Seal | None
@@ -110,8 +109,7 @@ class LogCheck:
 
     @staticmethod
     def _good_records(data: bytes, end: int | None = None) -> tuple[list[Record], str, int]:
-        """The good records, what is wrong behind them, and where. end: the first that is no longer part of the log, if
-        a recovery ended the epoch."""
+        """The good records, what is wrong behind them, and where. end: the first behind the end of the epoch."""
         lines, records = FrameReader(data), list[Record]()
         for line in lines:
             try:

@@ -66,7 +66,6 @@ class Names:
             yield plain(f"the records from {gap.epoch}/{gap.first} {last} are lost: {gap.reason}")
 
     def quad(self, quad: Quad) -> str:
-        """Subject, property and value, and the graph if it is named."""
         text = f"{self.term(quad.s)} {'a' if quad.p == f'<{RDF_TYPE}>' else self.term(quad.p)} {self.term(quad.o)}"
         return text if quad.g is None else f"{text}  in {self.term(quad.g)}"
 

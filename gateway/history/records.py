@@ -104,7 +104,6 @@ class Replay:
         self.place = place_of(head)
 
     def follow(self, record: Record) -> None:
-        """Follows the next record."""
         self.knowledge.follow(record)
         if record.type == "commit":
             commit = self.engine.commit(record.delta, record.seq)
@@ -117,8 +116,6 @@ class Replay:
 
 
 class _Stamp(msgspec.Struct):
-    """When a record was written."""
-
     epoch: int
     seq: int
     ts: str
@@ -130,8 +127,7 @@ _stamp = msgspec.json.Decoder(_Stamp).decode
 
 @dataclass(frozen=True)
 class Found:
-    """A record, such as the last one at or before a time. ts: its time, "" if it is no longer kept; doubt: why that may
-    be wrong, "" if there is no reason."""
+    """A record. ts: its time, "" if no longer kept; doubt: why that may be wrong, "" without a reason."""
 
     place: Place
     ts: str
@@ -139,7 +135,6 @@ class Found:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text names a time, not a record."""
     return "T" in text
 
 
@@ -184,8 +179,7 @@ class History:
         return None
 
     def place(self, text: str) -> Place:
-        """The place for ``1/17``, or for ``17``: then in the newest epoch that has such a record. Raises
-        ChangeLogError."""
+        """The place for ``1/17``, or for ``17``: in the newest epoch with such a record. Raises ChangeLogError."""
         named = _PLACE.fullmatch(text)
         if named is None:
             raise ConfigurationError(
@@ -315,8 +309,7 @@ class History:
     def latest(
         self, holding: str, wanted: Callable[[Record], bool], after: Place | None = None, to: Place | None = None
     ) -> Record | None:
-        """The last wanted one of the records whose lines hold a text, behind one place and up to another one with it.
-        Raises ChangeLogError."""
+        """The last wanted one of the records in a range whose lines hold a text. Raises ChangeLogError."""
         # It decodes these records only, so that it is fast where they are few.
         for _ in range(_TRIES):
             try:

@@ -81,8 +81,6 @@ class Difference:
 
 @dataclass(frozen=True)
 class Restored:
-    """The result of a restore."""
-
     place: str
     sequence: int
     removed: int
@@ -208,8 +206,7 @@ async def difference(answer: Answer) -> Difference:
 
 @contextlib.asynccontextmanager
 async def receive(disk: Disk, folder: Path, chunks: AsyncIterator[bytes]) -> AsyncIterator[Path]:
-    """A temporary file with the received bytes; a start removes it after a crash. Raises LimitExceededError,
-    ChangeLogError when it cannot be written."""
+    """A file with the received bytes; a start removes it. Raises LimitExceededError, ChangeLogError."""
     path = folder / f"restore-{uuid.uuid4().hex}{TEMPORARY}"
     size = 0
     try:

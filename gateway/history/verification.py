@@ -238,7 +238,6 @@ class _Verification:
 
 
 def _differences(snapshot: Engine, had: SnapshotState, replay: Replay) -> Iterator[str]:
-    """The differences between a snapshot and the replay."""
     only = list(islice(_missing(snapshot, replay.engine), _SHOWN_MAX))
     lacks = list(islice(_missing(replay.engine, snapshot), _SHOWN_MAX))
     for quads, verb in ((only, "has"), (lacks, "lacks")):

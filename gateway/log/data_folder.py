@@ -64,7 +64,6 @@ class DataFolder:
             raise ConfigurationError(f"{path}: {error.strerror}; the first start has to write it") from error
 
     def close(self) -> None:
-        """Releases the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -46,9 +46,7 @@ class Owner(Protocol):
         """Forks. The outcome is set when every record up to it is as durable as the policy requires."""
         ...
 
-    def note_gap(self, gap: Gap) -> asyncio.Future[None]:
-        """Writes a gap record."""
-        ...
+    def note_gap(self, gap: Gap) -> asyncio.Future[None]: ...
 
     @property
     def quad_count(self) -> int: ...
@@ -83,7 +81,6 @@ class LogMaintenance:
         self.used = 0  # bytes on the disk, when last measured
 
     async def run(self) -> None:
-        """Takes turns until cancelled."""
         while True:
             await asyncio.sleep(PAUSE_S)
             try:

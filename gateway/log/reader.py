@@ -28,8 +28,6 @@ from lamplighter.engine.errors import ChangeLogError
 
 @dataclass(frozen=True)
 class Segment:
-    """A file of the log."""
-
     path: Path
     name: SegmentName
 
@@ -44,8 +42,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class ReadError:
-    """Where the good records of a segment end. offset: in its file; bytes: how many are left; proven: whether they
-    prove that durable records are missing."""
+    """Where good records of a segment end. bytes: how many are left; proven: they prove that records are missing."""
 
     segment: Segment
     offset: int

@@ -36,7 +36,6 @@ def shipped_place(data: Path) -> tuple[int, int]:
 
 
 def used_bytes(data: Path) -> int:
-    """Bytes of log, snapshots and damaged files."""
     return sum(_size(path) for folder in ("log", "snapshots", "damaged") for path in (data / folder).iterdir())
 
 

@@ -21,8 +21,7 @@ from lamplighter.gateway.log.reader import CheckedLines, Segment, ends, seal_of,
 
 
 def unsealed_segments(folder: Path, current: SegmentName | None, epoch: int, sequence: int) -> list[Segment]:
-    """Segments that wait to be sealed, oldest first. current: the one that is being written; epoch, sequence: of the
-    last record."""
+    """Segments to be sealed, oldest first. current: is being written; epoch, sequence: of the last record."""
     # A segment that begins behind it has no records, and the next segment may take its name.
     return [
         segment

@@ -60,7 +60,6 @@ class Snapshot:
 
 
 def snapshots(folder: Path) -> list[Snapshot]:
-    """The snapshots, oldest first."""
     found = []
     for path in folder.iterdir():
         name = segment_name(path.name)
@@ -164,8 +163,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Base:
-    """The beginning of a start: the newest complete snapshot, and what is wrong with newer ones. Without a snapshot:
-    before the first record."""
+    """Where a start begins: the newest complete snapshot, and the faults of newer ones; or no snapshot."""
 
     snapshot: Snapshot | None
     head: Record | None
@@ -177,7 +175,6 @@ class Base:
 
     @property
     def graphs(self) -> tuple[Term, ...]:
-        """Names of its graphs."""
         return self.head.graphs.created if self.head is not None and self.head.graphs is not None else ()
 
 

@@ -76,7 +76,6 @@ class LogTail:
 
     @property
     def closed(self) -> bool:
-        """Whether the gateway stops."""
         return self._closed
 
     def close(self) -> None:

@@ -297,8 +297,7 @@ class LogWriter:
                 self.ended += 1
 
     def sync(self, *, always: bool = False) -> None:
-        """Syncs what was appended, if the policy requires it or `always` is set. Raises ChangeLogError after a disk
-        error."""
+        """Syncs what was appended, if the policy or `always` requires it. Raises ChangeLogError after a disk error."""
         if self._durability == "off" and not always and self.broken is None:
             return
         with self._files:  # a caller that finds nothing to do has waited for the one that synced
@@ -362,7 +361,6 @@ class LogWriter:
         self.close()
 
     def close(self) -> None:
-        """Closes the files, as they are."""
         with self._files:
             for descriptor in (self._file, *self._behind):
                 if descriptor is not None:

@@ -23,16 +23,7 @@ from lamplighter.engine.tables import count_text
 from lamplighter.gateway.clock import Clock, foreign_moment, iso
 from lamplighter.gateway.monitoring.health.components import span
 from lamplighter.gateway.settings import Settings
-from lamplighter.ontology.vocabulary import (
-    CONNECTED,
-    COUNTERS,
-    HEALTH,
-    REASON,
-    SINCE,
-    adapter_iri,
-    adapters_graph,
-    broker_iri,
-)
+from lamplighter.ontology import vocabulary as v
 
 GRACE_S = 10.0  # a shorter outage, such as a broker restart or the start of the adapter, does not change the health
 
@@ -55,8 +46,6 @@ class _DevicesHealth(msgspec.Struct, kw_only=True):
 
 
 class _CoapHealth(_DevicesHealth, kw_only=True):
-    """As the CoAP adapter writes it."""
-
     observed: Count = 0
     registered: Count = 0
     observers: Count = 0
@@ -97,8 +86,7 @@ class BrokerSeen(NamedTuple):
 
 
 class Brokers:
-    """The brokers of the current settings. adapters: connections of each kind of adapter to this gateway; the WebSocket
-    gate counts them."""
+    """The brokers of the current settings. adapters: their connections to the WebSocket gate, which counts them."""
 
     def __init__(self, settings: Callable[[], Settings], store: QuadStore, clock: Clock) -> None:
         self.adapters: Counter[str] = Counter()
@@ -127,10 +115,10 @@ class Brokers:
     def counters(self) -> dict[str, dict[str, int]]:
         """The counters of each running adapter, by its kind. Empty before its first report."""
         base_iri = self._settings().gateway.base_iri
-        graph = ox.NamedNode(adapters_graph(base_iri))
+        graph = ox.NamedNode(v.adapters_graph(base_iri))
         found: dict[str, dict[str, int]] = {}
         for kind in KINDS:
-            text = self._triples(adapter_iri(base_iri, kind), graph).get(COUNTERS, "")
+            text = self._triples(v.adapter_iri(base_iri, kind), graph).get(v.COUNTERS, "")
             if text and self.adapters[kind]:
                 with suppress(msgspec.DecodeError, RecursionError):
                     found[kind] = msgspec.json.decode(text, type=dict[str, Count])
@@ -167,14 +155,12 @@ class Brokers:
         return [(target, reason) for target, reason in named if "://" in target]
 
     def _coap_health(self) -> _CoapHealth | None:
-        """The last report of the CoAP adapter."""
         return self._health("coap", _CoapHealth)
 
     def _health(self, kind: str, type_: type[_Health]) -> _Health | None:
-        """The last report of an adapter."""
-        text = self._triples(adapter_iri(self.base_iri, kind), ox.NamedNode(adapters_graph(self.base_iri)))
+        text = self._triples(v.adapter_iri(self.base_iri, kind), ox.NamedNode(v.adapters_graph(self.base_iri)))
         with suppress(msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(text.get(HEALTH, ""), type=type_)
+            return msgspec.json.decode(text.get(v.HEALTH, ""), type=type_)
         return None
 
     def _devices_text(self, found: _DevicesHealth) -> str:
@@ -202,22 +188,21 @@ class Brokers:
         if not self.adapters["mqtt"]:
             cure = "start it: systemctl start lamplighter-mqtt, or lamplighter mqtt"
             return BrokerSeen(name, address, "unknown", None, "the adapter does not run", cure)
-        found = self._triples(broker_iri(base_iri, name))
-        if CONNECTED not in found:
+        found = self._triples(v.broker_iri(base_iri, name))
+        if v.CONNECTED not in found:
             cure = "reload or restart the adapter if this lasts"
             return BrokerSeen(name, address, "unknown", None, "the adapter has not yet reported", cure)
-        since = foreign_moment(found.get(SINCE, ""))
-        if found[CONNECTED] == "true":
-            cure = "see docs/devices.md, what a broker keeps" if REASON in found else ""
-            return BrokerSeen(name, address, "connected", since, found.get(REASON, ""), cure)
+        since = foreign_moment(found.get(v.SINCE, ""))
+        if found[v.CONNECTED] == "true":
+            cure = "see docs/devices.md, what a broker keeps" if v.REASON in found else ""
+            return BrokerSeen(name, address, "connected", since, found.get(v.REASON, ""), cure)
         table = "mqtt" if name == FIRST_BROKER else f"mqtt.brokers.{name}"
-        reason, refused, what = found.get(REASON, "").partition("; check ")
+        reason, refused, what = found.get(v.REASON, "").partition("; check ")
         cure = f"check {what}" if refused else "check that the broker runs, and its address"
         return BrokerSeen(name, address, "not connected", since, reason, f"{cure} in [{table}] of lamplighter.toml")
 
     def _triples(self, node: str, graph: ox.NamedNode | ox.DefaultGraph | None = None) -> dict[str, str]:
-        """The texts of its literals in a graph, by predicate. Empty while the store cannot be read. graph: None: the
-        default graph."""
+        """Its texts in a graph, by predicate, none while the store cannot be read. graph: None: the default graph."""
         try:
             found = self._store.native.quads_for_pattern(ox.NamedNode(node), None, None, graph or ox.DefaultGraph())
             return {quad.predicate.value: quad.object.value for quad in found if isinstance(quad.object, ox.Literal)}

@@ -111,8 +111,7 @@ class Audited(Protocol):
 
 
 class QueueFigures(Protocol):
-    """The queue of the loop. waiting: requests that wait; waiting_by_class: the same in the order of `Priority`; room:
-    how many normal and bulk requests may wait."""
+    """The queue of the loop. waiting_by_class: by `Priority`; room: how many normal and bulk requests may wait."""
 
     @property
     def waiting(self) -> int: ...
@@ -184,7 +183,6 @@ class Figures(Generic[S]):
         self.adapters = parts.brokers.adapters  # connections of the gateway's own adapters, by kind
 
     def status(self) -> dict[str, Any]:
-        """The answer of `GET /health`."""
         parts = self._parts
         log, keeper = parts.log, parts.log_keeper
         return {
@@ -227,7 +225,6 @@ class Figures(Generic[S]):
         }
 
     def _applications(self) -> dict[str, dict[str, int]]:
-        """The counters of each declared application."""
         return {
             name: {"reactions": found.reactions, "failed": found.failed, "refused": found.refused}
             for name, found in self._parts.outcomes.applications.items()
@@ -239,7 +236,6 @@ class Figures(Generic[S]):
         return None if found is None else {"shapes": found.shape_count, "violations": found.violation_count}
 
     def sockets(self, count: int) -> None:
-        """Sets the number of open sockets of the WebSocket gate."""
         self.websocket.sockets = count
         self._peaks.sockets = max(self._peaks.sockets, count)
 

@@ -139,8 +139,7 @@ _TIMINGS = {
 
 
 def exposition(figures: Figures[Any], accept: str) -> tuple[bytes, str]:
-    """All figures of a gateway, and their media type: OpenMetrics or Prometheus text 0.0.4. accept: the header Accept
-    of the request."""
+    """All figures, and their media type: OpenMetrics or Prometheus text 0.0.4. accept: the header Accept."""
     try:
         encode, media_type = choose_encoder(accept)
     except TypeError:  # prometheus_client 0.26 compares a version that is no number with one that is

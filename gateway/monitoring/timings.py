@@ -141,7 +141,6 @@ class Timings:
     _last_update: float = 0.0
 
     def update_took(self, priority: Priority, seconds: float) -> None:
-        """Counts an update, from its arrival until its release."""
         self.updates[priority].took(seconds)
         self._last_update = seconds
 

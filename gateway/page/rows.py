@@ -12,55 +12,40 @@ from typing import Any
 import msgspec
 
 from lamplighter.engine.terms import XSD
-from lamplighter.ontology.vocabulary import (
-    DESIRED_STATE,
-    HAS_FEATURE_OF_INTEREST,
-    HAS_LAMP,
-    HAS_SIMPLE_RESULT,
-    HAS_STATUS,
-    HAS_UNIT,
-    HOSTS,
-    LIVE_OBSERVATION,
-    MADE_BY_SENSOR,
-    OBSERVED_PROPERTY,
-    PRESENCE,
-    REPORTED_STATE,
-    RESULT_TIME,
-    UNKNOWN_UNIT,
-)
+from lamplighter.ontology import vocabulary as v
 
 Row = Mapping[str, Any]  # a row: texts, numbers, booleans, None; other values are written as JSON in CSV
 
-_READ = f"?reading <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }}"
-_UNIT = f"{{ ?stream <{HAS_UNIT}> ?unit }} UNION {{ ?stream <{UNKNOWN_UNIT}> ?unit }}"
+_READ = f"?reading <{v.HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{v.RESULT_TIME}> ?time }}"
+_UNIT = f"{{ ?stream <{v.HAS_UNIT}> ?unit }} UNION {{ ?stream <{v.UNKNOWN_UNIT}> ?unit }}"
 # The readings and actuators of the view Now.
 NOW = f"""\
 SELECT ?kind ?feature ?part ?property ?value ?unit ?desired ?time WHERE {{
-  {{ ?reading <{MADE_BY_SENSOR}> ?part . {_READ}
-    OPTIONAL {{ ?reading <{HAS_FEATURE_OF_INTEREST}> ?feature }}
-    OPTIONAL {{ ?reading <{OBSERVED_PROPERTY}> ?property }}
-    OPTIONAL {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_UNIT} }}
+  {{ ?reading <{v.MADE_BY_SENSOR}> ?part . {_READ}
+    OPTIONAL {{ ?reading <{v.HAS_FEATURE_OF_INTEREST}> ?feature }}
+    OPTIONAL {{ ?reading <{v.OBSERVED_PROPERTY}> ?property }}
+    OPTIONAL {{ ?stream <{v.LIVE_OBSERVATION}> ?reading . {_UNIT} }}
     BIND("reading" AS ?kind) }}
-  UNION {{ GRAPH ?graph {{ ?stream <{LIVE_OBSERVATION}> ?reading . {_READ} }}
-    ?stream <{MADE_BY_SENSOR}> ?part .
-    OPTIONAL {{ ?stream <{HAS_FEATURE_OF_INTEREST}> ?feature }}
-    OPTIONAL {{ ?stream <{OBSERVED_PROPERTY}> ?property }}
+  UNION {{ GRAPH ?graph {{ ?stream <{v.LIVE_OBSERVATION}> ?reading . {_READ} }}
+    ?stream <{v.MADE_BY_SENSOR}> ?part .
+    OPTIONAL {{ ?stream <{v.HAS_FEATURE_OF_INTEREST}> ?feature }}
+    OPTIONAL {{ ?stream <{v.OBSERVED_PROPERTY}> ?property }}
     OPTIONAL {{ {_UNIT} }}
     BIND("reading" AS ?kind) }}
-  UNION {{ {{ ?part <{DESIRED_STATE}> ?desired }} UNION {{ ?part <{HAS_STATUS}> ?desired }}
-    OPTIONAL {{ ?part <{REPORTED_STATE}> ?value }}
-    OPTIONAL {{ ?feature <{HOSTS}> ?part }}
+  UNION {{ {{ ?part <{v.DESIRED_STATE}> ?desired }} UNION {{ ?part <{v.HAS_STATUS}> ?desired }}
+    OPTIONAL {{ ?part <{v.REPORTED_STATE}> ?value }}
+    OPTIONAL {{ ?feature <{v.HOSTS}> ?part }}
     BIND("actuator" AS ?kind) }}
 }} ORDER BY ?feature ?kind ?property ?part ?time"""
 
 # The posts of the view Street.
 STREET = f"""\
 SELECT ?post ?lamp ?desired ?reported ?presence ?time WHERE {{
-  ?post <{HAS_LAMP}> ?lamp
-  OPTIONAL {{ ?lamp <{HAS_STATUS}> ?desired }}
-  OPTIONAL {{ ?lamp <{REPORTED_STATE}> ?reported }}
-  OPTIONAL {{ ?reading <{HAS_FEATURE_OF_INTEREST}> ?post ; <{OBSERVED_PROPERTY}> <{PRESENCE}> ;
-    <{HAS_SIMPLE_RESULT}> ?presence OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} }}
+  ?post <{v.HAS_LAMP}> ?lamp
+  OPTIONAL {{ ?lamp <{v.HAS_STATUS}> ?desired }}
+  OPTIONAL {{ ?lamp <{v.REPORTED_STATE}> ?reported }}
+  OPTIONAL {{ ?reading <{v.HAS_FEATURE_OF_INTEREST}> ?post ; <{v.OBSERVED_PROPERTY}> <{v.PRESENCE}> ;
+    <{v.HAS_SIMPLE_RESULT}> ?presence OPTIONAL {{ ?reading <{v.RESULT_TIME}> ?time }} }}
 }} ORDER BY ?post"""
 
 _NUMBERS = {f"{XSD}{name}" for name in ("integer", "decimal", "double", "float")}

@@ -21,7 +21,6 @@ def audit(event: str, **fields: object) -> None:
 
 
 def log_refusal(event: str, **fields: object) -> None:
-    """Logs something that a client tried and was refused."""
     logger.warning(event, **_bound_fields(fields))
 
 

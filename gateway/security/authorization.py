@@ -35,16 +35,12 @@ _TEST_CLIENT = Client(
 
 @dataclass(frozen=True)
 class IssuedCredentials:
-    """The credentials of a client after its registration."""
-
     client_id: str
     client_secret: str
 
 
 @dataclass(frozen=True)
 class GrantedCredentials:
-    """A token and its lifetime."""
-
     token: str
     life_s: int
 
@@ -135,8 +131,7 @@ class Authorization:
         audit("token_revoked", client=claims.client, address=address)
 
     def caller(self, authorization: object, address: str) -> Caller:
-        """The caller with this header or member. None stands for none, a list for several. Raises UnauthorizedError,
-        QueueFullError."""
+        """The caller with this header: None for none, a list for several. Raises UnauthorizedError, QueueFullError."""
         try:
             client = self._client(authorization)
         except UnauthorizedError as error:
@@ -158,7 +153,6 @@ class Authorization:
 
     @property
     def registration(self) -> Registration:
-        """The current rule of registration."""
         return self._settings.registration
 
     def access_of(self, name: str) -> Access | None:

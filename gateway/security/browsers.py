@@ -60,7 +60,6 @@ class Browsers:
         self.apply(settings)
 
     def apply(self, settings: SecuritySettings) -> None:
-        """Applies other settings."""
         self._origins = frozenset(settings.origins)
         self._any_origin = "*" in self._origins
         names = self._listening | {_bare_host(host) for host in settings.hosts}
@@ -170,8 +169,7 @@ def _any_host(host: str) -> bool:
 
 
 def _is_served(host: str, names: frozenset[str], *, any_address: bool) -> bool:
-    """Whether a header Host names this machine. names: besides those of loopback; any_address: whether other addresses
-    than loopback's do."""
+    """True if a header Host names this machine. names: besides loopback's; any_address: not only loopback's."""
     # DNS rebinding changes names, not addresses, so addresses are safe.
     found = _HOST.fullmatch(host)
     if found is None:

@@ -58,8 +58,7 @@ class Identity:
 
 
 def own_identity(folder: Path, names: Sequence[str], disk: Disk) -> Identity:
-    """The identity that is kept in a folder; missing parts are made. names: those of the settings. Raises
-    ConfigurationError when a file cannot be read or written."""
+    """The identity in a folder; missing parts are made. names: of the settings. Raises ConfigurationError."""
     wanted = list(dict.fromkeys([*machine_names(), *map(_general_name, names)]))
     try:
         authority = _read_pair(folder / AUTHORITY)
@@ -288,8 +287,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
 
 
 def _serves(certificate: x509.Certificate, authority: x509.Certificate, names: Sequence[x509.GeneralName]) -> bool:
-    """Whether a certificate is signed by the authority and has all the names. It may have more: the machine may be in
-    another network now."""
+    """True if a certificate is signed by the authority and has all the names, of other networks too."""
     try:
         certificate.verify_directly_issued_by(authority)
     except Exception:  # whatever is wrong with it, it is replaced
@@ -341,8 +339,7 @@ _IF_INET6 = Path("/proc/net/if_inet6")
 
 
 def interface_addresses() -> list[str]:
-    """The first IPv4 address of each interface and its IPv6 ones, without link-local ones, which need the name of a
-    link; in a fixed order."""
+    """The IPv4 address of each interface and its IPv6 ones without link-local ones, in a fixed order."""
     found = {ipaddress.ip_address(address) for address in (*_ipv4(), *_ipv6())}
     shown = [address for address in found if not address.is_link_local and not address.is_loopback]
     return [str(address) for address in sorted(shown, key=lambda address: (address.version, int(address)))]

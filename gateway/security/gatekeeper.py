@@ -58,7 +58,6 @@ class OpenGatekeeper:
         self.allow(requests_per_s)
 
     def allow(self, requests_per_s: int) -> None:
-        """Applies another rate."""
         self._requests_per_s = requests_per_s
         self._requests = TokenBuckets(requests_per_s, requests_per_s)
 
@@ -161,8 +160,7 @@ class TokenGatekeeper:
         log_refusal("denied", client=caller.name, operation=operation, why=str(error))
 
     def _local(self, socket: PeerSocket | None) -> Caller | None:
-        """The caller if it is a local process on a Unix socket, None if it came by the network. Raises
-        UnauthorizedError for a user who may not."""
+        """The caller on a Unix socket, None if it came by the network. Raises UnauthorizedError."""
         process = peer(socket)
         if process is None:
             return None
@@ -190,7 +188,6 @@ def _unnamed_caller(caller: Caller, origin_of: str) -> Caller:
 
 
 def socket_address(socket: ServerConnection) -> str:
-    """The address of a WebSocket's client."""
     address: Any = socket.remote_address
     return str(address[0]) if isinstance(address, tuple) and address else "local"
 

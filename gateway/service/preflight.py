@@ -205,7 +205,6 @@ def _existing(path: Path) -> Path:
 
 
 def _bytes(data: Path) -> int:
-    """What the log, snapshots and damaged files use."""
     used = 0
     for name in ("log", "snapshots", "damaged"):
         with contextlib.suppress(OSError):  # a gateway removes files meanwhile

@@ -101,8 +101,7 @@ class Configuration:
 
     @classmethod
     def read(cls, config: Path | None, data: Path | None) -> Configuration:
-        """Reads and checks all of it: settings, mapping rules, applications, protection. Raises ConfigurationError,
-        which names the faults of all of them, one a line."""
+        """Reads and checks settings, rules, applications, protection. Raises ConfigurationError with all faults."""
         folder = config.parent if config else Path()
         refused: list[str] = []
         settings, unread = Settings(), ""
@@ -313,7 +312,6 @@ async def _serve(
 
 
 def _about(settings: Settings, subscribe_at: str, api_list: Iterable[Api]) -> str:
-    """The answer of `GET /`."""
     http = settings.http
     rows = [
         (PAGE, "the web page" if built_assets() else "the web page, once gateway/page/build.sh has built it"),

@@ -24,8 +24,7 @@ PROFILE = Path(lamplighter.ontology.__file__).parent / "shapes.ttl"  # the shape
 
 
 def shape_sources(settings: ShaclSettings, folder: Path) -> ShapeSources | None:
-    """The shapes of the settings, None if there are none. folder: where the files are. Raises ConfigurationError, which
-    names the file, or shape and construct."""
+    """The shapes of the settings, if there are any. folder: of the files. Raises ConfigurationError."""
     if not settings.on:
         return None
     from lamplighter.engine.shacl.reading import read_shapes

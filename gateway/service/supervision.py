@@ -36,8 +36,6 @@ Reread = Callable[[], Settings]  # reads and checks the whole configuration agai
 
 
 class GatewayService:
-    """The gateway as a service, after its gates are open."""
-
     def __init__(
         self,
         service: Supervisor,
@@ -122,7 +120,6 @@ class GatewayService:
 
 
 def warn_of_quotas(settings: Settings) -> None:
-    """Logs the quotas that have no effect."""
     for one in overruled_quotas(settings):
         logger.warning("quota above the share of a client", quota=one.quota, room=one.room, share=one.share)
 

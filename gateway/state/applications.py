@@ -156,8 +156,7 @@ def _wrong_times(profile: Jsap) -> Iterator[str]:
 
 
 def sparql_faults(folder: Path) -> list[str]:
-    """The faults of the SPARQL texts of a folder's applications, with document and line. Files that cannot be read as
-    profiles are left out."""
+    """The faults of the SPARQL texts in the readable profiles of a folder, with document and line."""
     # The gateway starts nevertheless, without the applications that it cannot run, since others do not depend on them.
     faults: list[str] = []
     for path in sorted(folder.glob("*.jsap")):
@@ -264,9 +263,7 @@ class ApplicationRegistry:
         return list(self._digests)
 
     def digests(self) -> dict[str, str]:
-        """Name -> digest, for a snapshot."""
         return dict(self._digests)
 
     def restore(self, digests: dict[str, str]) -> None:
-        """Restores the content of a snapshot."""
         self._digests = dict(digests)

@@ -40,7 +40,6 @@ class ClientBudget:
             largest.overflow("quotas.outbox_bytes_max")
 
     def waiting_bytes(self) -> int:
-        """The bytes that wait in all of them."""
         return sum(one.waiting_bytes for one in self.outboxes)
 
 
@@ -59,7 +58,6 @@ class ClientBudgets:
         outbox.share.outboxes.add(outbox)
 
     def leave(self, outbox: Waiting) -> None:
-        """Its connection has ended."""
         share, outbox.share = outbox.share, None
         if share is not None:
             share.outboxes.discard(outbox)

@@ -345,7 +345,7 @@ class DelayedUpdates:
         return "running" if now_us - told.uptime_us >= SILENCE_US else None
 
     def state(self) -> DelayedState:
-        """The state, for a snapshot. Must not be modified."""
+        """Must not be modified."""
         told = self._told
         if told is not None:
             told = msgspec.structs.replace(told)
@@ -453,7 +453,6 @@ class DelayedUpdates:
 
 
 def text_bytes(timer: Timer) -> int:
-    """Bytes of a delayed update that count in the quota."""
     return len(timer.update.encode())
 
 

@@ -55,8 +55,7 @@ class Instant:
     def differing(
         self, now: datetime, instant: datetime, due: datetime | None, cause: Cause | None, *, trusted: bool
     ) -> str:
-        """The instant that a commit has to record; empty if it follows from its time. now: the time of the commit;
-        instant, due: those of the engine."""
+        """The instant that a commit records; empty if it follows from now, its time. instant, due: the engine's."""
         follows = follows_clock(cause, trusted=trusted)
         if follows and now > instant:
             instant = now if due is None or now < due else due - _MICROSECOND

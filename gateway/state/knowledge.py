@@ -50,9 +50,7 @@ class ResumableFollower(Protocol):
         """Restores the content of a snapshot. boot: of the machine that wrote it."""
         ...
 
-    def state(self) -> list[Retained]:
-        """The subscriptions, for a snapshot."""
-        ...
+    def state(self) -> list[Retained]: ...
 
 
 class Knowledge:
@@ -85,7 +83,6 @@ class Knowledge:
         self._subscriptions.restore(state.resumable, head.boot)
 
     def state(self) -> SnapshotState:
-        """The state, for a snapshot."""
         return SnapshotState(
             self.delayed.state(),
             self.request_ids.state(),

@@ -23,7 +23,6 @@ class MessageSource:
         self._answers: dict[int, asyncio.Future[Sequence[KeptMessage]]] = {}
 
     async def find(self, places: Sequence[MessagePlace]) -> Sequence[KeptMessage] | None:
-        """The messages of places; None if the client does not answer."""
         self._asked += 1
         number = self._asked
         answer: asyncio.Future[Sequence[KeptMessage]] = asyncio.get_running_loop().create_future()
@@ -44,7 +43,6 @@ class MessageSource:
             answer.set_result(found)
 
     def close(self) -> None:
-        """Ends its questions without an answer."""
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the client disconnected"))
@@ -60,8 +58,6 @@ class FoundMessages(NamedTuple):
 
 
 class MessageSources:
-    """All clients that offer messages."""
-
     def __init__(self) -> None:
         self._sources: dict[MessageSource, str] = {}  # and whose they are
         self._room = TotalBudget(lambda: SOURCES_MAX, "the number of connections that may offer messages of devices")
@@ -78,7 +74,6 @@ class MessageSources:
         source.close()
 
     async def find(self, places: Sequence[MessagePlace]) -> FoundMessages:
-        """The last messages of places."""
         answers = await asyncio.gather(*(source.find(places) for source in self._sources))
         found: dict[MessagePlace, KeptMessage] = {}
         for message in (one for answer in answers for one in answer or ()):

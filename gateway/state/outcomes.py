@@ -89,17 +89,14 @@ class Outcomes:
         return cls({application.name: ApplicationOutcomes.of(application) for application in applications})
 
     def note_reaction(self, cause: Cause) -> None:
-        """Counts a reaction that was recorded."""
         for application, _ in self._of(cause):
             application.reactions += 1
 
     def note_success(self, cause: Cause | None) -> None:
-        """Notes that the update of a reaction was executed."""
         for _, reaction in self._of(cause):
             reaction.note_success()
 
     def note_failure(self, cause: Cause, error: Exception) -> None:
-        """Notes a reaction that had no effect because of an error."""
         for application, reaction in self._of(cause):
             application.failed += 1
             reaction.note_failure(error)

@@ -61,14 +61,12 @@ class ConnectionLease:
             self.by(caller.name)
 
     def by_origin(self, connected: PeerSocket | None, address: str, *, plain: bool) -> None:
-        """Counts it for its origin. connected: None if it is closed already; plain: without TLS, and so without
-        authentication. Raises LimitExceededError."""
+        """Counts it for its origin. connected: None if closed; plain: without TLS. Raises LimitExceededError."""
         local = connected is not None and connected.family == AF_UNIX
         if (local or plain) and (client := origin(connected, address)):
             self.by(client, local=local)
 
     def end(self) -> None:
-        """Releases all counts of the connection."""
         self._ended = True
         for client in self._clients:
             self._usage.add(client, -1)

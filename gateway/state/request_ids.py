@@ -19,8 +19,7 @@ RequestKey = tuple[str, str]  # the client of a request id, "" where clients hav
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """An update that is durable: its sequence, and its id if it is delayed. delta: for the first answer, if it was
-    asked for and is not too large."""
+    """A durable update: its sequence, and its id if it is delayed. delta: for the first answer, if asked for."""
 
     sequence: int
     delayed: str | None = None
@@ -62,7 +61,6 @@ class RequestIds:
         return True
 
     def clients(self) -> list[str]:
-        """The clients whose ids are remembered."""
         return list(self._accepted)
 
     def most(self) -> int:

@@ -157,8 +157,7 @@ class ResumableSubscriptions(Generic[Sink]):
         return spuid in self._kept
 
     def grant(self, keep: str) -> tuple[int, str]:
-        """How long a subscription is kept if its client asks for ``keep``: in microseconds and as ISO 8601 duration.
-        Raises MalformedRequestError."""
+        """How long a subscription is kept: in microseconds, as ISO 8601 duration. Raises MalformedRequestError."""
         try:
             asked_us = delay_us(keep)
         except MalformedRequestError as error:
@@ -246,7 +245,6 @@ class ResumableSubscriptions(Generic[Sink]):
         return [one for one in found if one.delivery is not None and one.delivery.kind == kind]
 
     def of_delivery(self, name: str) -> Followed | None:
-        """The subscription of the delivery with that id."""
         found = (kept.followed for kept in self._kept.values())
         kept = next((one for one in found if one.delivery is not None and one.delivery.id == name), None)
         return kept or self._interrupted.get(name, (None,))[0]
@@ -404,7 +402,6 @@ class ResumableSubscriptions(Generic[Sink]):
             self.usage_bytes.add(kept.followed.identity, size)
 
     def totals(self) -> dict[str, int]:
-        """Figures for `/health`."""
         return {
             "subscriptions": len(self._kept),
             "away": sum(kept.sink is None for kept in self._kept.values()),
@@ -414,7 +411,6 @@ class ResumableSubscriptions(Generic[Sink]):
     # --- snapshots ---
 
     def state(self) -> list[Retained]:
-        """The content of a snapshot."""
         lost = [Retained(followed, 0, lost=reason) for followed, reason in self._interrupted.values()]
         return lost + [_cost_of(kept) for kept in self._kept.values()]
 

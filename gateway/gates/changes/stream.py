@@ -52,8 +52,6 @@ class ChangeSending:
 
 
 class ChangePage(Response):
-    """One answer with changes."""
-
     def __init__(
         self, sending: ChangeSending, client: str, body: bytes, headers: dict[str, str], media_type: str
     ) -> None:

@@ -49,8 +49,7 @@ Graphs = tuple[Term, ...] | None
 
 
 def resolve_query(reference: QueryReference, applications: Mapping[str, Application]) -> tuple[str, Graphs, Graphs]:
-    """The text of a query, and the default and named graphs. Raises MalformedRequestError, UnknownResourceError,
-    and GatewayError for forced bindings that do not fit."""
+    """The text of a query, and its graphs. Raises MalformedRequestError, UnknownResourceError, GatewayError."""
     if reference.query is not None:
         if reference.application is not None or reference.name is not None or reference.forced_bindings:
             raise MalformedRequestError("give query, or application and name, with its forced_bindings; not both")
@@ -139,7 +138,6 @@ class DeliveryApi(ABC):
         await self.deliveries.run()
 
     def topic(self, name: str) -> str:
-        """The URL of a delivery."""
         return f"{self.address}/{self.name}/{name}"
 
     async def _all(self, request: Request, caller: Caller) -> Response:

@@ -47,8 +47,6 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class DeliveryExistsError(RequestError):
-    """There is a delivery with this id."""
-
     code = "already_exists"
     status = 409
 
@@ -91,8 +89,7 @@ class DeliveryRegistry:
     # --- requests ---
 
     def lease(self, text: str | None, lease_s_max: int) -> tuple[str, int | None]:
-        """When a lease ends that begins now, and for how many seconds it is granted; without an end while the clock is
-        not trusted. Raises MalformedRequestError."""
+        """The end of a lease and its seconds; none while the clock is not trusted. Raises MalformedRequestError."""
         try:
             lasts_us = delay_us(text or LEASE_DEFAULT)
         except MalformedRequestError as error:
@@ -218,8 +215,7 @@ def _may(caller: Caller, worker: DeliveryWorker) -> bool:
 
 
 def checked_url(text: str, ports: Collection[int], table: str, member: str) -> str:
-    """The URL. ports: those that may be called, none for all; table: of the settings; member: of the request, for the
-    error. Raises MalformedRequestError."""
+    """The URL. ports: that may be called, none for all; member: of the request. Raises MalformedRequestError."""
     if len(text) > URL_BYTES_MAX:
         raise MalformedRequestError(f"{member}: the URL has {len(text)} characters; {URL_BYTES_MAX} are the most")
     if not _PRINTABLE.fullmatch(text):

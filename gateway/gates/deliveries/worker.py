@@ -81,8 +81,7 @@ class DeliveryRequest(NamedTuple):
 
 
 class WaitingNotification(NamedTuple):
-    """A notification that waits. members: the text of its results, shared with what the subscription retains. reset: of
-    a first result, why the subscription began anew."""
+    """A notification that waits. members: text of its results; reset: why the subscription began anew."""
 
     spuid: str
     sequence: int
@@ -111,14 +110,11 @@ class Retry(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The receiver wants nothing any more."""
-
     reason: str
 
 
 class DeliveryKind(Protocol):
-    """What differs between the doors. name: of the table in the settings, and of the component; kind: in the log;
-    manual: the document for people."""
+    """What differs between the APIs. name: of table and component; kind: in the log; manual: for people."""
 
     name: str
     kind: str
@@ -127,8 +123,7 @@ class DeliveryKind(Protocol):
     def manual(self) -> str: ...
 
     async def request(self, worker: DeliveryWorker, message: WaitingNotification, part: int) -> DeliveryRequest | None:
-        """A request that delivers a notification, or a part of it, from 0; None if nothing of it is to be sent. Raises
-        GatewayError where it cannot be made now."""
+        """The request for a part of a notification, from 0; None if nothing is to be sent. Raises GatewayError."""
         ...
 
     async def tell_end(self, worker: DeliveryWorker) -> None:
@@ -137,8 +132,6 @@ class DeliveryKind(Protocol):
 
 
 class ConcurrencyLimit:
-    """The requests that run at the same time."""
-
     # Those that fail, are slow, or have not answered yet have places of their own, so that they do not take those of
     # the others.
 
@@ -329,7 +322,6 @@ class DeliveryWorker:
             await self._subscribe(_NEVER_GONE, caller)
 
     async def stop(self, reason: str) -> None:
-        """Ends the subscription, with a record."""
         async with self.attaching:
             with suppress(UnknownSpuidError):  # the gateway has ended it meanwhile
                 await self._context.runner.end_delivery(self.id)
@@ -543,7 +535,6 @@ class DeliveryWorker:
             self.drop()
 
     def members(self) -> Mapping[str, object]:
-        """The state, for its owner."""
         state = "dead" if self.dead else "failing" if self.failures else "ok"
         members: dict[str, object] = {
             "state": state,

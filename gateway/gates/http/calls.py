@@ -173,8 +173,7 @@ async def json_body(request: Request, struct: type[_Struct], bytes_max: int) -> 
 
 
 def content_type(request: Request) -> str:
-    """The media type of a body, in lower case; "" where there is none. Raises MalformedRequestError for several, and
-    for an encoding other than UTF-8."""
+    """The media type of a body in lower case, or "". Raises MalformedRequestError for several or not UTF-8."""
     headers = [value for name, value in request.scope["headers"] if name == b"content-type"]
     if len(headers) > 1:
         raise MalformedRequestError(f"there are {len(headers)} Content-Type headers; send one")

@@ -75,7 +75,6 @@ class DeviceRequests:
         return await self._answer(request, caller, None)
 
     async def one(self, request: Request, caller: Caller) -> Response:
-        """A device, or a decision about it."""
         action = None
         if request.method == "POST":
             action = _valid_action(await json_body(request, DeviceAction, BODY_BYTES_MAX))

@@ -40,8 +40,6 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
 
 
 class NotAcceptableError(RequestError):
-    """No format is acceptable to the client."""
-
     code = "not_acceptable"
     status = 406
 

@@ -128,8 +128,7 @@ def parameters(request: Request) -> UrlParameters:
 
 
 def path_segments(request: Request, above: str, standard: str) -> list[str]:
-    """The segments of the path behind the one that is called `above`; a slash in one is percent-encoded. standard: for
-    the error. Raises UnknownResourceError."""
+    """The segments of the path behind `above`, decoded. standard: for the error. Raises UnknownResourceError."""
     try:
         segments = [unquote_to_bytes(part).decode() for part in request.scope["raw_path"].split(b"/")]
         return segments[segments.index(above) + 1 :]

@@ -77,8 +77,7 @@ def resources_path(base_iri: str) -> str | None:
 
 
 def requested_iris(base_iri: str, raw_path: bytes, query: bytes) -> Iterator[str]:
-    """The IRIs below the base IRI that a request may mean: with the characters as sent, then with those decoded that an
-    IRI can hold (RFC 3987, 3.2)."""
+    """The IRIs that a request may mean: with the characters as sent, then decoded (RFC 3987, 3.2)."""
     origin = base_iri[: len(base_iri) - len(urlsplit(base_iri).path)]
     target = raw_path + (b"?" + query if query else b"")
     if len(target) > TARGET_BYTES_MAX:

@@ -39,8 +39,7 @@ VARY = (b"vary", b"Origin")
 
 
 class CorsRules(NamedTuple):
-    """Which pages may use the gate. links: paths that links on any page may lead to; without a query they only read,
-    and little."""
+    """Which pages may use the gate. links: paths that links on any page may lead to; they only read, and little."""
 
     browsers: Browsers
     links: frozenset[str]
@@ -56,7 +55,6 @@ def answers_options(request: Request, methods: Collection[str] | None) -> bool:
 
 
 def preflight(request: Request) -> Response:
-    """The answer to a preflight."""
     origins = request.headers.getlist("origin")
     methods = request.headers.getlist("access-control-request-method")
     if len(origins) != 1 or len(methods) != 1:
@@ -79,8 +77,6 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class UnsupportedMediaTypeError(RequestError):
-    """A body in an unsupported format or coding."""
-
     code = "unsupported_media_type"
     status = 415
 
@@ -101,8 +97,6 @@ NOBODY = Caller("", Access(_NOTHING, _NOTHING, _NOTHING), operator=False, regist
 
 
 class Permission(Enum):
-    """The permission that a route requires."""
-
     NOTHING = auto()
     CALLER = auto()
     OPERATOR = auto()

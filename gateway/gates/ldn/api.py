@@ -201,7 +201,6 @@ async def inbox_of(http: OutwardHttp, target: str) -> str:
 
 
 def _inbox_url(request: Request) -> str:
-    """The URL of the inbox as this client writes it."""
     iri = request_iri(request)
     return iri[: iri.index(PATH) + len(PATH)]
 

@@ -53,14 +53,12 @@ class LdnInbox:
         return f"<{self.iri}>"
 
     def iri_of(self, name: str) -> str:
-        """The IRI of the notification of that name, which its client sees at the end of its URL. Raises
-        UnknownResourceError for what is no name."""
+        """The IRI of a notification, whose name ends its URL. Raises UnknownResourceError for what is no name."""
         if not _is_name(name):
             raise UnknownResourceError("there is no such notification in the inbox")
         return self.iri + name
 
     def new(self) -> str:
-        """The IRI of a new notification."""
         return f"{self.iri}{uuid.uuid4()}"
 
     async def notices(self) -> list[Notice]:
@@ -147,7 +145,6 @@ def _too_many(known: Sequence[Notice], creator: str, most: int) -> list[Notice]:
 
 
 def _is_name(name: str) -> bool:
-    """Whether it is one of a notification."""
     try:
         return str(uuid.UUID(name)) == name
     except ValueError:

@@ -105,8 +105,6 @@ class NgsiLd:
 
 
 class _NgsiRequest:
-    """One request."""
-
     def __init__(
         self,
         runner: Runner,

@@ -213,7 +213,6 @@ class _Parsing:
 
 
 def _kind(text: str) -> ValueKind | None:
-    """The kind of a value without quotes."""
     if text in ("true", "false"):
         return "boolean"
     if _NUMBER.fullmatch(text):
@@ -238,7 +237,6 @@ def expression(found: Condition, graphs: EntityGraphs, *, followed: bool = False
 
 
 def terms(found: Condition) -> Iterator[QueryTerm]:
-    """All terms of a condition."""
     if isinstance(found, QueryTerm):
         yield found
     else:

@@ -19,13 +19,7 @@ from lamplighter.engine.client.files import json_document, read_file
 from lamplighter.engine.errors import ConfigurationError, LimitExceededError, MalformedRequestError, RequestError
 from lamplighter.engine.terms import iri
 from lamplighter.gateway.gates.ngsild.problems import UnknownContextError, excerpt
-from lamplighter.ontology.vocabulary import (
-    HAS_FEATURE_OF_INTEREST,
-    HAS_SIMPLE_RESULT,
-    MADE_BY_SENSOR,
-    OBSERVED_PROPERTY,
-    STREAM,
-)
+from lamplighter.ontology import vocabulary as v
 
 NGSI: Final = "https://uri.etsi.org/ngsi-ld/"
 DEFAULT: Final = "https://uri.etsi.org/ngsi-ld/default-context/"
@@ -39,11 +33,11 @@ STEPS_MAX: Final = 8  # terms that the definition of one leads through
 _CORE_URL = re.compile(r"https?://uri\.etsi\.org/ngsi-ld/v1/ngsi-ld-core-context(-v1\.\d{1,2})?\.jsonld")
 _CORE_TERMS: Final = {name: NGSI + name for name in ("location", "observationSpace", "operationSpace")}
 _STREAM_TERMS: Final = {
-    "Stream": STREAM,
-    "result": HAS_SIMPLE_RESULT,
-    "observedProperty": OBSERVED_PROPERTY,
-    "madeBySensor": MADE_BY_SENSOR,
-    "hasFeatureOfInterest": HAS_FEATURE_OF_INTEREST,
+    "Stream": v.STREAM,
+    "result": v.HAS_SIMPLE_RESULT,
+    "observedProperty": v.OBSERVED_PROPERTY,
+    "madeBySensor": v.MADE_BY_SENSOR,
+    "hasFeatureOfInterest": v.HAS_FEATURE_OF_INTEREST,
 }
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:.+", re.S)

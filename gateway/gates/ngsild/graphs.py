@@ -14,17 +14,7 @@ from typing import Final, Literal
 
 from lamplighter.engine.terms import Term, iri
 from lamplighter.gateway.gates.ngsild.information import KINDS, member_iri
-from lamplighter.ontology.vocabulary import (
-    HAS_FEATURE_OF_INTEREST,
-    HAS_SIMPLE_RESULT,
-    HAS_UNIT,
-    LIVE_OBSERVATION,
-    MADE_BY_SENSOR,
-    OBSERVED_PROPERTY,
-    RESULT_TIME,
-    STREAM,
-    UNKNOWN_UNIT,
-)
+from lamplighter.ontology import vocabulary as v
 
 Member = Literal["value", "observedAt", "unitCode"]  # what a condition is about
 RDF_TYPE: Final = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
@@ -35,13 +25,13 @@ _MEMBERS: Final = {
     "observedAt": str(member_iri("observedAt")),
     "unitCode": str(member_iri("unitCode")),
 }
-_LIVE, _RESULT, _TIME = iri(LIVE_OBSERVATION), iri(HAS_SIMPLE_RESULT), iri(RESULT_TIME)
-RESULT: Final = iri(HAS_SIMPLE_RESULT)
-STREAM_TYPE: Final = iri(STREAM)
+_LIVE, _RESULT, _TIME = iri(v.LIVE_OBSERVATION), iri(v.HAS_SIMPLE_RESULT), iri(v.RESULT_TIME)
+RESULT: Final = iri(v.HAS_SIMPLE_RESULT)
+STREAM_TYPE: Final = iri(v.STREAM)
 _ABOUT: Final = {
-    iri(one): f"{iri(one)}|({_LIVE}/{iri(one)})" for one in (OBSERVED_PROPERTY, MADE_BY_SENSOR, HAS_FEATURE_OF_INTEREST)
+    iri(one): f"{iri(one)}|({_LIVE}/{iri(one)})"
+    for one in (v.OBSERVED_PROPERTY, v.MADE_BY_SENSOR, v.HAS_FEATURE_OF_INTEREST)
 }
-STREAM_ATTRIBUTES: Final[Collection[Term]] = (RESULT, *_ABOUT)
 
 
 def _newest(stream: str) -> tuple[str, str]:
@@ -63,7 +53,6 @@ class EntityGraphs:
         self._nodes = f"{base_iri}ngsi-ld/attribute/"
 
     def node(self, entity: Term, attribute: Term) -> Term:
-        """The node of a new attribute's value."""
         return iri(self._nodes + hashlib.sha256(f"{entity} {attribute}".encode()).hexdigest()[:32])
 
     def entities(self, types: Collection[Term]) -> str:
@@ -122,8 +111,8 @@ class EntityGraphs:
         observation = f"?n{suffix}"
         return (
             f"?e a {STREAM_TYPE} ; {_LIVE} {observation} . {observation} {_RESULT} ?v{suffix} "
-            f"OPTIONAL {{ {observation} {_TIME} ?t{suffix} }} OPTIONAL {{ ?e {iri(HAS_UNIT)} ?unit{suffix} }} "
-            f"OPTIONAL {{ ?e {iri(UNKNOWN_UNIT)} ?code{suffix} }} FILTER(ISIRI(?e))"
+            f"OPTIONAL {{ {observation} {_TIME} ?t{suffix} }} OPTIONAL {{ ?e {iri(v.HAS_UNIT)} ?unit{suffix} }} "
+            f"OPTIONAL {{ ?e {iri(v.UNKNOWN_UNIT)} ?code{suffix} }} FILTER(ISIRI(?e))"
         )
 
     def type_pattern(self, variable: str, types: Collection[Term] = (), kind: Term | None = None) -> str:
@@ -136,7 +125,7 @@ class EntityGraphs:
         """A query for what entities consist of: rows of ?e ?p ?v, and ?kind ?t ?unit ?code of attributes."""
         values = f"VALUES ?e {{ {' '.join(entities)} }}"
         here, events = _newest("?e")
-        code = f"OPTIONAL {{ ?e {iri(HAS_UNIT)} ?unit }} OPTIONAL {{ ?e {iri(UNKNOWN_UNIT)} ?code }}"
+        code = f"OPTIONAL {{ ?e {iri(v.HAS_UNIT)} ?unit }} OPTIONAL {{ ?e {iri(v.UNKNOWN_UNIT)} ?code }}"
         branches = [
             f"{values} GRAPH {self.graph} {{ ?e a ?v }} BIND({RDF_TYPE} AS ?p)",
             f"{values} GRAPH {self.graph} {{ ?e ?p ?n . ?n a ?kind ; {_MEMBERS['value']} ?v "

@@ -186,7 +186,6 @@ def _kind(value: Mapping[str, Any], name: str) -> Kind | None:
 
 
 def is_null(value: Any) -> bool:
-    """Whether an attribute is to be deleted."""
     return value == NULL or (isinstance(value, dict) and value.get("value", value.get("object")) == NULL)
 
 

@@ -23,8 +23,6 @@ _LINK = re.compile(r"\s*<([^<>]*)>\s*((?:;[^,<>]*)*)(?:,|$)")
 
 
 class NgsiMessage:
-    """A request."""
-
     def __init__(self, request: Request, contexts: KnownContexts) -> None:
         self._request = request
         self._contexts = contexts
@@ -110,12 +108,10 @@ class NgsiMessage:
 
 
 def context_member(names: ContextNames) -> Any:
-    """The @context of JSON-LD with these names."""
     context = [*(one for one in names.given if one != CORE), CORE]
     return context[0] if len(context) == 1 else context
 
 
 def context_link(names: ContextNames) -> str:
-    """The Link header of JSON with these names."""
     urls = [one for one in names.given if isinstance(one, str)]
     return f'<{urls[0] if urls else CORE}>; rel="{_RELATION}"; type="{JSON_LD}"'

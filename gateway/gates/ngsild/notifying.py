@@ -67,8 +67,6 @@ class KnownSubscription(NamedTuple):
 
 
 class EntityNotifications:
-    """The kind of these deliveries."""
-
     name = "ngsild.subscriptions"
     kind = "ngsild"
     manual = "docs/ngsi-ld.md"
@@ -241,8 +239,7 @@ class EntityNotifications:
         return {}
 
     def _caller(self, worker: DeliveryWorker) -> Caller:
-        """Who reads: the gateway, the graphs that the client that subscribed may subscribe to now. Raises
-        AccessDeniedError."""
+        """The gateway as reader, with the graphs that the client may subscribe to now. Raises AccessDeniedError."""
         # A delivery ends when its client's permissions change.
         client = worker.followed.identity
         if client is None:
@@ -254,12 +251,10 @@ class EntityNotifications:
 
 
 def document_of(receiver: Receiver) -> SubscriptionDocument:
-    """What is kept of a subscription."""
     return msgspec.json.decode(receiver.document, type=SubscriptionDocument)
 
 
 def _changes_to_notify(known: KnownSubscription, message: WaitingNotification) -> list[tuple[Term, EntityChange]]:
-    """The changes that are notified."""
     added, removed = changed_rows(message.members)
     changes = known.watching.changes(added, removed)
     if message.sequence == 0:

@@ -33,8 +33,6 @@ _TITLES: Final = {
 
 
 class AlreadyExistsError(RequestError):
-    """There is an entity with this id."""
-
     code = "already_exists"
     status = 409
 
@@ -47,8 +45,6 @@ class OperationNotSupportedError(RequestError):
 
 
 class TooManyResultsError(RequestError):
-    """A page that is too large."""
-
     code = "too_many_results"
     status = 403
 
@@ -61,8 +57,6 @@ class UnknownContextError(RequestError):
 
 
 class NoTenantsError(RequestError):
-    """A request that names a tenant."""
-
     code = "no_tenants"
     status = 501
 
@@ -84,18 +78,15 @@ _NAMES: Final = (
 
 
 def details(error: GatewayError) -> dict[str, object]:
-    """An error as Problem Details."""
     name = next((name for kind, name in _NAMES if isinstance(error, kind)), "InternalError")
     return {"type": _TYPES + name, "title": _TITLES[name], "detail": str(error), "status": error.status}
 
 
 def problem(error: GatewayError) -> Refusal:
-    """The answer of an error."""
     return error_answer(error, details(error), "application/problem+json")
 
 
 def excerpt(members: object) -> str:
-    """A wrong part of a request in an error."""
     try:
         return msgspec.json.encode(members).decode()[:100]
     except (TypeError, ValueError, RecursionError):

@@ -30,8 +30,6 @@ class NgsiEntity:
 
 
 class NgsiReading:
-    """One request."""
-
     def __init__(self, runner: Runner, graphs: EntityGraphs, caller: Caller) -> None:
         self._runner = runner
         self._graphs = graphs

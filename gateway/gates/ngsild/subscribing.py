@@ -43,8 +43,6 @@ _TABLE = "ngsild.subscriptions"
 
 
 class NgsiSubscriptions:
-    """All requests."""
-
     def __init__(
         self,
         notifications: EntityNotifications,

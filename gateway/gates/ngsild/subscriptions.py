@@ -166,7 +166,6 @@ def _type_terms(types: list[str]) -> tuple[Term, ...]:
 
 
 def subscription_json(identifier: str, kept: Mapping[str, Any], names: ContextNames) -> dict[str, Any]:
-    """What was kept of a subscription, with other names."""
     found: dict[str, Any] = {"id": identifier, "type": "Subscription", **kept, "isActive": kept.get("isActive", True)}
     if "entities" in kept:
         found["entities"] = []
@@ -202,7 +201,6 @@ def _object(value: Any, name: str) -> dict[str, Any]:
 
 
 def _names(value: Any, name: str, names: ContextNames) -> list[str]:
-    """The IRIs of attributes."""
     found = []
     for one in _list(value, name, NAMES_MAX):
         if not isinstance(one, str):
@@ -334,5 +332,4 @@ def _headers(value: Any) -> list[dict[str, str]]:
 
 
 def is_past(expires_at: str, now: datetime) -> bool:
-    """Whether a time as in a lease has come."""
     return bool(expires_at) and expires_at <= iso(now)

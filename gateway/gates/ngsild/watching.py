@@ -41,7 +41,6 @@ class EntityChange:
     matches: bool = True
 
     def triggers(self) -> Iterator[str]:
-        """Those that it fires."""
         if self.created:
             yield "entityCreated"
         if self.deleted:
@@ -51,8 +50,6 @@ class EntityChange:
 
 
 class Watching:
-    """What a subscription follows."""
-
     def __init__(self, subscription: EntitySubscription, graphs: EntityGraphs) -> None:
         self._wanted = subscription
         self._graphs = graphs
@@ -107,7 +104,6 @@ class Watching:
                 yield f"?e a {STREAM_TYPE} {_id_condition(streams)} BIND({STREAM_TYPE} AS ?y)"
 
     def _cost(self) -> int:
-        """The triple patterns of the query."""
         typed = sum(1 for one in self._wanted.selectors if one.types)
         cost = max(1, len(self._id_tests)) * (7 + typed)
         if self._existence:
@@ -166,8 +162,6 @@ class Watching:
 
 @dataclass
 class _Parts:
-    """What rows tell of an entity."""
-
     attributes: dict[Term, set[Attribute]] = field(default_factory=dict)
     types: set[Term] = field(default_factory=set)
     exists: bool = False

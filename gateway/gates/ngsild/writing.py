@@ -12,8 +12,6 @@ _KINDS = ", ".join(KIND_TERMS)
 
 
 class EntityUpdates:
-    """The texts for one entity."""
-
     def __init__(self, graphs: EntityGraphs, entity: Term) -> None:
         self._graphs = graphs
         self._graph = graphs.graph

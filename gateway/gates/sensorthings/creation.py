@@ -30,17 +30,7 @@ from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
 from lamplighter.gateway.settings import Settings
-from lamplighter.ontology.vocabulary import (
-    HAS_FEATURE_OF_INTEREST,
-    HAS_RESULT,
-    HAS_UNIT,
-    HOSTS,
-    LIVE_OBSERVATION,
-    MADE_BY_SENSOR,
-    OBSERVED_PROPERTY,
-    RESULT_TIME,
-    STREAM,
-)
+from lamplighter.ontology import vocabulary as v
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 ROWS_MAX: Final = 1_000  # observations of one CreateObservations request
@@ -153,7 +143,6 @@ class Creation:
         return f"{lexical(target.stream.observation)}/{tail}"
 
     def _entity_of(self, members: Mapping[str, Any], name: str) -> Term | None:
-        """The entity that a member names by its id."""
         found = members.get(name)
         if found is None:
             return None
@@ -171,13 +160,14 @@ class Creation:
         """What the dataset says of a stream. Raises UnknownResourceError."""
         query = f"""
 SELECT ?sensor ?property ?feature ?platform ?live ?result ?unit ?time {{
-  {stream} a {iri(STREAM)} .
-  OPTIONAL {{ {stream} {iri(LIVE_OBSERVATION)} ?live
-    OPTIONAL {{ ?live {iri(RESULT_TIME)} ?time }} OPTIONAL {{ ?live {iri(HAS_RESULT)} ?result }} }}
-  OPTIONAL {{ {stream} {iri(HAS_UNIT)} ?unit }}
+  {stream} a {iri(v.STREAM)} .
+  OPTIONAL {{ {stream} {iri(v.LIVE_OBSERVATION)} ?live
+    OPTIONAL {{ ?live {iri(v.RESULT_TIME)} ?time }} OPTIONAL {{ ?live {iri(v.HAS_RESULT)} ?result }} }}
+  OPTIONAL {{ {stream} {iri(v.HAS_UNIT)} ?unit }}
   BIND(COALESCE(?live, {stream}) AS ?about)
-  ?about {iri(MADE_BY_SENSOR)} ?sensor ; {iri(OBSERVED_PROPERTY)} ?property ; {iri(HAS_FEATURE_OF_INTEREST)} ?feature .
-  OPTIONAL {{ ?platform {iri(HOSTS)} ?sensor }}
+  ?about {iri(v.MADE_BY_SENSOR)} ?sensor ; {iri(v.OBSERVED_PROPERTY)} ?property .
+  ?about {iri(v.HAS_FEATURE_OF_INTEREST)} ?feature .
+  OPTIONAL {{ ?platform {iri(v.HOSTS)} ?sensor }}
 }} ORDER BY ?platform LIMIT 1"""
         found = list((await select(self._runner, self._caller, query, ANSWER_BYTES_MAX)).bindings())
         name = id_of(lexical(stream), self._base_iri)
@@ -203,7 +193,7 @@ SELECT ?sensor ?property ?feature ?platform ?live ?result ?unit ?time {{
             None,
             "",
             result if result is not None and is_iri(result) else None,
-            condition=f"{stream} a {iri(STREAM)} . ",
+            condition=f"{stream} a {iri(v.STREAM)} . ",
         )
         return _Target(about, live is not None, moment(lexical(row["time"]), UTC) if "time" in row else None)
 

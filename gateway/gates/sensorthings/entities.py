@@ -17,30 +17,7 @@ import msgspec
 from lamplighter.adapters.mapping.units import ucum
 from lamplighter.engine.terms import XSD, Term, iri, is_literal, lexical, term_to_json
 from lamplighter.gateway.gates.sensorthings.geometry import point, wkt
-from lamplighter.ontology.vocabulary import (
-    FEATURE_OF_INTEREST,
-    HAS_FEATURE_OF_INTEREST,
-    HAS_SIMPLE_RESULT,
-    HAS_UNIT,
-    HOSTS,
-    LIGHTING,
-    LIVE_OBSERVATION,
-    MADE_BY_SENSOR,
-    MANUFACTURER,
-    MODEL,
-    MQTT_TOPIC,
-    OBSERVABLE_PROPERTY,
-    OBSERVED_PROPERTY,
-    PLATFORM,
-    RDFS,
-    RDFS_LABEL,
-    RESULT_TIME,
-    SENSOR,
-    SOSA,
-    STREAM,
-    TIME_PROBLEM,
-    UNKNOWN_UNIT,
-)
+from lamplighter.ontology import vocabulary as v
 
 # The type of an expression; "any": that of a result, which the dataset decides.
 Type = Literal["boolean", "number", "string", "datetime", "date", "time", "duration", "any", "null"]
@@ -51,7 +28,7 @@ GENERAL: Final = "http://www.opengis.net/def/observationType/OGC-OM/2.0/OM_Obser
 GEOJSON: Final = "application/geo+json"
 GEO = "http://www.opengis.net/ont/geosparql#"
 WGS84 = "http://www.w3.org/2003/01/geo/wgs84_pos#"
-PHENOMENON_TIME = SOSA + "phenomenonTime"
+PHENOMENON_TIME = v.SOSA + "phenomenonTime"
 
 _LOCAL = re.compile(r"^.*[/#]([^/#]+)[/#]?$")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -120,25 +97,24 @@ def _smallest(predicate: str, name: str) -> str:
     )
 
 
-_LABEL = {"label": _smallest(RDFS_LABEL, "label"), "comment": _smallest(RDFS + "comment", "comment")}
+_LABEL = {"label": _smallest(v.RDFS_LABEL, "label"), "comment": _smallest(v.RDFS + "comment", "comment")}
 _LOCAL_NAME = 'REPLACE(STR(%e), "^.*[/#]([^/#]+)[/#]?$", "$1")'
 _NAME = EntityProperty("string", ("label",), f"COALESCE(STR(%vlabel), {_LOCAL_NAME})")
 _DESCRIPTION = EntityProperty("string", ("comment", "label"), f"COALESCE(STR(%vcomment), STR(%vlabel), {_LOCAL_NAME})")
 _IRI = EntityProperty("string", (), "STR(%e)")
 _NAMED = {"name": _NAME, "description": _DESCRIPTION}
-_PLACE_TYPES = f"%e a %vtype . FILTER(%vtype IN ({iri(PLATFORM)}, {iri(FEATURE_OF_INTEREST)}))"
-_LATITUDE = f"{iri(LIGHTING + 'hasLatitude')}|{iri(WGS84 + 'lat')}"
-_LONGITUDE = f"{iri(LIGHTING + 'hasLongitude')}|{iri(WGS84 + 'long')}"
+_PLACE_TYPES = f"%e a %vtype . FILTER(%vtype IN ({iri(v.PLATFORM)}, {iri(v.FEATURE_OF_INTEREST)}))"
+_LATITUDE = f"{iri(v.LIGHTING + 'hasLatitude')}|{iri(WGS84 + 'lat')}"
+_LONGITUDE = f"{iri(v.LIGHTING + 'hasLongitude')}|{iri(WGS84 + 'long')}"
 _WKT = f"{iri(GEO + 'asWKT')}|({iri(GEO + 'hasGeometry')}/{iri(GEO + 'asWKT')})"
 _POSITION = {"position": f"%e {_LATITUDE} %vlatitude . %e {_LONGITUDE} %vlongitude .", "wkt": f"%e {_WKT} %vwkt ."}
 _ABOUT_STREAM = {
-    name: f"{iri(predicate)}|({iri(LIVE_OBSERVATION)}/{iri(predicate)})"
-    for name, predicate in (("sensor", MADE_BY_SENSOR), ("property", OBSERVED_PROPERTY))
+    name: f"{iri(predicate)}|({iri(v.LIVE_OBSERVATION)}/{iri(predicate)})"
+    for name, predicate in (("sensor", v.MADE_BY_SENSOR), ("property", v.OBSERVED_PROPERTY))
 }
-_THING_STREAM = f"%thing {iri(HOSTS)} %vs . %stream {_ABOUT_STREAM['sensor']} %vs ."
-_THING_LOCATION = (
-    f"%thing ({iri(HOSTS)}/^{iri(MADE_BY_SENSOR)}/{iri(HAS_FEATURE_OF_INTEREST)})? %place . %thing a {iri(PLATFORM)} ."
-)
+_THING_STREAM = f"%thing {iri(v.HOSTS)} %vs . %stream {_ABOUT_STREAM['sensor']} %vs ."
+_HOSTED_FEATURE = f"{iri(v.HOSTS)}/^{iri(v.MADE_BY_SENSOR)}/{iri(v.HAS_FEATURE_OF_INTEREST)}"
+_THING_LOCATION = f"%thing ({_HOSTED_FEATURE})? %place . %thing a {iri(v.PLATFORM)} ."
 _GEOMETRY = "write a condition on name, description or properties; geometries cannot be compared"
 _VARIABLES = {"label": ("label",), "comment": ("comment",), "position": ("latitude", "longitude"), "wkt": ("wkt",)}
 
@@ -265,8 +241,8 @@ _TOPIC = "topic"
 THINGS = EntityType(
     "Thing",
     "Things",
-    f"%e a {iri(PLATFORM)} .",
-    {**_LABEL, "manufacturer": _value(MANUFACTURER, "manufacturer"), "model": _value(MODEL, "model")},
+    f"%e a {iri(v.PLATFORM)} .",
+    {**_LABEL, "manufacturer": _value(v.MANUFACTURER, "manufacturer"), "model": _value(v.MODEL, "model")},
     {
         **_NAMED,
         "properties": EntityProperty(
@@ -318,12 +294,12 @@ HISTORICAL_LOCATIONS = EntityType(
 DATASTREAMS = EntityType(
     "Datastream",
     "Datastreams",
-    f"%e a {iri(STREAM)} .",
+    f"%e a {iri(v.STREAM)} .",
     {
         **_LABEL,
-        "unit": _value(HAS_UNIT, "unit"),
-        "code": _value(UNKNOWN_UNIT, "code"),
-        _TOPIC: _smallest(MQTT_TOPIC, "topic"),
+        "unit": _value(v.HAS_UNIT, "unit"),
+        "code": _value(v.UNKNOWN_UNIT, "code"),
+        _TOPIC: _smallest(v.MQTT_TOPIC, "topic"),
     },
     {
         **_NAMED,
@@ -361,7 +337,7 @@ DATASTREAMS = EntityType(
 SENSORS = EntityType(
     "Sensor",
     "Sensors",
-    f"%e a {iri(SENSOR)} .",
+    f"%e a {iri(v.SENSOR)} .",
     _LABEL,
     {
         **_NAMED,
@@ -376,7 +352,7 @@ SENSORS = EntityType(
 OBSERVED_PROPERTIES = EntityType(
     "ObservedProperty",
     "ObservedProperties",
-    f"%e a {iri(OBSERVABLE_PROPERTY)} .",
+    f"%e a {iri(v.OBSERVABLE_PROPERTY)} .",
     _LABEL,
     {**_NAMED, "definition": _IRI, "properties": _PROPERTIES_OF_IRI},
     {"Datastreams": Navigation("Datastreams", True, f"%b {_ABOUT_STREAM['property']} %a .")},
@@ -386,12 +362,12 @@ OBSERVED_PROPERTIES = EntityType(
 OBSERVATIONS = EntityType(
     "Observation",
     "Observations",
-    f"%vstream {iri(LIVE_OBSERVATION)} %e . %e {iri(HAS_SIMPLE_RESULT)} %vraw .",
+    f"%vstream {iri(v.LIVE_OBSERVATION)} %e . %e {iri(v.HAS_SIMPLE_RESULT)} %vraw .",
     {
-        "time": _value(RESULT_TIME, "time"),
+        "time": _value(v.RESULT_TIME, "time"),
         "phenomenon": _value(PHENOMENON_TIME, "phenomenon"),
-        "problem": _value(TIME_PROBLEM, "problem"),
-        "feature": _value(HAS_FEATURE_OF_INTEREST, "feature"),
+        "problem": _value(v.TIME_PROBLEM, "problem"),
+        "feature": _value(v.HAS_FEATURE_OF_INTEREST, "feature"),
     },
     {
         "phenomenonTime": EntityProperty("datetime", ("time", "phenomenon"), "COALESCE(%vphenomenon, %vtime)"),
@@ -419,7 +395,7 @@ OBSERVATIONS = EntityType(
 FEATURES = EntityType(
     "FeatureOfInterest",
     "FeaturesOfInterest",
-    f"%e a {iri(FEATURE_OF_INTEREST)} .",
+    f"%e a {iri(v.FEATURE_OF_INTEREST)} .",
     {**_LABEL, **_POSITION},
     {
         **_NAMED,

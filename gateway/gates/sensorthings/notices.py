@@ -69,8 +69,6 @@ _Row = Mapping[str, Term]
 
 
 class _AcknowledgedPlace(msgspec.Struct, frozen=True):
-    """The last notification that the broker has acknowledged."""
-
     spuid: str
     sequence: int
 
@@ -327,7 +325,6 @@ class Notices:
         return f"{self._topic}/{DATASTREAMS.set}('{id_of(lexical(stream), self._base_iri)}')/{OBSERVATIONS.set}"
 
     def _topics(self, stream: Term) -> list[str]:
-        """Those of its retained messages."""
         return [self._path(stream) + text for text in ("", *self._selections)]
 
     def _messages(self, row: _Row) -> list[tuple[str, bytes, bool]]:

@@ -54,13 +54,11 @@ class QueryOptions:
         return not self.select or name in self.select
 
     def further(self) -> dict[str, str]:
-        """The options of the next page."""
         return {**self.texts, "$skip": str(self.skip + self.top)}
 
 
 def options(texts: Mapping[str, str], kind: EntityType, *, many: bool) -> QueryOptions:
-    """The options of a URL. kind: of the entities asked for; many: whether it is a collection. Raises ExpressionError,
-    which names option and position."""
+    """The options of a URL. kind: of the entities; many: whether a collection. Raises ExpressionError."""
     parser = _OptionsParser()
     return parser.read({name: (text, 0) for name, text in texts.items()}, kind, many, 0)
 
@@ -138,7 +136,6 @@ def _merge(one: QueryOptions, other: QueryOptions) -> QueryOptions:
 
 
 def _inner(body: str, offset: int) -> dict[str, tuple[str, int]]:
-    """The options in the parentheses of an expansion."""
     texts: dict[str, tuple[str, int]] = {}
     for part, start in _segments(body, offset, ";"):
         name, equals, text = part.partition("=")

@@ -126,7 +126,6 @@ def _patterns(
 
 
 def _for_parents(template: str, parents: Sequence[Term], bytes_max: int) -> Iterator[str]:
-    """The queries for many parents."""
     rest = bytes_max - len(template.encode())
     rows: list[str] = []
     size = 0

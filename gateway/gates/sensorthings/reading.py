@@ -85,7 +85,6 @@ class EntityReading:
         return address.kind.members(found.value, found.row).get(address.member)
 
     async def exists(self, steps: Sequence[AddressStep]) -> bool:
-        """Whether a path leads to an entity."""
         return await self._ask(path_queries(steps, QueryOptions(), self._base_iri, many=False).exists)
 
     def link(self, kind: EntityType, value: str) -> str:
@@ -165,7 +164,6 @@ class EntityReading:
     async def _entities_json(
         self, kind: EntityType, found: Sequence[FoundEntity], options: QueryOptions
     ) -> list[dict[str, Any]]:
-        """The JSON of entities, with what is to be expanded."""
         written = []
         for number, one in enumerate(found):
             if number % SLICE == SLICE - 1:

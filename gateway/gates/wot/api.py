@@ -54,7 +54,6 @@ from lamplighter.gateway.gates.wot.values import json_value, state_term
 from lamplighter.gateway.loop.runner import Runner
 from lamplighter.gateway.loop.updates import UpdateCall
 from lamplighter.gateway.security.callers import Caller
-from lamplighter.gateway.security.gatekeeper import Gatekeeper
 from lamplighter.gateway.settings import Settings
 
 PAGE, PAGE_MAX = 100, 1_000  # things of a list, if the client does not say, and at most
@@ -81,8 +80,6 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class _CallersDataset:
-    """What a caller may read of the dataset."""
-
     def __init__(self, runner: Runner, caller: Caller) -> None:
         self._runner = runner
         self._caller = caller
@@ -92,11 +89,10 @@ class _CallersDataset:
 
 
 class WebOfThings:
-    """The door. gatekeeper: is told what was denied; send_budget: what waits for all network clients."""
+    """The door. send_budget: what waits for all network clients."""
 
-    def __init__(self, runner: Runner, settings: Settings, gatekeeper: Gatekeeper, send_budget: SendBudget) -> None:
+    def __init__(self, runner: Runner, settings: Settings, send_budget: SendBudget) -> None:
         self._runner = runner
-        self._gatekeeper = gatekeeper
         self._settings = settings
         self._registrations = SubmittedThings(runner)
         self._streams = EventStreams(runner, settings, send_budget)
@@ -220,7 +216,6 @@ class WebOfThings:
 
     @staticmethod
     def _only(request: Request, *methods: str) -> Refusal | None:
-        """The refusal of another method."""
         allowed = {*methods, *(["HEAD"] if "GET" in methods else [])}
         if request.method in allowed:
             return None
@@ -238,7 +233,6 @@ class WebOfThings:
         return JsonAnswer(value, headers=_NO_STORE)
 
     async def _all_values(self, thing: Thing, caller: Caller) -> Response:
-        """The values that there are, by name."""
         found = {name: await self._value(one, caller) for name, one in thing.properties.items()}
         return JsonAnswer({name: one for name, one in found.items() if one is not None}, headers=_NO_STORE)
 

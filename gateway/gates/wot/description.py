@@ -28,8 +28,7 @@ Description = dict[str, Any]  # a Thing Description, or a part of one
 
 @dataclass(frozen=True)
 class Reach:
-    """How clients reach the gateway. base: the URL that the request was sent to, with a slash at its end; secure:
-    whether they need a token."""
+    """How clients reach the gateway. base: the URL of the request, with a slash; secure: they need a token."""
 
     base: str
     secure: bool

@@ -57,15 +57,12 @@ class DescribedThing:
     settings: Settings
 
     def schemes(self, form: Table) -> list[str]:
-        """The security schemes of a form."""
         used = form.get("security", self.document["security"])
         definitions = self.document["securityDefinitions"]
         return [definitions[name]["scheme"] for name in (used if isinstance(used, list) else [used])]
 
 
 class FormReader(Protocol):
-    """How the forms of one protocol are read."""
-
     def __call__(
         self, thing: DescribedThing, form: Table, schema: Table, href: str, at: str, ops: Sequence[str]
     ) -> FormPlace:
@@ -93,7 +90,6 @@ def method(form: Table, key: str, at: str, ops: Sequence[str]) -> str:
 
 
 def reads(ops: Sequence[str]) -> bool:
-    """Whether a form is wanted for reading."""
     return ops[-1] == "readproperty"
 
 

@@ -24,8 +24,6 @@ from lamplighter.gateway.state.resumption import AttachedSubscription
 
 
 class ValueSink:
-    """The sink of one stream."""
-
     kind = "http"
 
     def __init__(self, stream: EventStream) -> None:

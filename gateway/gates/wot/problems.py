@@ -30,7 +30,6 @@ class InvalidDescriptionError(RequestError):
 
 
 def problem(error: GatewayError) -> Refusal:
-    """The answer of an error."""
     members = _members(error.status, str(error))
     if isinstance(error, InvalidDescriptionError):
         members["validationErrors"] = [fault._asdict() for fault in error.faults]

@@ -29,8 +29,6 @@ DEVICES_MAX = 1_000  # things that were submitted
 
 
 class SubmittedThings:
-    """Creates, replaces and removes them."""
-
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 

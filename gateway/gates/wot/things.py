@@ -22,34 +22,7 @@ from lamplighter.engine.errors import LimitExceededError
 from lamplighter.engine.matching.values import order_key
 from lamplighter.engine.terms import Term, iri, is_iri, is_literal, lexical
 from lamplighter.gateway.gates.wot.values import Schema, common_type, json_type
-from lamplighter.ontology.vocabulary import (
-    ACTUATOR,
-    COMMAND,
-    CONTROLS,
-    DESIRED_STATE,
-    GATEWAY,
-    HAS_SIMPLE_RESULT,
-    HAS_STATUS,
-    HAS_UNIT,
-    HOSTS,
-    IN_AREA,
-    LIVE_OBSERVATION,
-    MADE_BY_SENSOR,
-    MANUFACTURER,
-    MAXIMUM,
-    MINIMUM,
-    MODEL,
-    OBSERVED_PROPERTY,
-    OBSERVES,
-    RDF_TYPE,
-    RDFS_LABEL,
-    REPORTED_STATE,
-    RESULT_TIME,
-    RULE,
-    STREAM,
-    THING_ID,
-    UNKNOWN_UNIT,
-)
+from lamplighter.ontology import vocabulary as v
 
 Row = tuple[Term | None, ...]
 
@@ -63,18 +36,24 @@ WORDS_MAX = 200  # states of an actuator that a schema lists
 TEXT_CHARS_MAX = 300  # of a title
 STATUSES = ("ON", "OFF")  # what a lamp's lighting:hasStatus may be set to; BROKEN is for those who maintain it
 
-_OF_SERIES = (RDF_TYPE, OBSERVED_PROPERTY, HAS_SIMPLE_RESULT, HAS_UNIT, UNKNOWN_UNIT, RDFS_LABEL)
-_OF_STREAMS = (HAS_UNIT, UNKNOWN_UNIT, RDFS_LABEL)
-_OF_PARTS = (RDF_TYPE, RDFS_LABEL, OBSERVES, CONTROLS, MINIMUM, MAXIMUM, DESIRED_STATE, REPORTED_STATE, HAS_STATUS)
-_OF_THINGS = (THING_ID, MANUFACTURER, MODEL, *_OF_PARTS)
+_OF_SERIES = (v.RDF_TYPE, v.OBSERVED_PROPERTY, v.HAS_SIMPLE_RESULT, v.HAS_UNIT, v.UNKNOWN_UNIT, v.RDFS_LABEL)
+_OF_STREAMS = (v.HAS_UNIT, v.UNKNOWN_UNIT, v.RDFS_LABEL)
+_OF_PARTS = (
+    v.RDF_TYPE,
+    v.RDFS_LABEL,
+    v.OBSERVES,
+    v.CONTROLS,
+    v.MINIMUM,
+    v.MAXIMUM,
+    v.DESIRED_STATE,
+    v.REPORTED_STATE,
+    v.HAS_STATUS,
+)
+_OF_THINGS = (v.THING_ID, v.MANUFACTURER, v.MODEL, *_OF_PARTS)
 
 
 class ReadableDataset(Protocol):
-    """What a caller may read of the dataset."""
-
-    async def rows(self, query: str) -> list[Row]:
-        """The result of a SELECT query."""
-        ...
+    async def rows(self, query: str) -> list[Row]: ...
 
 
 @dataclass(frozen=True)
@@ -97,7 +76,6 @@ class ThingProperty:
 
     @property
     def query(self) -> str:
-        """Its values."""
         return f"SELECT {self._variables} WHERE {{ {self.values} }}"
 
     @property
@@ -112,8 +90,7 @@ class ThingProperty:
 
 @dataclass(frozen=True)
 class Thing:
-    """id: of its description; node: in the dataset; texts: manufacturer and model; area: IRI and label; properties: by
-    name."""
+    """id: of its description; node: in the dataset; texts: maker, model; area: IRI, label; properties: by name."""
 
     id: str
     node: Term
@@ -126,12 +103,12 @@ class Thing:
 async def thing_nodes(dataset: ReadableDataset, base_iri: str) -> list[Term]:
     """All things, by id. Raises LimitExceededError for more than `THINGS_MAX`."""
     alone = " UNION ".join(
-        f"{{ ?thing <{name}> ?state FILTER NOT EXISTS {{ ?host <{HOSTS}> ?thing }} }}"
-        for name in (DESIRED_STATE, HAS_STATUS)
+        f"{{ ?thing <{name}> ?state FILTER NOT EXISTS {{ ?host <{v.HOSTS}> ?thing }} }}"
+        for name in (v.DESIRED_STATE, v.HAS_STATUS)
     )
     query = (
-        f"SELECT DISTINCT ?thing ?id WHERE {{ {{ ?thing <{HOSTS}> ?part }} UNION {alone} "
-        f"FILTER(isIRI(?thing)) OPTIONAL {{ ?thing <{THING_ID}> ?id }} }} LIMIT {THINGS_MAX + 1}"
+        f"SELECT DISTINCT ?thing ?id WHERE {{ {{ ?thing <{v.HOSTS}> ?part }} UNION {alone} "
+        f"FILTER(isIRI(?thing)) OPTIONAL {{ ?thing <{v.THING_ID}> ?id }} }} LIMIT {THINGS_MAX + 1}"
     )
     rows = await dataset.rows(query)
 
@@ -210,18 +187,18 @@ def _is(variable: str, name: str) -> str:
     return f"BIND(<{name}> AS ?{variable})"
 
 
-_SERIES = f"?thing <{HOSTS}> ?sensor . ?part <{MADE_BY_SENSOR}> ?sensor"
+_SERIES = f"?thing <{v.HOSTS}> ?sensor . ?part <{v.MADE_BY_SENSOR}> ?sensor"
 _FACTS = (
     f"{_keys(_OF_THINGS)} ?thing ?key ?value BIND(?thing AS ?part)",
-    f"?thing <{COMMAND}>/<{RULE}> ?value BIND(?thing AS ?part) {_is('key', RULE)}",
-    f"?thing <{IN_AREA}> ?part . ?part <{RDFS_LABEL}> ?value {_is('key', IN_AREA)}",
-    f"{_SERIES} BIND(?sensor AS ?value) {_is('key', MADE_BY_SENSOR)}",
+    f"?thing <{v.COMMAND}>/<{v.RULE}> ?value BIND(?thing AS ?part) {_is('key', v.RULE)}",
+    f"?thing <{v.IN_AREA}> ?part . ?part <{v.RDFS_LABEL}> ?value {_is('key', v.IN_AREA)}",
+    f"{_SERIES} BIND(?sensor AS ?value) {_is('key', v.MADE_BY_SENSOR)}",
     f"{_SERIES} . {_keys(_OF_SERIES)} ?part ?key ?value",
-    f"{_SERIES} . ?stream <{LIVE_OBSERVATION}> ?part {_keys(_OF_STREAMS)} ?stream ?key ?value",
-    f"{_SERIES} . GRAPH ?event {{ ?part <{LIVE_OBSERVATION}> ?made . ?made <{HAS_SIMPLE_RESULT}> ?value }} "
-    f"{_is('key', LIVE_OBSERVATION)}",
-    f"?thing <{HOSTS}> ?part . {_keys(_OF_PARTS)} ?part ?key ?value",
-    f"?thing <{HOSTS}> ?part . ?part <{COMMAND}>/<{RULE}> ?value {_is('key', RULE)}",
+    f"{_SERIES} . ?stream <{v.LIVE_OBSERVATION}> ?part {_keys(_OF_STREAMS)} ?stream ?key ?value",
+    f"{_SERIES} . GRAPH ?event {{ ?part <{v.LIVE_OBSERVATION}> ?made . ?made <{v.HAS_SIMPLE_RESULT}> ?value }} "
+    f"{_is('key', v.LIVE_OBSERVATION)}",
+    f"?thing <{v.HOSTS}> ?part . {_keys(_OF_PARTS)} ?part ?key ?value",
+    f"?thing <{v.HOSTS}> ?part . ?part <{v.COMMAND}>/<{v.RULE}> ?value {_is('key', v.RULE)}",
 )
 _BRANCHES = len(_FACTS)
 
@@ -237,15 +214,15 @@ _Facts = dict[Term, dict[str, set[Term]]]  # of a thing: its parts, and the valu
 
 def _thing(node: Term, facts: _Facts, base_iri: str) -> Thing:
     own = facts.get(node, {})
-    title = _text(own, RDFS_LABEL) or _local(lexical(node), base_iri)
-    texts = tuple(filter(None, (_text(own, MANUFACTURER), _text(own, MODEL))))
-    areas = sorted((area, _text(found, IN_AREA)) for area, found in facts.items() if IN_AREA in found)
+    title = _text(own, v.RDFS_LABEL) or _local(lexical(node), base_iri)
+    texts = tuple(filter(None, (_text(own, v.MANUFACTURER), _text(own, v.MODEL))))
+    areas = sorted((area, _text(found, v.IN_AREA)) for area, found in facts.items() if v.IN_AREA in found)
     properties: dict[str, ThingProperty] = {}
     for one in [*_actuators(node, facts, base_iri), *_sensors(node, facts, base_iri)]:
         if len(properties) < PROPERTIES_MAX:
             properties[one.name] = one
     return Thing(
-        _id(node, own.get(THING_ID, ()), base_iri),
+        _id(node, own.get(v.THING_ID, ()), base_iri),
         node,
         title,
         texts,
@@ -257,16 +234,18 @@ def _thing(node: Term, facts: _Facts, base_iri: str) -> Thing:
 def _actuators(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty]:
     names = _Names(node, base_iri, "actuator/")
     for part, found in sorted(facts.items()):
-        status = HAS_STATUS in found
-        if not status and DESIRED_STATE not in found and iri(ACTUATOR) not in found.get(RDF_TYPE, ()):
+        status = v.HAS_STATUS in found
+        if not status and v.DESIRED_STATE not in found and iri(v.ACTUATOR) not in found.get(v.RDF_TYPE, ()):
             continue
-        kind = _iri_among(found, CONTROLS)
+        kind = _iri_among(found, v.CONTROLS)
         name = ("status" if status else "state") if part == node else names.of(part)
         written: Schema = {"type": "string", "enum": list(STATUSES)} if status else _state_schema(found, kind)
         schema = {"type": "string"} if status else written
-        title = _text(found, RDFS_LABEL) or name
+        title = _text(found, v.RDFS_LABEL) or name
         condition = (
-            _host_pattern(node, part) if part != node else f"{node} <{HAS_STATUS if status else DESIRED_STATE}> ?any . "
+            _host_pattern(node, part)
+            if part != node
+            else f"{node} <{v.HAS_STATUS if status else v.DESIRED_STATE}> ?any . "
         )
         yield ThingProperty(
             name, title, kind, schema, _states(part), condition, actuator=part, status=status, written=written
@@ -278,31 +257,31 @@ def _sensors(node: Term, facts: _Facts, base_iri: str) -> Iterator[ThingProperty
     names = _Names(node, base_iri, "sensor/")
     series: dict[Term, list[Term]] = defaultdict(list)
     for part, found in sorted(facts.items()):
-        if MADE_BY_SENSOR in found:
-            series[min(found[MADE_BY_SENSOR])].append(part)
-        elif _iri_among(found, OBSERVES) is not None:
+        if v.MADE_BY_SENSOR in found:
+            series[min(found[v.MADE_BY_SENSOR])].append(part)
+        elif _iri_among(found, v.OBSERVES) is not None:
             series[part]  # it may have reported nothing yet
     for sensor, parts in sorted(series.items()):
         name = names.of(sensor)
         if not parts and name not in taken:
-            observed = _iri_among(facts[sensor], OBSERVES)
-            values = f"?made <{MADE_BY_SENSOR}> {sensor} ; <{HAS_SIMPLE_RESULT}> ?value"
-            title = _text(facts[sensor], RDFS_LABEL) or name
+            observed = _iri_among(facts[sensor], v.OBSERVES)
+            values = f"?made <{v.MADE_BY_SENSOR}> {sensor} ; <{v.HAS_SIMPLE_RESULT}> ?value"
+            title = _text(facts[sensor], v.RDFS_LABEL) or name
             yield ThingProperty(name, title, observed, _usual(observed), values, _host_pattern(node, sensor))
         for part in parts:
             found = facts[part]
-            kind = _iri_among(found, OBSERVED_PROPERTY)
+            kind = _iri_among(found, v.OBSERVED_PROPERTY)
             own = name if len(parts) == 1 else f"{name}/{_local(lexical(kind), base_iri) if kind else ''}"
             if own in taken:
                 own = f"{own}/{_local(lexical(part), base_iri)}"
             taken.add(own)
-            live = iri(STREAM) not in found.get(RDF_TYPE, ())
-            known = found.get(HAS_SIMPLE_RESULT if live else LIVE_OBSERVATION, set())
+            live = iri(v.STREAM) not in found.get(v.RDF_TYPE, ())
+            known = found.get(v.HAS_SIMPLE_RESULT if live else v.LIVE_OBSERVATION, set())
             schema = common_type(known) or _usual(kind)
-            units = found.get(HAS_UNIT) or found.get(UNKNOWN_UNIT)
+            units = found.get(v.HAS_UNIT) or found.get(v.UNKNOWN_UNIT)
             if units and schema.get("type") == "number":
                 schema["unit"] = lexical(min(units))
-            title = _text(found, RDFS_LABEL) or _text(facts.get(sensor, {}), RDFS_LABEL) or own
+            title = _text(found, v.RDFS_LABEL) or _text(facts.get(sensor, {}), v.RDFS_LABEL) or own
             values = _live_value(part) if live else _event_values(part)
             yield ThingProperty(own, title, kind, schema, values, _host_pattern(node, sensor), timed=not live)
 
@@ -325,7 +304,7 @@ class _Names:
 
 def _local(text: str, base_iri: str) -> str:
     """An IRI without the base IRI, or without the namespace of the gateway."""
-    for beginning in (base_iri, GATEWAY):
+    for beginning in (base_iri, v.GATEWAY):
         if text.startswith(beginning) and text != beginning:
             return text.removeprefix(beginning)
     return text
@@ -342,7 +321,7 @@ def _iri_among(found: dict[str, set[Term]], key: str) -> Term | None:
 
 
 def _kind_of(kind: Term | None) -> Kind | None:
-    return None if kind is None else KINDS.get(lexical(kind).removeprefix(GATEWAY))
+    return None if kind is None else KINDS.get(lexical(kind).removeprefix(v.GATEWAY))
 
 
 def _usual(kind: Term | None) -> Schema:
@@ -384,19 +363,19 @@ def _finite(value: object) -> float | None:
 
 def _state_schema(found: dict[str, set[Term]], kind: Term | None) -> Schema:
     """The schema of the states that an actuator takes."""
-    takes = _takes(found.get(RULE, ()))
+    takes = _takes(found.get(v.RULE, ()))
     if takes.words:
         if set(takes.words) <= {"true", "false"}:
             return {"type": "boolean"}
         return {"type": "string", "enum": sorted(takes.words)}
     bounds = {
         name: _limit(found.get(key, ())) if own is None else own
-        for name, key, own in (("minimum", MINIMUM, takes.minimum), ("maximum", MAXIMUM, takes.maximum))
+        for name, key, own in (("minimum", v.MINIMUM, takes.minimum), ("maximum", v.MAXIMUM, takes.maximum))
     }
     bounds = {name: bound for name, bound in bounds.items() if bound is not None}
     if bounds:
         return {"type": "number", **bounds}
-    return common_type(found.get(DESIRED_STATE, ())) or _usual(kind)
+    return common_type(found.get(v.DESIRED_STATE, ())) or _usual(kind)
 
 
 def _limit(terms: Iterable[Term]) -> float | None:
@@ -410,26 +389,26 @@ def _limit(terms: Iterable[Term]) -> float | None:
 
 
 def _host_pattern(node: Term, part: Term) -> str:
-    return f"{node} <{HOSTS}> {part} . "
+    return f"{node} <{v.HOSTS}> {part} . "
 
 
 def _states(actuator: Term) -> str:
     """What the device reports, or else the state that it is to have."""
     desired = desired_pattern("value").replace("?actuator", actuator)
     return (
-        f"{{ {actuator} <{REPORTED_STATE}> ?value }} UNION {{ {desired} "
-        f"FILTER NOT EXISTS {{ {actuator} <{REPORTED_STATE}> ?reported }} }}"
+        f"{{ {actuator} <{v.REPORTED_STATE}> ?value }} UNION {{ {desired} "
+        f"FILTER NOT EXISTS {{ {actuator} <{v.REPORTED_STATE}> ?reported }} }}"
     )
 
 
 def _live_value(series: Term) -> str:
-    return f"{series} <{HAS_SIMPLE_RESULT}> ?value"
+    return f"{series} <{v.HAS_SIMPLE_RESULT}> ?value"
 
 
 def _event_values(series: Term) -> str:
     return (
-        f"GRAPH ?event {{ {series} <{LIVE_OBSERVATION}> ?made . "
-        f"?made <{HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?made <{RESULT_TIME}> ?time }} }}"
+        f"GRAPH ?event {{ {series} <{v.LIVE_OBSERVATION}> ?made . "
+        f"?made <{v.HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?made <{v.RESULT_TIME}> ?time }} }}"
     )
 
 

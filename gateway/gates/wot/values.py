@@ -58,8 +58,7 @@ def json_value(term: Term) -> Any:
 
 
 def state_term(value: object, schema: Schema) -> Term:
-    """The desired state that a JSON value means, of an affordance with a schema. Raises MalformedRequestError, which
-    says what to send."""
+    """The desired state that a JSON value means, by a schema. Raises MalformedRequestError."""
     kind = schema.get("type")
     if isinstance(value, bool):
         found, sent = literal(str(value).lower(), datatype=XSD + "boolean"), "boolean"

@@ -59,7 +59,6 @@ def one_line(text: str) -> str:
 
 
 def worst_first(components: Iterable[Component]) -> list[Component]:
-    """By state; those of one state stay in their order."""
     return sorted(components, key=lambda one: -STATES.index(one.state))
 
 
@@ -76,8 +75,6 @@ REPORTS_MAX = 10  # reports of one component that are kept; the first ones are c
 
 
 class Reports:
-    """The reports by component."""
-
     def __init__(self) -> None:
         self._found: dict[str, list[Component]] = {}
 

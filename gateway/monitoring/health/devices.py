@@ -21,19 +21,7 @@ from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.clock import Clock, foreign_moment
 from lamplighter.gateway.monitoring.brokers import Brokers
 from lamplighter.gateway.monitoring.health.components import Component, not_ok
-from lamplighter.ontology.vocabulary import (
-    ADOPTION,
-    COAP_ADDRESS,
-    DESIRED_STATE,
-    DEVICE_ADDRESS,
-    HAS_STATUS,
-    LAST_SEEN,
-    ONLINE,
-    RDFS_LABEL,
-    REPORTED_STATE,
-    UNREACHABLE,
-    XSD,
-)
+from lamplighter.ontology import vocabulary as v
 
 LISTED_MAX = 20  # devices that are components of their own. One that is listed stays so while it is not ok.
 FOUND_MAX = 1_000  # offline devices, and actuators not as desired, that are counted
@@ -42,7 +30,7 @@ REST = 50.0  # a round begins after so many times the duration of the one before
 GRACE_S = 10.0  # time limit for a device to reach its desired state
 
 _DEFAULT = ox.DefaultGraph()
-_OFFLINE = ox.Literal("false", datatype=ox.NamedNode(f"{XSD}boolean"))
+_OFFLINE = ox.Literal("false", datatype=ox.NamedNode(f"{v.XSD}boolean"))
 _RETIRED = ox.Literal("retired")
 _AT_ONCE = 20
 _STATE_CHARACTERS_MAX = 100  # of a state in a reason
@@ -52,8 +40,6 @@ _Making = dict[str, Callable[[], Component]]
 
 
 class DeviceComponents:
-    """Looks at the devices of one dataset."""
-
     def __init__(self, brokers: Brokers, store: QuadStore, clock: Clock) -> None:
         self._brokers = brokers
         self._store = store
@@ -84,9 +70,9 @@ class DeviceComponents:
     # --- offline ---
 
     def _offline(self) -> _Making:
-        native, retired = self._store.native, ox.NamedNode(ADOPTION)
+        native, retired = self._store.native, ox.NamedNode(v.ADOPTION)
         found: _Making = {}
-        for quad in native.quads_for_pattern(None, ox.NamedNode(ONLINE), _OFFLINE, _DEFAULT):
+        for quad in native.quads_for_pattern(None, ox.NamedNode(v.ONLINE), _OFFLINE, _DEFAULT):
             if len(found) == FOUND_MAX:
                 break
             node = quad.subject
@@ -95,13 +81,13 @@ class DeviceComponents:
         return found
 
     def _offline_device(self, node: ox.NamedNode) -> Component:
-        why, address = self._text(node, UNREACHABLE), self._text(node, COAP_ADDRESS)
+        why, address = self._text(node, v.UNREACHABLE), self._text(node, v.COAP_ADDRESS)
         reason = f"{self._label(node)}offline{why and ': '}{why}"
         cure = "check its power and its network"
         name = f"device/coap/{address}" if address else self._name(node.value, "device/")
-        if not address and not self._text(node, DEVICE_ADDRESS):
+        if not address and not self._text(node, v.DEVICE_ADDRESS):
             cure += "; if it is gone, `lamplighter devices remove`"
-        return not_ok(name, "failed", reason, cure, foreign_moment(self._text(node, LAST_SEEN)))
+        return not_ok(name, "failed", reason, cure, foreign_moment(self._text(node, v.LAST_SEEN)))
 
     # --- not as desired ---
 
@@ -139,14 +125,14 @@ class DeviceComponents:
         native = self._store.native
         actuators = {
             quad.subject.value: None
-            for quad in native.quads_for_pattern(None, ox.NamedNode(REPORTED_STATE), None, _DEFAULT)
+            for quad in native.quads_for_pattern(None, ox.NamedNode(v.REPORTED_STATE), None, _DEFAULT)
             if isinstance(quad.subject, ox.NamedNode)
         }
         differing: dict[str, tuple[str, str]] = {}
         for count, actuator in enumerate(actuators):
             if count % _AT_ONCE == 0:
                 yield
-            reported, desired = self._state(actuator, REPORTED_STATE), self._desired_state(actuator)
+            reported, desired = self._state(actuator, v.REPORTED_STATE), self._desired_state(actuator)
             if reported is None or desired is None or len(differing) == FOUND_MAX:
                 continue
             if not same_state(desired, reported):
@@ -156,7 +142,7 @@ class DeviceComponents:
         self._first_seen = {actuator: before.get(actuator, now) for actuator in differing}
 
     def _desired_state(self, actuator: str) -> Term | None:
-        return self._state(actuator, DESIRED_STATE) or self._state(actuator, HAS_STATUS)
+        return self._state(actuator, v.DESIRED_STATE) or self._state(actuator, v.HAS_STATUS)
 
     def _state(self, actuator: str, name: str) -> Term | None:
         node = ox.NamedNode(actuator)
@@ -179,7 +165,7 @@ class DeviceComponents:
         return f"device/{node.removeprefix(self._brokers.base_iri).removeprefix(folder)}"
 
     def _label(self, node: ox.NamedNode) -> str:
-        label = self._text(node, RDFS_LABEL)
+        label = self._text(node, v.RDFS_LABEL)
         return f"{label}: " if label else ""
 
     def _text(self, node: ox.NamedNode, name: str) -> str:

@@ -27,8 +27,6 @@ Overall = Literal["ok", "degraded", "refusing", "damaged"]
 
 
 class ComponentSource(Protocol):
-    """Reads the state of some components."""
-
     def components(self) -> list[Component]: ...
 
 

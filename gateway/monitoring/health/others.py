@@ -55,8 +55,6 @@ class PeerComponents:
 
 
 class ApplicationComponents:
-    """Reads the outcomes of the declared applications."""
-
     def __init__(self, outcomes: Outcomes, reports: Reports) -> None:
         self._outcomes = outcomes
         self._reports = reports
