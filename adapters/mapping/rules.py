@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import abc
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from lamplighter.adapters.literals import datetime_term
+from lamplighter.adapters.literals import NIL, datetime_term
 from lamplighter.adapters.mapping import sparkplug, times
 from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, minimal_filters
@@ -42,7 +43,7 @@ SomeRule = TypeVar("SomeRule", bound="ReadingRule")
 _ITEM_KEYS = ReadTable.__struct_fields__
 _KINDS = {
     **dict.fromkeys(("scale", "offset", "dead_band"), ("number",)),
-    **dict.fromkeys(("on", "off"), ("boolean",)),
+    **dict.fromkeys(("on", "off", "off_delay_s"), ("boolean",)),
     "words": ("text",),
     "result": ("number", "senml", "sparkplug", "lwm2m"),
 }
@@ -242,9 +243,10 @@ def new_rules(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> list[Som
 
 
 class ReadingRules(Generic[SomeRule]):
-    """Rules of one kind, and the readings of messages by all of them."""
+    """Rules of one kind, and the readings of messages by all of them. source: as for `Stream`, of all of them."""
 
-    def __init__(self, rules: Sequence[SomeRule]) -> None:
+    def __init__(self, rules: Sequence[SomeRule], source: Term = "") -> None:
+        self._source = source
         self.rules = tuple(rules)
         self._index = TopicIndex((rule.pattern, rule) for rule in rules)
         self._sources: _Cache[str, _Sources] = _Cache()
@@ -323,7 +325,8 @@ class ReadingRules(Generic[SomeRule]):
                 readings.append(_with_read_name(read, error))
                 continue
             time = read.time(document, context, record) if read.own_time else (context.received, None)
-            readings.append(self._reading(stream, found, time, context, retained, own=read.own_time))
+            reading = self._reading(stream, found, time, context, retained, own=read.own_time)
+            readings.append(reading._replace(historical=True) if record.historical else reading)
         return readings
 
     def _reading(
@@ -361,7 +364,8 @@ class ReadingRules(Generic[SomeRule]):
                 errors.append(PayloadError(f"{reason}; {read.place} and later ones are not used"))
                 break
             try:
-                sources.append(_Source(read, captures, None if read.many else read.stream(topic, captures)))
+                stream = None if read.many else self._stream(read, topic, captures)
+                sources.append(_Source(read, captures, stream))
             except PayloadError as error:
                 errors.append(error)
         found = _Sources(tuple(sources), tuple(errors))
@@ -369,13 +373,19 @@ class ReadingRules(Generic[SomeRule]):
         self._sources.keep(topic, found, _STREAM_CHARS + len(topic) + chars)
         return found
 
+    def _stream(
+        self, read: Read, topic: str, captures: abc.Mapping[str, str], record: PayloadRecord | None = None
+    ) -> Stream:
+        stream = read.stream(topic, captures, record)
+        return replace(stream, source=self._source) if self._source else stream
+
     def _record_stream(self, read: Read, topic: str, record: PayloadRecord) -> Stream:
         key = read, topic, tuple(record.captures.items()), record.unit
         stream = self._record_streams.get(key)
         if stream is None:
             captures = read.pattern.captures(topic)
             assert captures is not None
-            stream = read.stream(topic, captures, record)
+            stream = self._stream(read, topic, captures, record)
             self._record_streams.keep(key, stream, _STREAM_CHARS + stream.chars())
         return stream
 
@@ -387,7 +397,7 @@ def _with_read_name(read: Read, error: PayloadError) -> PayloadError:
 class Mapping(ReadingRules[StreamRule]):
     """All rules for MQTT of a gateway, or of one of its brokers.
 
-    readers: the rules, and those for the states of actuators.
+    readers: the rules, and those for the states of actuators. source: as for `Stream`.
     """
 
     def __init__(
@@ -395,8 +405,10 @@ class Mapping(ReadingRules[StreamRule]):
         rules: Sequence[StreamRule],
         commands: Sequence[CommandRule] = (),
         publishes: Sequence[PublishRule] = (),
+        *,
+        source: Term = "",
     ) -> None:
-        super().__init__(rules)
+        super().__init__(rules, source)
         self.commands = tuple(commands)
         self.publishes = tuple(publishes)
         self._commands = {command.state.place: command for command in commands if command.state is not None}
@@ -411,10 +423,12 @@ class Mapping(ReadingRules[StreamRule]):
         """What to subscribe to; a filter that another one covers is left out, so that messages come once."""
         return tuple(minimal_filters(rule.filter for rule in self.readers))
 
-    def of_broker(self, name: str) -> Mapping:
-        """The rules for one broker: streams and states that it sends, with their commands."""
+    def of_broker(self, name: str, source: Term = "") -> Mapping:
+        """The rules for one broker: streams and states that it sends, with their commands. source: IRI of the broker;
+        empty: its streams do not name it."""
         rules = [rule for rule in self.rules if rule.broker in (None, name)]
-        return Mapping(rules, [one for one in self.commands if one.state is None or one.state.broker in (None, name)])
+        commands = [one for one in self.commands if one.state is None or one.state.broker in (None, name)]
+        return Mapping(rules, commands, source=source)
 
     def covers(self, topic: str) -> bool:
         """Whether a rule covers a topic, or reads the state of an actuator from it."""
@@ -427,10 +441,15 @@ class Mapping(ReadingRules[StreamRule]):
 
     def reports(
         self, topic: str, payload: bytes, *, retained: bool, received: datetime
-    ) -> list[tuple[CommandRule, Term] | PayloadError] | None:
-        """The states of actuators that a message reports, and errors in the places of broken ones; None if it is about
-        no actuator's state."""
+    ) -> list[tuple[CommandRule, Term | None] | PayloadError] | None:
+        """The states of actuators that a message reports, a state of None if it has none, and errors in the places of
+        broken ones; None if it is about no actuator's state."""
         if self._states is None or not self._states.covering(topic):
             return None
         found = self._states.readings(topic, payload, retained=retained, received=received)
-        return [one if isinstance(one, PayloadError) else (self._commands[one.stream.rule], one.value) for one in found]
+        return [
+            one
+            if isinstance(one, PayloadError)
+            else (self._commands[one.stream.rule], None if one.value.endswith(NIL) else one.value)
+            for one in found
+        ]

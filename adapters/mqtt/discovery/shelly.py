@@ -66,6 +66,8 @@ _FIRST = (
 )
 """Topics of the first generation below ``shellies/<prefix>/``: kind, how it is read, unit. Energy is counted in watt
 minutes there, of 60 J."""
+_WITH_ERROR_CODE = ("sensor/temperature", "sensor/humidity", "ext_temperature/", "ext_humidity/")
+"""Topics of sensors that send 999 for a failed measurement."""
 _FIRST_TOPICS = [
     (re.compile(template.replace("{n}", "[0-9]")), (kind, how, unit)) for template, kind, how, unit in _FIRST
 ]
@@ -257,6 +259,8 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
         key, topic = below.replace("/", "."), f"{group}/{below}"
         if how in ("number", "position"):
             more: dict[str, Any] = {"scale": 60} if unit == "J" else {}
+            if below.startswith(_WITH_ERROR_CODE):
+                more["no_value"] = ["999"]
             state = draft.sensor(key, kind, topic, "number", unit=unit, **more)
             if how == "position":
                 draft.actuator(
