@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -22,9 +22,11 @@ from lamplighter.adapters.mapping.tables import AnyStreamTable, CommandBase, Com
 from lamplighter.adapters.mapping.templates import address
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.errors import ConfigurationError, PayloadError
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Term, lexical
 from lamplighter.ontology.vocabulary import REPORTED_STATE
 
+ALSO_MAX = 8
+"""Further topics of a rule."""
 READS_MAX = 256
 """Items of a rule."""
 TOPIC_READS_MAX = 1_000
@@ -54,8 +56,10 @@ class ReadingRule:
     """A checked `[[stream]]` table: what it covers, and what it reads from its messages.
 
     place: file, line and number, or the IRI of its `gateway:Mapping`; pattern: of the topics or paths that it covers.
-    condition: as for `Stream`, of all of its streams.
+    condition: as for `Stream`, of all of its streams. also: rules with the same place and stream, for further topics.
     """
+
+    also: tuple[StreamRule, ...] = ()
 
     def __init__(
         self,
@@ -108,9 +112,16 @@ class StreamRule(ReadingRule):
     """A rule for MQTT. table: what it was made of; broker: None: every; filter: of its topics."""
 
     def __init__(
-        self, table: StreamTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str, condition: str = ""
+        self,
+        table: StreamTable,
+        *,
+        prefixes: abc.Mapping[str, str],
+        base_iri: str,
+        place: str,
+        condition: str = "",
+        address: str | None = None,
     ) -> None:
-        """Raises ConfigurationError, as `ReadingRule` does."""
+        """address: the topic that its stream has; None: its own. Raises ConfigurationError, as `ReadingRule` does."""
         self.table = table
         self.broker = table.broker
         try:
@@ -124,8 +135,27 @@ class StreamRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            origin=OVER_MQTT._replace(condition=condition),
+            origin=OVER_MQTT._replace(condition=condition, address=address),
         )
+        more: dict[str, Any] = {"prefixes": prefixes, "base_iri": base_iri, "place": place, "condition": condition}
+        self.also = tuple(StreamRule(one, address=table.topic, **more) for one in self._also(table))
+
+    def _also(self, table: StreamTable) -> Iterator[StreamTable]:
+        """The tables of the further topics. Raises ConfigurationError."""
+        if not table.also:
+            return
+        if len(table.also) > ALSO_MAX or table.read or self.reads[0].many or self.pattern.names or "#" in self.filter:
+            raise ConfigurationError(
+                f"{self.place}: also: write at most {ALSO_MAX} topics, in a rule with one value and one topic"
+            )
+        if any(set(one.topic) & set("+#{}") for one in table.also):
+            raise ConfigurationError(f"{self.place}: also: write topics without captures and wildcards")
+        [stream] = self.streams(table.topic)
+        # Its IRIs would else be those of the other topic.
+        iris = {name: lexical(getattr(stream, name)) for name in ("sensor", "feature", "platform", "observation")}
+        for one in table.also:
+            places: dict[str, Any] = {"topic": one.topic, "member": one.member, "also": [], "optional": True}
+            yield msgspec.structs.replace(table, **places, **iris)
 
 
 def inherit(table: ReadTable, item: ReadTable) -> ReadTable:
@@ -233,13 +263,20 @@ def changed_reads(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> set[
 
 def new_rules(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> list[SomeRule]:
     """Those of the rules after that are new, changed, or removed and written again."""
-    former = {rule.place: rule for rule in before}
+    former = {(rule.place, rule.pattern.filter): rule for rule in before}
 
     def is_new(rule: SomeRule) -> bool:
-        found = former.get(rule.place)
+        found = former.get((rule.place, rule.pattern.filter))
         return found is not rule and (found != rule or bool(rule.condition))  # a rule of the dataset is made once
 
     return [rule for rule in after if is_new(rule)]
+
+
+def _with_others(rules: Iterable[SomeRule]) -> Iterator[SomeRule]:
+    """The rules, each with those for its further topics."""
+    for rule in rules:
+        yield rule
+        yield from rule.also  # type: ignore[misc]  # only a StreamRule has some
 
 
 class ReadingRules(Generic[SomeRule]):
@@ -248,7 +285,7 @@ class ReadingRules(Generic[SomeRule]):
     def __init__(self, rules: Sequence[SomeRule], source: Term = "") -> None:
         self._source = source
         self.rules = tuple(rules)
-        self._index = TopicIndex((rule.pattern, rule) for rule in rules)
+        self._index = TopicIndex((rule.pattern, rule) for rule in _with_others(rules))
         self._sources: _Cache[str, _Sources] = _Cache()
         self._record_streams: _Cache[tuple[Read, str, tuple[tuple[str, str], ...], str | None], Stream] = _Cache()
 
@@ -416,7 +453,7 @@ class Mapping(ReadingRules[StreamRule]):
         states = [command.state for command in commands if command.state is not None]
         if states:
             self._states = Mapping(states)
-        self.readers = (*rules, *states)
+        self.readers = tuple(_with_others([*rules, *states]))
 
     @cached_property
     def filters(self) -> tuple[str, ...]:

@@ -84,17 +84,26 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     result: Literal["simple", "quantity"] | None = None
 
 
+class SourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A further place of a value: its topic, without captures and wildcards, and the path in its JSON document."""
+
+    topic: str
+    member: str | None = None
+
+
 class StreamTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A `[[stream]]` table: how the messages of a topic become readings.
 
     topic: its levels; ``+`` and ``#`` match as in MQTT, ``{name}`` captures a level, ``{name:EXPRESSION}`` a level that
     a regular expression matches, ``{name#}`` the rest. broker: name of a broker; None: every broker.
     read: one item for each value; empty: the table itself describes the only value.
+    also: further topics that have the value, such as that of a periodic state or of an answer.
     """
 
     topic: str
     broker: str | None = None
     read: list[ReadTable] = []
+    also: list[SourceTable] = []
 
 
 class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

@@ -137,15 +137,11 @@ class MqttAdapter:
         self.counters = MqttCounters()
         self._last = LastMessages() if last is None else last
         self.tried = asyncio.Event() if tried is None else tried
-        self._settings = settings
-        self._client, self._base_iri = client, base_iri
-        self._files, self._rules, self._feed = mapping, rules, feed
-        self._mapping = mapping
+        self._settings, self._client, self._base_iri = settings, client, base_iri
+        self._files, self._mapping, self._rules, self._feed = mapping, mapping, rules, feed
         self._discovering = discovering
         self._warnings = DropWarnings("mqtt", _unlisted if discovering is None else discovering.feed.note)
         self._failures = Failures("mqtt")
-        if discovering is not None:
-            discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
         self._silence = Silence(
             client,
@@ -162,6 +158,9 @@ class MqttAdapter:
             for name, broker in settings.all_brokers().items()
         }
         self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
+        if discovering is not None:
+            discovering.filters_changed = self._subscribe
+            discovering.state_asks.follow(inboxes, lambda: rules is None or rules.known)
         self._outward: Outward | None = None
         if feed is not None:
             self._outward = Outward(
@@ -224,6 +223,8 @@ class MqttAdapter:
         if self._states is not None:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
+        if self._discovering is not None:
+            self._discovering.state_asks.note_connection(name, connected=connected)
         if not connected:
             self._commits.repeats.interrupt()
         if self._outward is not None:
@@ -251,6 +252,7 @@ class MqttAdapter:
                 tasks.create_task(following, name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
+                tasks.create_task(self._discovering.state_asks.send_due(), name="mqtt state asks")
             tasks.create_task(self._silence.run(), name="mqtt silence")
             asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
             tasks.create_task(asks, name="mqtt rebirths")

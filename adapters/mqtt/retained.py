@@ -185,7 +185,7 @@ class Bursts:
         self._passed()
 
 
-class _Kept(NamedTuple):
+class _LastReading(NamedTuple):
     """What the broker retained of a topic at the last reading. payload: its hash; followed: how often it was what the
     session had heard, and another one than before."""
 
@@ -219,7 +219,7 @@ class RetainedStates:
         self._demanded = asyncio.Event()
         self._heard: dict[str, int] = {}
         """Topics that the session heard since the messages that it missed, with the hash of the last payload."""
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _LastReading] = {}
         self._lossy = False
         """Whether messages of a burst may have been dropped since the last reading."""
         self._unread: dict[str, None] = {}
@@ -326,5 +326,5 @@ class RetainedStates:
         followed = 0 if before is None else before.followed + (changed and heard == payload)
         if len(self._kept) >= HEARD_TOPICS_MAX:
             self._kept.clear()
-        self._kept[topic] = _Kept(payload, followed)
+        self._kept[topic] = _LastReading(payload, followed)
         return heard is None or heard == payload or (lossy and (changed or followed >= FOLLOWED_MIN))

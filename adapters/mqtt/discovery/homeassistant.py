@@ -291,7 +291,13 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
 
 
 FORMAT = Format(
-    NAME, (f"{PREFIX}/+/+/config", f"{PREFIX}/+/+/+/config"), covers=covers, announced=announced, joined=joined
+    NAME,
+    (f"{PREFIX}/+/+/config", f"{PREFIX}/+/+/+/config"),
+    covers=covers,
+    announced=announced,
+    joined=joined,
+    # The birth message of Home Assistant: devices that retain nothing announce themselves and send their states.
+    state_asks=((f"{PREFIX}/status", "online"),),
 )
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad, Store
 
-from lamplighter.adapters.literals import ERROR, FALSE, UNKNOWN
+from lamplighter.adapters.literals import ERROR, FALSE, TRUE, UNKNOWN
 from lamplighter.adapters.mapping import (
     PAYLOAD_BYTES_MAX,
     TEXT_CHARS_MAX,
@@ -17,6 +17,7 @@ from lamplighter.adapters.mapping import (
     Mapping,
     load_mapping,
 )
+from lamplighter.adapters.mapping.rules import new_rules
 from lamplighter.adapters.model.descriptions import description_update
 from lamplighter.adapters.model.latest import reading_update
 from lamplighter.adapters.model.readings import Reading
@@ -431,6 +432,48 @@ def test_absence_of_a_value(tmp_path: Path, keys: dict[str, Any], payload: bytes
 def test_faulty_keys_of_values_that_end(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         rule(tmp_path, **keys)
+
+
+ALSO = """
+[[stream]]
+topic = "stat/plug/POWER"
+payload = "boolean"
+property = "lighting:presence"
+also = [{topic = "tele/plug/STATE", member = "POWER"}, {topic = "stat/plug/STATUS11", member = "StatusSTS.POWER"}]
+"""
+
+
+def test_value_has_one_stream_on_all_its_topics(tmp_path: Path) -> None:
+    mapping = mapping_of(tmp_path, ALSO)
+    messages = (
+        ("stat/plug/POWER", b"ON"),
+        ("tele/plug/STATE", b'{"POWER": "ON"}'),
+        ("stat/plug/STATUS11", b'{"StatusSTS": {"POWER": "ON"}}'),
+    )
+    found = [only(mapping, topic, payload) for topic, payload in messages]
+    assert {one.value for one in found} == {TRUE}
+    assert len({one.stream for one in found}) == 1 and found[0].stream.topic == "stat/plug/POWER"
+    assert sorted(mapping.filters) == sorted(topic for topic, _ in messages)
+    assert results(mapping, "tele/plug/STATE", b'{"Uptime": 5}') == []
+    assert [rule.filter for rule in new_rules(mapping.readers, mapping_of(tmp_path, ALSO).readers)] == []
+
+
+@each_row(
+    "keys",
+    [
+        'topic = "t/{x}"\npayload = "number"\nalso = [{topic = "u"}]',
+        'topic = "t/#"\npayload = "number"\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "senml"\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "number"\nmember = "{n}.v"\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "number"\nalso = [{topic = "u/+"}]',
+        'topic = "t"\npayload = "number"\nalso = [{topic = "u/{x}"}]',
+        'topic = "t"\npayload = "number"\nread = [{member = "a"}]\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "number"\nalso = [' + '{topic = "u"}, ' * 9 + "]",
+    ],
+)
+def test_further_topics_are_for_one_value_of_one_topic(tmp_path: Path, keys: str) -> None:
+    with pytest.raises(ConfigurationError, match="also: write "):
+        mapping_of(tmp_path, f'[[stream]]\nproperty = "lighting:presence"\n{keys}')
 
 
 def test_payload_size_is_bounded(tmp_path: Path) -> None:
