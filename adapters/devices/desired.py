@@ -125,8 +125,11 @@ def refusal_update(actuator: Term, reason: str, condition: str = "") -> str:
     )
 
 
-def reported_update(actuator: Term, state: Term, condition: str = "") -> str:
-    """SPARQL text that makes ``state`` what the device reports of the actuator."""
+def reported_update(actuator: Term, state: Term | None, condition: str = "") -> str:
+    """SPARQL text that makes ``state`` what the device reports of the actuator; None: it says that it has none."""
+    if state is None:
+        reported = f"{actuator} <{REPORTED_STATE}> ?before"
+        return f"DELETE {{ {reported} }} WHERE {{ {condition}{reported} }}"
     return _state_update(actuator, REPORTED_STATE, state, condition)
 
 

@@ -62,6 +62,13 @@ class Availability(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     mode: Literal["all", "any", "latest"] = "all"
 
 
+class Ask(msgspec.Struct, frozen=True):
+    """A message after which the device sends its state."""
+
+    topic: str
+    payload: str
+
+
 class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A device as it announced itself.
 
@@ -69,7 +76,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     the announcement; source and id are the identity. broker: name of the broker; of a CoAP device, its base URI. name,
     manufacturer, model, area: as announced, for people; empty if unknown. endpoint: the identifier of its registration,
     if that is not `id`, because the device was adopted before it registered. thing: the id of its Thing Description, if
-    one described it; `id` is a segment of it.
+    one described it; `id` is a segment of it. asks: messages that make it send its state.
     """
 
     id: str
@@ -84,6 +91,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     availability: Availability | None = None
     endpoint: str = ""
     thing: str = ""
+    asks: tuple[Ask, ...] = ()
 
     @property
     def identity(self) -> str:

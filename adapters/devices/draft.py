@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from lamplighter.adapters.devices.device import Actuator, Availability, Device, Problem, Sensor, Table
+from lamplighter.adapters.devices.device import Actuator, Ask, Availability, Device, Problem, Sensor, Table
 from lamplighter.adapters.mapping import uris
 from lamplighter.engine.errors import PayloadError
 
@@ -31,6 +31,7 @@ MEMBERS_MAX = 8
 """Levels of a JSON path."""
 SENSORS_MAX = 100
 ACTUATORS_MAX = 60
+ASKS_MAX = 16
 AVAILABILITY_TOPICS_MAX = 8
 PROBLEMS_MAX = 20
 """Of one device; further ones are dropped."""
@@ -216,6 +217,7 @@ class Draft:
         self._sensors: dict[str, Sensor] = {}
         self._actuators: dict[str, Actuator] = {}
         self._availability: list[Table] = []
+        self._asks: dict[Ask, None] = {}
         self.mode: Literal["all", "any", "latest"] = "all"
 
     def problem(self, reason: str) -> None:
@@ -235,17 +237,20 @@ class Draft:
         on: Iterable[object] = (),
         off: Iterable[object] = (),
         unit: object = None,
+        also: Sequence[tuple[object, Sequence[str | int]]] = (),
         instead: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> Table | None:
         """Adds a value that the device publishes. Returns its stream table; None if it is refused, which is a problem.
 
-        kind: prefixed name, or a path for what no kind fits. member: JSON path. more: further keys of the table;
-        instead: keys in place of those that were checked.
+        kind: prefixed name, or a path for what no kind fits. member: JSON path. also: further topics of the value, each
+        with its path. more: further keys of the table; instead: keys in place of those that were checked.
         """
         try:
             name = segment(key)
             table = self._stream(name, kind, topic, payload, plain(label) or key, member, on, off, unit)
+            if also:
+                table["also"] = [{"topic": checked_topic(place), "member": member_path(path)} for place, path in also]
             table |= more | dict(instead or {})
             _check_room(name, self._sensors, SENSORS_MAX, "sensors")
         except ValueError as error:
@@ -335,6 +340,15 @@ class Draft:
         if table not in self._availability:
             self._availability.append(table)
 
+    def ask(self, topic: object, payload: str) -> None:
+        """Adds a message that makes the device send its state."""
+        try:
+            if len(self._asks) >= ASKS_MAX or len(payload) > PAYLOAD_CHARS_MAX:
+                raise ValueError(f"there are more than {ASKS_MAX} messages for it, or a long one")
+            self._asks[Ask(checked_topic(topic), payload)] = None
+        except ValueError as error:
+            self.problem(f"its state cannot be asked for: {error}")
+
     def device(self) -> Device:
         """The device as it is now; parts in the order of their keys."""
         return Device(
@@ -345,6 +359,7 @@ class Draft:
             sensors=tuple(self._sensors[key] for key in sorted(self._sensors)),
             actuators=tuple(self._actuators[key] for key in sorted(self._actuators)),
             availability=Availability(tuple(self._availability), self.mode) if self._availability else None,
+            asks=tuple(self._asks),
         )
 
     def _place(self, place: object) -> Table:

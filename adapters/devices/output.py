@@ -266,12 +266,12 @@ class Output(Generic[Rule]):
 
     async def take(self, reports: Iterable[ReportedState[Rule]]) -> None:
         """Takes what devices report, oldest first; returns when the dataset has it."""
-        changed: dict[Term, tuple[Term, str]] = {}
+        changed: dict[Term, tuple[Term | None, str]] = {}
         for report in reports:
             for actuator in self._by_place.get((report.rule.place, self._sender.target(report.rule)), ()):
                 if actuator.rule != report.rule:
                     continue
-                if report.state is not None and actuator.known_report != report.state:
+                if actuator.known_report != report.state:
                     changed[actuator.iri] = report.state, report.rule.condition
                 actuator.reported = report.state
                 if not report.retained:

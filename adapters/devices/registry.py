@@ -216,13 +216,17 @@ SELECT ?announcement ?adoption ?name ?area WHERE {{
         return self._below(actuator.command["actuator"])
 
     def rules(self, device: Device) -> dict[str, Table]:
-        """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic or resource, and
-        commands."""
+        """The rules of a device by the path of their `gateway:Mapping`: stream rules, one a topic or resource, or one a
+        value with further topics; and commands."""
         below = f"mapping/{device.identity}"
         streams: dict[str, dict[str, Any]] = {}
         for sensor in device.sensors:
             table = self._absolute(sensor.table)
             common = {key: table.pop(key) for key in _STREAM_KEYS if key in table}
+            if "also" in table:
+                number = hashlib.sha256(f"{place(common)} {sensor.key}".encode()).hexdigest()[:12]
+                streams[f"{below}/stream/{number}"] = common | table
+                continue
             read_as = "".join(f" {key}={common[key]}" for key in REGISTER_KEYS if key in common)
             number = hashlib.sha256((place(common) + read_as).encode()).hexdigest()[:12]
             path = f"{below}/stream/{number}"

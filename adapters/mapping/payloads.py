@@ -38,6 +38,10 @@ class AbsentError(PayloadError):
     """The payload does not have the value. That is no fault where the value is optional."""
 
 
+class NullError(PayloadError):
+    """The payload says that there is no value: its member is null."""
+
+
 _DECODER = msgspec.json.Decoder(float_hook=Number)
 
 
@@ -181,7 +185,7 @@ class JsonPath:
         self._steps = tuple(steps)
 
     def one(self, document: Any) -> Found:
-        """The value of a path without captures. Raises AbsentError and PayloadError."""
+        """The value of a path without captures. Raises AbsentError, NullError and PayloadError."""
         for step in self._steps:
             document = self._next(document, step)
         return self._single(document)
@@ -221,7 +225,7 @@ class JsonPath:
 
     def _single(self, node: Any) -> Found:
         if node is None:
-            raise AbsentError(f"member {self.text} is null")
+            raise NullError(f"member {self.text} is null")
         if isinstance(node, dict | list):
             raise PayloadError(f"member {self.text} is not a single value")
         found: Found = node

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, NamedTuple, TypeVar
 
+from lamplighter.adapters.literals import UNKNOWN
 from lamplighter.adapters.mapping import lwm2m, senml, sparkplug, times, units, values
 from lamplighter.adapters.mapping.expressions import EXPRESSION_TEXT_CHARS_MAX, compile_expression, steps
 from lamplighter.adapters.mapping.patterns import TopicPattern
-from lamplighter.adapters.mapping.payloads import AbsentError, Csv, Found, JsonPath, Number, Payload
+from lamplighter.adapters.mapping.payloads import AbsentError, Csv, Found, JsonPath, NullError, Number, Payload
 from lamplighter.adapters.mapping.tables import PayloadKind, ReadTable, Word
 from lamplighter.adapters.mapping.templates import (
     CAPTURE,
@@ -28,7 +29,7 @@ from lamplighter.adapters.mapping.templates import (
     stream_path,
 )
 from lamplighter.adapters.mapping.values import ValueTerm
-from lamplighter.adapters.model.readings import Keep, Stream
+from lamplighter.adapters.model.readings import Keep, Stream, ValueLifetime
 from lamplighter.adapters.specs import Kind
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.terms import Term, iri, literal
@@ -52,12 +53,13 @@ Result = TypeVar("Result")
 
 class PayloadRecord(NamedTuple):
     """One of several values of a message. captures: of the record; found: or why it cannot be read; unit: its own code;
-    time: its own."""
+    time: its own; historical: it was not current any more when it was sent."""
 
     captures: dict[str, str]
     found: Found | PayloadError
     unit: str | None = None
     time: datetime | None = None
+    historical: bool = False
 
 
 class ReadContext(NamedTuple):
@@ -125,7 +127,7 @@ class Read:
         self._expression: re.Pattern[str] | None = (
             None if table.pattern is None else checked("pattern", _value_expression, table.pattern)
         )
-        self._value = self._value_term(table, prefixes, checked, refused)
+        self._value = _value_term(table, self.payload, origin.untyped, prefixes, checked, refused)
         self.optional = item if table.optional is None else table.optional
 
         names = pattern.names | path_names | ({RECORD_NAME} if self.records else set())
@@ -146,6 +148,7 @@ class Read:
             raise refused("result", 'quantity is for numbers; write payload = "number", or leave it out')
         self._quantity = table.result == "quantity"
         self._keep = _keep_rule(table, self.payload, checked, refused)
+        self._lifetime = _lifetime(table, self.payload, refused)
         self._zone: tzinfo | None = None
         if table.time_zone is not None:
             self._zone = checked("time_zone", times.time_zone, table.time_zone)
@@ -198,30 +201,6 @@ class Read:
             return lambda payload: _unpack(payload.binary(), layout, field)
         return Payload.text if self._origin.kind == "mqtt" else lambda payload: payload.whole()
 
-    def _value_term(self, table: ReadTable, prefixes: Mapping[str, str], checked: Any, refused: Any) -> ValueTerm:
-        if (table.scale is not None or table.offset is not None) and self.payload != "number":
-            raise refused("offset" if table.scale is None else "scale", 'is for payload = "number" only')
-        if (table.on is not None or table.off is not None) and self.payload != "boolean":
-            raise refused("off" if table.on is None else "on", 'is for payload = "boolean" only')
-        if table.words is not None:
-            if self.payload != "text":
-                raise refused("words", 'is for payload = "text" only')
-            if not 0 < len(table.words) <= values.WORDS_MAX:
-                raise refused("words", f"write 1 to {values.WORDS_MAX} words")
-            return values.enumeration(
-                {
-                    word: checked("words", lambda value: _word(value, prefixes), value)
-                    for word, value in table.words.items()
-                }
-            )
-        if self.payload == "number":
-            if table.scale is None and table.offset is None:
-                return values.number
-            return checked("scale", lambda _: values.scaling(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
-        if self.payload == "boolean":
-            return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
-        return values.text if self.payload == "text" and not self._origin.untyped else values.any_kind
-
     @property
     def steps(self) -> int:
         """Bound of the steps of its expression on a text."""
@@ -230,8 +209,12 @@ class Read:
     # Values
 
     def term(self, payload: Payload) -> Term:
-        """The single value. Raises AbsentError if the payload does not have it, and PayloadError."""
-        found: Found = self._find(payload)
+        """The single value, or the reason why there is none. Raises AbsentError if the payload does not tell it, and
+        PayloadError."""
+        try:
+            found: Found = self._find(payload)
+        except NullError:
+            return UNKNOWN
         if self._expression is not None:
             found = self._match(found)
         return self._value(found)
@@ -240,6 +223,9 @@ class Read:
         """Each record with its value. Raises PayloadError if the payload has none at all."""
         for record in self._records(payload, context):
             found = record.found
+            if isinstance(found, NullError):
+                yield record, UNKNOWN
+                continue
             if isinstance(found, PayloadError):
                 yield record, found
                 continue
@@ -253,7 +239,7 @@ class Read:
             for captures, found in self._path.many(payload.json()):
                 yield PayloadRecord(captures, found)
             return
-        decoded: Sequence[tuple[str, str, Found | PayloadError, str | None, datetime | None]]
+        decoded: Sequence[tuple[str, str, Found | PayloadError, str | None, datetime | None, *tuple[bool, ...]]]
         if self.payload == "senml":
             decoded = payload.once("senml", lambda: senml.records(payload.data, context.received))
         elif self.payload == "lwm2m":
@@ -261,9 +247,9 @@ class Read:
             decoded = payload.once("lwm2m", lambda: lwm2m.records(*of_body))
         else:
             decoded = payload.once("sparkplug", lambda: context.births.records(context.topic, payload.data))
-        for name, own_name, value, unit, time in decoded:
+        for name, own_name, value, unit, time, *historical in decoded:
             if self.member is None or self.member in (name, own_name):
-                yield PayloadRecord({RECORD_NAME: name}, value, unit, time)
+                yield PayloadRecord({RECORD_NAME: name}, value, unit, time, *historical)
 
     def _match(self, found: Found) -> Found:
         assert self._expression is not None
@@ -332,6 +318,7 @@ class Read:
             rule=self.place,
             result=iri(f"{base_iri}result/{tail}") if self._quantity else None,
             keep=self._keep,
+            lifetime=self._lifetime,
             condition=self._origin.condition,
         )
 
@@ -419,6 +406,55 @@ def _keep_rule(table: ReadTable, payload: PayloadKind, checked: Any, refused: An
         raise refused("dead_band", 'write a positive number, for payload = "number" only')
     keep = Keep(table.on_repeat or "refresh", dead_band, table.throttle_s or 0.0)
     return None if keep == Keep() else keep
+
+
+def _value_term(
+    table: ReadTable, payload: PayloadKind, untyped: bool, prefixes: Mapping[str, str], checked: Any, refused: Any
+) -> ValueTerm:
+    """The function that makes a term of a value. untyped: as in `ReadOrigin`."""
+    term = _typed_term(table, payload, untyped, prefixes, checked, refused)
+    if table.no_value is None:
+        return term
+    numbers = payload == "number" or payload in RECORD_KINDS
+    made: ValueTerm = checked("no_value", lambda words: values.without(words, term, numbers=numbers), table.no_value)
+    return made
+
+
+def _typed_term(
+    table: ReadTable, payload: PayloadKind, untyped: bool, prefixes: Mapping[str, str], checked: Any, refused: Any
+) -> ValueTerm:
+    if (table.scale is not None or table.offset is not None) and payload != "number":
+        raise refused("offset" if table.scale is None else "scale", 'is for payload = "number" only')
+    if (table.on is not None or table.off is not None) and payload != "boolean":
+        raise refused("off" if table.on is None else "on", 'is for payload = "boolean" only')
+    if table.words is not None:
+        if payload != "text":
+            raise refused("words", 'is for payload = "text" only')
+        if not 0 < len(table.words) <= values.WORDS_MAX:
+            raise refused("words", f"write 1 to {values.WORDS_MAX} words")
+        return values.enumeration(
+            {word: checked("words", lambda value: _word(value, prefixes), value) for word, value in table.words.items()}
+        )
+    if payload == "number":
+        if table.scale is None and table.offset is None:
+            return values.number
+        return checked("scale", lambda _: values.scaling(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
+    if payload == "boolean":
+        return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
+    return values.text if payload == "text" and not untyped else values.any_kind
+
+
+def _lifetime(table: ReadTable, payload: PayloadKind, refused: Any) -> ValueLifetime | None:
+    """How long values last, None: until the next one."""
+    if table.off_delay_s is not None and payload != "boolean":
+        raise refused("off_delay_s", 'is for payload = "boolean" only')
+    lifetime = ValueLifetime(table.off_delay_s, table.expire_after_s)
+    if lifetime == ValueLifetime():
+        return None
+    if table.time not in (None, "arrival"):
+        name = "expire_after_s" if table.off_delay_s is None else "off_delay_s"
+        raise refused(name, "counts from the arrival of a message; leave out time")
+    return lifetime
 
 
 def _kind_problem(payload: str | None, kind: Kind) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from lamplighter.adapters.literals import FALSE, TRUE
+from lamplighter.adapters.literals import FALSE, NIL, TRUE
 from lamplighter.adapters.mapping import sparkplug, uris
 from lamplighter.adapters.mapping.modbus_places import place_of
 from lamplighter.adapters.mapping.modbus_rules import (
@@ -125,6 +125,8 @@ class StateRule:
             if self.read.optional:
                 return None
             raise
+        if found.endswith(NIL):
+            return None
         return self.states.get(lexical(found), found) if is_literal(found) else found
 
     def _read_state(self, body: Payload, resource: str, received: datetime) -> Term:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from lamplighter.adapters.literals import datetime_term
+from lamplighter.adapters.literals import NIL, datetime_term
 from lamplighter.adapters.mapping import sparkplug, times
 from lamplighter.adapters.mapping.expressions import STEPS_MAX
 from lamplighter.adapters.mapping.patterns import TOPIC_BYTES_MAX, TopicIndex, TopicPattern, minimal_filters
@@ -21,9 +22,11 @@ from lamplighter.adapters.mapping.tables import AnyStreamTable, CommandBase, Com
 from lamplighter.adapters.mapping.templates import address
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.errors import ConfigurationError, PayloadError
-from lamplighter.engine.terms import Term
+from lamplighter.engine.terms import Term, lexical
 from lamplighter.ontology.vocabulary import REPORTED_STATE
 
+ALSO_MAX = 8
+"""Further topics of a rule."""
 READS_MAX = 256
 """Items of a rule."""
 TOPIC_READS_MAX = 1_000
@@ -42,7 +45,7 @@ SomeRule = TypeVar("SomeRule", bound="ReadingRule")
 _ITEM_KEYS = ReadTable.__struct_fields__
 _KINDS = {
     **dict.fromkeys(("scale", "offset", "dead_band"), ("number",)),
-    **dict.fromkeys(("on", "off"), ("boolean",)),
+    **dict.fromkeys(("on", "off", "off_delay_s"), ("boolean",)),
     "words": ("text",),
     "result": ("number", "senml", "sparkplug", "lwm2m"),
 }
@@ -53,8 +56,10 @@ class ReadingRule:
     """A checked `[[stream]]` table: what it covers, and what it reads from its messages.
 
     place: file, line and number, or the IRI of its `gateway:Mapping`; pattern: of the topics or paths that it covers.
-    condition: as for `Stream`, of all of its streams.
+    condition: as for `Stream`, of all of its streams. also: rules with the same place and stream, for further topics.
     """
+
+    also: tuple[StreamRule, ...] = ()
 
     def __init__(
         self,
@@ -107,9 +112,16 @@ class StreamRule(ReadingRule):
     """A rule for MQTT. table: what it was made of; broker: None: every; filter: of its topics."""
 
     def __init__(
-        self, table: StreamTable, *, prefixes: abc.Mapping[str, str], base_iri: str, place: str, condition: str = ""
+        self,
+        table: StreamTable,
+        *,
+        prefixes: abc.Mapping[str, str],
+        base_iri: str,
+        place: str,
+        condition: str = "",
+        address: str | None = None,
     ) -> None:
-        """Raises ConfigurationError, as `ReadingRule` does."""
+        """address: the topic that its stream has; None: its own. Raises ConfigurationError, as `ReadingRule` does."""
         self.table = table
         self.broker = table.broker
         try:
@@ -123,8 +135,27 @@ class StreamRule(ReadingRule):
             prefixes=prefixes,
             base_iri=base_iri,
             place=place,
-            origin=OVER_MQTT._replace(condition=condition),
+            origin=OVER_MQTT._replace(condition=condition, address=address),
         )
+        more: dict[str, Any] = {"prefixes": prefixes, "base_iri": base_iri, "place": place, "condition": condition}
+        self.also = tuple(StreamRule(one, address=table.topic, **more) for one in self._also(table))
+
+    def _also(self, table: StreamTable) -> Iterator[StreamTable]:
+        """The tables of the further topics. Raises ConfigurationError."""
+        if not table.also:
+            return
+        if len(table.also) > ALSO_MAX or table.read or self.reads[0].many or self.pattern.names or "#" in self.filter:
+            raise ConfigurationError(
+                f"{self.place}: also: write at most {ALSO_MAX} topics, in a rule with one value and one topic"
+            )
+        if any(set(one.topic) & set("+#{}") for one in table.also):
+            raise ConfigurationError(f"{self.place}: also: write topics without captures and wildcards")
+        [stream] = self.streams(table.topic)
+        # Its IRIs would else be those of the other topic.
+        iris = {name: lexical(getattr(stream, name)) for name in ("sensor", "feature", "platform", "observation")}
+        for one in table.also:
+            places: dict[str, Any] = {"topic": one.topic, "member": one.member, "also": [], "optional": True}
+            yield msgspec.structs.replace(table, **places, **iris)
 
 
 def inherit(table: ReadTable, item: ReadTable) -> ReadTable:
@@ -232,21 +263,29 @@ def changed_reads(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> set[
 
 def new_rules(before: Sequence[SomeRule], after: Sequence[SomeRule]) -> list[SomeRule]:
     """Those of the rules after that are new, changed, or removed and written again."""
-    former = {rule.place: rule for rule in before}
+    former = {(rule.place, rule.pattern.filter): rule for rule in before}
 
     def is_new(rule: SomeRule) -> bool:
-        found = former.get(rule.place)
+        found = former.get((rule.place, rule.pattern.filter))
         return found is not rule and (found != rule or bool(rule.condition))  # a rule of the dataset is made once
 
     return [rule for rule in after if is_new(rule)]
 
 
-class ReadingRules(Generic[SomeRule]):
-    """Rules of one kind, and the readings of messages by all of them."""
+def _with_others(rules: Iterable[SomeRule]) -> Iterator[SomeRule]:
+    """The rules, each with those for its further topics."""
+    for rule in rules:
+        yield rule
+        yield from rule.also  # type: ignore[misc]  # only a StreamRule has some
 
-    def __init__(self, rules: Sequence[SomeRule]) -> None:
+
+class ReadingRules(Generic[SomeRule]):
+    """Rules of one kind, and the readings of messages by all of them. source: as for `Stream`, of all of them."""
+
+    def __init__(self, rules: Sequence[SomeRule], source: Term = "") -> None:
+        self._source = source
         self.rules = tuple(rules)
-        self._index = TopicIndex((rule.pattern, rule) for rule in rules)
+        self._index = TopicIndex((rule.pattern, rule) for rule in _with_others(rules))
         self._sources: _Cache[str, _Sources] = _Cache()
         self._record_streams: _Cache[tuple[Read, str, tuple[tuple[str, str], ...], str | None], Stream] = _Cache()
 
@@ -323,7 +362,8 @@ class ReadingRules(Generic[SomeRule]):
                 readings.append(_with_read_name(read, error))
                 continue
             time = read.time(document, context, record) if read.own_time else (context.received, None)
-            readings.append(self._reading(stream, found, time, context, retained, own=read.own_time))
+            reading = self._reading(stream, found, time, context, retained, own=read.own_time)
+            readings.append(reading._replace(historical=True) if record.historical else reading)
         return readings
 
     def _reading(
@@ -361,7 +401,8 @@ class ReadingRules(Generic[SomeRule]):
                 errors.append(PayloadError(f"{reason}; {read.place} and later ones are not used"))
                 break
             try:
-                sources.append(_Source(read, captures, None if read.many else read.stream(topic, captures)))
+                stream = None if read.many else self._stream(read, topic, captures)
+                sources.append(_Source(read, captures, stream))
             except PayloadError as error:
                 errors.append(error)
         found = _Sources(tuple(sources), tuple(errors))
@@ -369,13 +410,19 @@ class ReadingRules(Generic[SomeRule]):
         self._sources.keep(topic, found, _STREAM_CHARS + len(topic) + chars)
         return found
 
+    def _stream(
+        self, read: Read, topic: str, captures: abc.Mapping[str, str], record: PayloadRecord | None = None
+    ) -> Stream:
+        stream = read.stream(topic, captures, record)
+        return replace(stream, source=self._source) if self._source else stream
+
     def _record_stream(self, read: Read, topic: str, record: PayloadRecord) -> Stream:
         key = read, topic, tuple(record.captures.items()), record.unit
         stream = self._record_streams.get(key)
         if stream is None:
             captures = read.pattern.captures(topic)
             assert captures is not None
-            stream = read.stream(topic, captures, record)
+            stream = self._stream(read, topic, captures, record)
             self._record_streams.keep(key, stream, _STREAM_CHARS + stream.chars())
         return stream
 
@@ -387,7 +434,7 @@ def _with_read_name(read: Read, error: PayloadError) -> PayloadError:
 class Mapping(ReadingRules[StreamRule]):
     """All rules for MQTT of a gateway, or of one of its brokers.
 
-    readers: the rules, and those for the states of actuators.
+    readers: the rules, and those for the states of actuators. source: as for `Stream`.
     """
 
     def __init__(
@@ -395,8 +442,10 @@ class Mapping(ReadingRules[StreamRule]):
         rules: Sequence[StreamRule],
         commands: Sequence[CommandRule] = (),
         publishes: Sequence[PublishRule] = (),
+        *,
+        source: Term = "",
     ) -> None:
-        super().__init__(rules)
+        super().__init__(rules, source)
         self.commands = tuple(commands)
         self.publishes = tuple(publishes)
         self._commands = {command.state.place: command for command in commands if command.state is not None}
@@ -404,17 +453,19 @@ class Mapping(ReadingRules[StreamRule]):
         states = [command.state for command in commands if command.state is not None]
         if states:
             self._states = Mapping(states)
-        self.readers = (*rules, *states)
+        self.readers = tuple(_with_others([*rules, *states]))
 
     @cached_property
     def filters(self) -> tuple[str, ...]:
         """What to subscribe to; a filter that another one covers is left out, so that messages come once."""
         return tuple(minimal_filters(rule.filter for rule in self.readers))
 
-    def of_broker(self, name: str) -> Mapping:
-        """The rules for one broker: streams and states that it sends, with their commands."""
+    def of_broker(self, name: str, source: Term = "") -> Mapping:
+        """The rules for one broker: streams and states that it sends, with their commands. source: IRI of the broker;
+        empty: its streams do not name it."""
         rules = [rule for rule in self.rules if rule.broker in (None, name)]
-        return Mapping(rules, [one for one in self.commands if one.state is None or one.state.broker in (None, name)])
+        commands = [one for one in self.commands if one.state is None or one.state.broker in (None, name)]
+        return Mapping(rules, commands, source=source)
 
     def covers(self, topic: str) -> bool:
         """Whether a rule covers a topic, or reads the state of an actuator from it."""
@@ -427,10 +478,15 @@ class Mapping(ReadingRules[StreamRule]):
 
     def reports(
         self, topic: str, payload: bytes, *, retained: bool, received: datetime
-    ) -> list[tuple[CommandRule, Term] | PayloadError] | None:
-        """The states of actuators that a message reports, and errors in the places of broken ones; None if it is about
-        no actuator's state."""
+    ) -> list[tuple[CommandRule, Term | None] | PayloadError] | None:
+        """The states of actuators that a message reports, a state of None if it has none, and errors in the places of
+        broken ones; None if it is about no actuator's state."""
         if self._states is None or not self._states.covering(topic):
             return None
         found = self._states.readings(topic, payload, retained=retained, received=received)
-        return [one if isinstance(one, PayloadError) else (self._commands[one.stream.rule], one.value) for one in found]
+        return [
+            one
+            if isinstance(one, PayloadError)
+            else (self._commands[one.stream.rule], None if one.value.endswith(NIL) else one.value)
+            for one in found
+        ]

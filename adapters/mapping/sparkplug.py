@@ -7,6 +7,7 @@ alone. `Births` remembers them, so it is kept as long as the connection to the b
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from lamplighter.adapters.mapping import protobuf, times
-from lamplighter.adapters.mapping.payloads import Found
+from lamplighter.adapters.mapping.payloads import Found, NullError
 from lamplighter.engine.errors import PayloadError
 
 NAMESPACE = "spBv1.0"
@@ -30,6 +31,7 @@ NAME_CHARS_MAX = 256
 _SIGNED_BITS = {1: 8, 2: 16, 3: 32, 4: 64}
 _BOOLEAN_TYPE = 11
 _CONTROL = ("Node Control/", "Device Control/")
+_DEATH = re.compile(rf"{NAMESPACE}/([^/]+)/(?:NDEATH/([^/]+)|DDEATH/([^/]+)/([^/]+))")
 _WITH_METRICS = frozenset({"NBIRTH", "DBIRTH", "NDATA", "DDATA"})
 
 
@@ -48,8 +50,20 @@ class _Metric:
     timestamp: int | None = None
     type: int = 0
     null: bool = False
+    historical: bool = False
     unit: str | None = None
     found: Found | None = None
+
+
+class MetricRecord(NamedTuple):
+    """A metric with a value. found: or that it is null; historical: it was not current any more when it was sent."""
+
+    name: str
+    own_name: str
+    found: Found | NullError
+    unit: str | None
+    time: datetime | None
+    historical: bool = False
 
 
 class Births:
@@ -58,11 +72,13 @@ class Births:
     def __init__(self) -> None:
         self.unborn: set[tuple[str, str]] = set()
         self._births: OrderedDict[tuple[str, ...], dict[int | str, _Birth]] = OrderedDict()
+        self._sessions: dict[tuple[str, ...], int] = {}
+        """The number of each node's session, bdSeq, by which its death is recognised."""
         self._names = 0
         """Names and aliases of all births."""
 
-    def records(self, topic: str, data: bytes) -> list[tuple[str, str, Found, str | None, datetime | None]]:
-        """Name, name again, value, unit and time of each metric with a value; none for deaths and commands.
+    def records(self, topic: str, data: bytes) -> list[MetricRecord]:
+        """The metrics with a value, or that are null; none for deaths and commands.
 
         Metrics of the protocol itself (bdSeq, Node Control/...) and those of other types than numbers, booleans and
         texts are left out. Raises PayloadError.
@@ -72,8 +88,6 @@ class Births:
             raise PayloadError(f"the topic is not one of Sparkplug B ({NAMESPACE}/group/type/node/device)")
         group, kind, *edge = levels[1:]
         key = (group, *edge)
-        if kind in ("NDEATH", "DDEATH"):
-            self._forget(key)
         if kind not in _WITH_METRICS:
             return []
         timestamp, metrics = _payload(memoryview(data))
@@ -88,20 +102,37 @@ class Births:
                 if len(self.unborn) < NODES_MAX:
                     self.unborn.add((group, edge[0]))
                 raise PayloadError("a metric has an alias, and the birth that explains it has not been received")
-            if name == "bdSeq" or name.startswith(_CONTROL) or metric.null or metric.found is None:
+            if name == "bdSeq" or name.startswith(_CONTROL) or (metric.found is None and not metric.null):
                 continue
-            value = _to_signed(metric.found, metric.type or (birth.type if birth else 0))
-            time = metric.timestamp or timestamp
-            found.append(
-                (
-                    name,
-                    name,
-                    value,
-                    metric.unit or (birth.unit if birth else None),
-                    None if time is None else times.seconds(Decimal(time) / 1000),
-                )
-            )
+            value: Found | NullError
+            if metric.null or metric.found is None:
+                value = NullError("the metric is null")
+            else:
+                value = _to_signed(metric.found, metric.type or (birth.type if birth else 0))
+            ms = metric.timestamp or timestamp
+            unit, time = metric.unit or (birth.unit if birth else None), None
+            if ms is not None:
+                time = times.seconds(Decimal(ms) / 1000)
+            found.append(MetricRecord(name, name, value, unit, time, metric.historical))
         return found
+
+    def bury(self, topic: str, data: bytes) -> str | None:
+        """Takes a death. Returns who is dead, for `is_of_dead`; None if it is of a former session of the node.
+
+        Raises PayloadError.
+        """
+        found = _DEATH.fullmatch(topic)
+        assert found is not None
+        group, node, device = found[1], found[2] or found[3], found[4]
+        key = (group, node) if device is None else (group, node, device)
+        if device is None:
+            number = _session(_payload(memoryview(data))[1])
+            if number is not None and self._sessions.get(key, number) != number:
+                return None  # the broker sends the will of a connection that it had not noticed to be broken
+            self._sessions.pop(key, None)
+        for born in [one for one in self._births if one[: len(key)] == key]:
+            self._forget(born)
+        return f"{group}/{node}" if device is None else f"{group}/{node}/{device}"
 
     def _remember(self, key: tuple[str, ...], metrics: list[_Metric]) -> None:
         births: dict[int | str, _Birth] = {}
@@ -112,6 +143,13 @@ class Births:
                     births[metric.alias] = birth
         self._forget(key)
         self._births[key] = births
+        number = _session(metrics)
+        if len(key) == 2:
+            self._sessions.pop(key, None)
+            if number is not None:
+                self._sessions[key] = number
+            if len(self._sessions) > NODES_MAX:
+                del self._sessions[next(iter(self._sessions))]
         self._names += len(births)
         self.unborn.discard((key[0], key[1]))
         while len(self._births) > NODES_MAX or self._names > 2 * METRICS_ALL_MAX:
@@ -127,6 +165,25 @@ def rebirth_request(now: datetime) -> bytes:
     name = protobuf.bytes_field(1, b"Node Control/Rebirth")
     metric = name + protobuf.varint_field(4, _BOOLEAN_TYPE) + protobuf.varint_field(14, 1)
     return milliseconds + protobuf.bytes_field(2, metric)
+
+
+def is_death(topic: str) -> bool:
+    """Whether a topic is one of a death."""
+    return "DEATH/" in topic and _DEATH.fullmatch(topic) is not None
+
+
+def is_of_dead(topic: str, dead: str) -> bool:
+    """Whether a topic of data is of a node or device that died, or of a device of such a node. dead: as `bury` says."""
+    levels = topic.split("/")
+    if len(levels) not in (4, 5) or levels[0] != NAMESPACE:
+        return False
+    return f"{'/'.join((levels[1], *levels[3:]))}/".startswith(f"{dead}/")
+
+
+def _session(metrics: list[_Metric]) -> int | None:
+    """The number of a node's session that a birth or a death names."""
+    numbers = [one.found for one in metrics if one.name == "bdSeq" and isinstance(one.found, int)]
+    return numbers[0] if numbers else None
 
 
 def data_topic(topic: str) -> str:
@@ -163,6 +220,8 @@ def _metric(data: memoryview) -> _Metric:
                 metric.timestamp = value
             elif number == 4:
                 metric.type = value
+            elif number == 5:
+                metric.historical = bool(value)
             elif number == 7:
                 metric.null = bool(value)
             elif number in (10, 11):

@@ -26,6 +26,7 @@ OCTETS = 42
 """The content format of bytes without a meaning."""
 OnRepeat = Literal["refresh", "ignore", "event"]
 Word = bool | int | float | str
+Lifetime = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -40,6 +41,9 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     pattern: regular expression; its group is the value.
     on, off: words of a boolean. words: word -> literal or IRI, for enumerations.
     unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset.
+    no_value: texts that mean that there is no value; of a number, codes of failed measurements, such as "999".
+    off_delay_s: a boolean is false so long after the last true. expire_after_s: the value ends so long after the last
+    report. Both count from the arrival, in the model "latest".
     optional: a message without the value is no fault.
     on_repeat: "refresh" writes the new time, "ignore" writes nothing, "event" makes the value leave and enter again.
     dead_band: smaller changes of a number are dropped. throttle_s: at most one reading in so many seconds.
@@ -63,6 +67,9 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     unit: str | None = None
     scale: Decimal | None = None
     offset: Decimal | None = None
+    no_value: list[str] | None = None
+    off_delay_s: Lifetime | None = None
+    expire_after_s: Lifetime | None = None
     optional: bool | None = None
     on_repeat: OnRepeat | None = None
     dead_band: Decimal | None = None
@@ -77,17 +84,26 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     result: Literal["simple", "quantity"] | None = None
 
 
+class SourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A further place of a value: its topic, without captures and wildcards, and the path in its JSON document."""
+
+    topic: str
+    member: str | None = None
+
+
 class StreamTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A `[[stream]]` table: how the messages of a topic become readings.
 
     topic: its levels; ``+`` and ``#`` match as in MQTT, ``{name}`` captures a level, ``{name:EXPRESSION}`` a level that
     a regular expression matches, ``{name#}`` the rest. broker: name of a broker; None: every broker.
     read: one item for each value; empty: the table itself describes the only value.
+    also: further topics that have the value, such as that of a periodic state or of an answer.
     """
 
     topic: str
     broker: str | None = None
     read: list[ReadTable] = []
+    also: list[SourceTable] = []
 
 
 class ResourceReadTable(ReadTable, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

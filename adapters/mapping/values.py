@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 
-from lamplighter.adapters.literals import FALSE, TRUE
+from lamplighter.adapters.literals import ERROR, FALSE, NIL, TRUE, UNKNOWN
 from lamplighter.adapters.mapping.payloads import Found, Number
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, literal
@@ -30,11 +30,15 @@ _XSD_INTEGER, _XSD_DECIMAL, _XSD_DOUBLE = f"^^<{XSD}integer>", f"^^<{XSD}decimal
 _INTEGER_MAX = 10**NUMBER_CHARS_MAX
 ON_WORDS, OFF_WORDS = ("true", "on", "1", "online"), ("false", "off", "0", "offline")
 
+NIL_WORDS = frozenset(("none", "null", "nil", "nan", "unavailable", "unknown"))
+"""What programs send in the place of a number or a boolean that they do not have, in small letters: Python, JSON, Go,
+C, and Home Assistant."""
+
 _EXACT = decimal.Context(prec=4 * (NUMBER_CHARS_MAX + DIGITS_MAX), Emax=10_000, Emin=-10_000)
 
 
 def number(found: Found) -> Term:
-    """A number as it is spelled: xsd:integer, xsd:decimal or xsd:double."""
+    """A number as it is spelled: xsd:integer, xsd:decimal or xsd:double; `UNKNOWN` for a word of `NIL_WORDS`."""
     if isinstance(found, str):
         text = found.strip()
         if len(text) > NUMBER_CHARS_MAX:
@@ -45,9 +49,13 @@ def number(found: Found) -> Term:
             return f'"{text}"{_XSD_DECIMAL}'
         if _DOUBLE.fullmatch(text) and math.isfinite(float(text)):
             return f'"{text}"{_XSD_DOUBLE}'
+        if text.lower() in NIL_WORDS:
+            return UNKNOWN
     elif isinstance(found, float):
         if math.isfinite(found):
             return f'"{found!r}"{_XSD_DOUBLE}'
+        if math.isnan(found):
+            return UNKNOWN
     elif not isinstance(found, bool):
         if not -_INTEGER_MAX < found < _INTEGER_MAX:
             raise PayloadError(f"the number has more than {NUMBER_CHARS_MAX} characters")
@@ -61,6 +69,8 @@ def scaling(scale: Decimal | None, offset: Decimal | None) -> ValueTerm:
 
     def term(found: Found) -> Term:
         spelled = number(found)
+        if spelled.endswith(NIL):
+            return spelled
         text = spelled[1 : spelled.rindex('"')]
         result = _EXACT.add(_EXACT.multiply(Decimal(text), factor), summand)
         if spelled.endswith(_XSD_DOUBLE):
@@ -94,6 +104,8 @@ def boolean(on: Sequence[str] | None, off: Sequence[str] | None) -> ValueTerm:
         word = (found if isinstance(found, str) else str(found)).strip()
         value = words.get(word.lower()) if len(word) <= longest else None
         if value is None:
+            if word.lower() in NIL_WORDS:
+                return UNKNOWN
             raise PayloadError(reason)
         return value
 
@@ -129,6 +141,36 @@ def enumeration(words: Mapping[str, Term]) -> ValueTerm:
         return value
 
     return term
+
+
+def without(words: Sequence[str], term: ValueTerm, *, numbers: bool) -> ValueTerm:
+    """The same, with words that mean that there is no value. numbers: those that are numbers are error codes, however
+    they are spelled. Raises ValueError."""
+    if not 0 < len(words) <= WORDS_MAX:
+        raise ValueError(f"write 1 to {WORDS_MAX} words")
+    nil: dict[str | Decimal, Term] = {}
+    for word in words:
+        code = _decimal(word) if numbers else None
+        nil[word.strip() if code is None else code] = UNKNOWN if code is None else ERROR
+
+    def term_or_nil(found: Found) -> Term:
+        word = str(found).strip() if not isinstance(found, bool) else ("true" if found else "false")
+        if len(word) > TEXT_CHARS_MAX:
+            return term(found)
+        code = _decimal(word) if numbers else None
+        value = nil.get(word if code is None else code)
+        return term(found) if value is None else value
+
+    return term_or_nil
+
+
+def _decimal(word: str) -> Decimal | None:
+    """The number that a word is; None if it is none."""
+    try:
+        code = Decimal(word.strip()) if len(word) <= NUMBER_CHARS_MAX else None
+    except decimal.InvalidOperation:
+        return None
+    return code if code is not None and code.is_finite() else None
 
 
 def any_kind(found: Found) -> Term:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, UpdatesClient
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.model.lifetimes import Lifetimes
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.adapters.model.repeats import Repeats
 from lamplighter.engine.client import DeclaredCause, UpdateRequest
@@ -54,19 +55,24 @@ class Writing:
 
 class _Step(NamedTuple):
     """One update of a batch. reading: what it is for; prepares: it describes the stream, or makes room for the value;
-    describes: it describes the stream."""
+    describes: it describes the stream. delay: after which it ends the value, empty for the others."""
 
     sparql: str
     reading: Reading
     prepares: bool = False
     describes: bool = False
+    delay: str = ""
 
     def request(self, kind: str) -> UpdateRequest:
         reading, request_id = self.reading, None
         if reading.request_id:
             part = "description" if self.describes else "before" if self.prepares else "value"
+            part = f"end {self.delay}" if self.delay else part
             request_id = f"{reading.request_id}-{part}"
-        return UpdateRequest(sparql=self.sparql, request_id=request_id, cause=DeclaredCause(kind, reading.stream.topic))
+        cause = DeclaredCause(kind, reading.stream.topic)
+        if self.delay:  # while the gateway is off it becomes due, and is run at its start
+            return UpdateRequest(self.sparql, request_id, delay=self.delay, missed="run", cause=cause)
+        return UpdateRequest(sparql=self.sparql, request_id=request_id, cause=cause)
 
 
 class Warn(Protocol):
@@ -79,7 +85,8 @@ class ReadingCommits:
     """Writes readings in a model. kind: of the adapter, such as "mqtt"; events_kept, streams_max: of `EventModel`;
     counters: counted here.
 
-    numbered: whether the gateway tells the numbers of commits; without them, batches have to be written in turn.
+    repeats: which readings are dropped. numbered: whether the gateway tells the numbers of commits; without them,
+    batches have to be written in turn.
     """
 
     def __init__(
@@ -100,7 +107,8 @@ class ReadingCommits:
         self._model: LatestModel | EventModel = LatestModel()
         if model == "event":
             self._model = EventModel(events_kept, streams_max)
-        self._repeats = Repeats(streams_max)
+        self.repeats = Repeats(streams_max)
+        self._lifetimes = None if model == "event" else Lifetimes(streams_max)
         self._described: set[Term] = set()
         self._changes = 0
         self.numbered = False
@@ -108,14 +116,14 @@ class ReadingCommits:
     @property
     def holds(self) -> bool:
         """Whether readings are held back, so that `selected` has to be called again."""
-        return self._repeats.holds
+        return self.repeats.holds
 
     def selected(self, readings: Iterable[Reading], now: datetime) -> list[Reading]:
         """The readings that are to be written: without repeated and older ones, with those that were held back until
         now. now: by the clock of `received`."""
         current = self._current(readings)
-        written = [kept for reading in current if (kept := self._repeats.written(reading)) is not None]
-        due = self._repeats.due(now) if self._repeats.holds else []
+        written = [kept for reading in current if (kept := self.repeats.written(reading)) is not None]
+        due = self.repeats.due(now) if self.repeats.holds else []
         self._counters.repeated += len(current) - len(written) - len(due)
         return written + due
 
@@ -170,6 +178,9 @@ class ReadingCommits:
             *first, last = self._model.updates(reading)
             steps += [_Step(text, reading, prepares=True) for text in first]
             steps.append(_Step(last, reading))
+            if reading.stream.lifetime is not None and self._lifetimes is not None:
+                ends = self._lifetimes.ends(reading)
+                steps += [_Step(end.sparql, reading, prepares=True, delay=end.delay) for end in ends]
         return steps
 
     async def _commit(self, steps: list[_Step], changes: int, one: Writing, *, again: bool = False) -> list[int | None]:

@@ -21,6 +21,7 @@ from lamplighter.ontology.vocabulary import (
     QUANTITY_VALUE,
     RDF_TYPE,
     RDFS_LABEL,
+    RECEIVED_FROM,
     SENSOR,
     STREAM,
     UNIT_CLASS,
@@ -31,7 +32,7 @@ from lamplighter.ontology.vocabulary import (
 def description_update(stream: Stream, *, live: bool = True) -> str:
     """The update that describes a stream, its sensor, platform, property, feature and unit, under its condition.
 
-    Unit and label of a former description are replaced. Repeated, it changes nothing.
+    Unit, label and source of a former description are replaced. Repeated, it changes nothing.
 
     live: the stream has one live observation (model "latest"). Otherwise the stream itself has sensor, property and
     feature, since each reading is an observation of its own.
@@ -59,11 +60,15 @@ def description_update(stream: Stream, *, live: bool = True) -> str:
         triples += [(stream.unit, RDF_TYPE, iri(UNIT_CLASS)), (stream.iri, HAS_UNIT, stream.unit)]
     elif stream.unit is not None:
         triples.append((stream.iri, UNKNOWN_UNIT, stream.unit))
+    if stream.source:
+        triples.append((stream.iri, RECEIVED_FROM, stream.source))
     if stream.label is not None:
         triples.append((stream.iri, RDFS_LABEL, literal(stream.label)))
     if live and stream.result is not None:
         triples += quantity(stream, stream.observation, stream.result)
     former = [(stream.iri, HAS_UNIT, "?unit"), (stream.iri, UNKNOWN_UNIT, "?code"), (stream.iri, RDFS_LABEL, "?label")]
+    if stream.source:
+        former.append((stream.iri, RECEIVED_FROM, "?source"))
     if live and stream.result is not None:
         former += [(stream.result, HAS_UNIT, "?former"), (stream.result, UNKNOWN_UNIT, "?formerCode")]
     optional = "".join(f"  OPTIONAL {{ {s} <{p}> {o} }}\n" for s, p, o in former)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+from lamplighter.adapters.literals import nil_reason
 from lamplighter.adapters.model.descriptions import description_update, quantity
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term, iri, lexical, literal
@@ -16,6 +17,7 @@ from lamplighter.ontology.vocabulary import (
     HAS_SIMPLE_RESULT,
     LIVE_OBSERVATION,
     MADE_BY_SENSOR,
+    NIL_REASON,
     NUMERIC_VALUE,
     OBSERVATION,
     OBSERVED_PROPERTY,
@@ -89,21 +91,23 @@ def insertion(reading: Reading, graph: Term, tail: str) -> str:
     is not inserted."""
     stream = reading.stream
     observation = iri(f"{lexical(stream.observation)}/{tail}")
+    nil = nil_reason(reading.value)
+    result = (HAS_SIMPLE_RESULT, reading.value) if nil is None else (NIL_REASON, nil)
     triples = [
         (observation, RDF_TYPE, iri(OBSERVATION)),
         (observation, MADE_BY_SENSOR, stream.sensor),
         (observation, OBSERVED_PROPERTY, stream.property),
         (observation, HAS_FEATURE_OF_INTEREST, stream.feature),
-        (observation, HAS_SIMPLE_RESULT, reading.value),
+        (observation, *result),
         (stream.iri, LIVE_OBSERVATION, observation),
     ]
     if not (reading.retained and reading.time_problem is not None):
         triples.append((observation, RESULT_TIME, reading.time))
     if reading.time_problem is not None:
         triples.append((observation, TIME_PROBLEM, literal(reading.time_problem)))
-    if stream.result is not None:
-        result = iri(f"{lexical(stream.result)}/{tail}")
-        triples += [*quantity(stream, observation, result), (result, NUMERIC_VALUE, reading.value)]
+    if stream.result is not None and nil is None:
+        number = iri(f"{lexical(stream.result)}/{tail}")
+        triples += [*quantity(stream, observation, number), (number, NUMERIC_VALUE, reading.value)]
     body = " ".join(f"{s} <{p}> {o} ." for s, p, o in triples)
     if not reading.retained and not stream.condition:
         return f"INSERT DATA {{ GRAPH {graph} {{ {body} }} }}"
@@ -112,7 +116,7 @@ def insertion(reading: Reading, graph: Term, tail: str) -> str:
         return inserted + "}"
     return (
         f"{inserted}FILTER NOT EXISTS {{ GRAPH ?g {{ "
-        f"{stream.iri} <{LIVE_OBSERVATION}> ?live . ?live <{HAS_SIMPLE_RESULT}> {reading.value} }} }} }}"
+        f"{stream.iri} <{LIVE_OBSERVATION}> ?live . ?live <{result[0]}> {result[1]} }} }} }}"
     )
 
 

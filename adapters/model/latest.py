@@ -1,17 +1,18 @@
 """Model "latest": one live observation per stream, in the default graph. Each reading replaces its result and time.
 
-A reading whose own time is older than that of the live one is dropped.
+A reading whose own time is older than that of the live one is dropped, as is a historical one. Without a value, the
+observation has gateway:nilReason in place of the result.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from lamplighter.adapters.literals import datetime_term
+from lamplighter.adapters.literals import datetime_term, nil_reason
 from lamplighter.adapters.model.descriptions import description_update
 from lamplighter.adapters.model.readings import Reading, Stream
 from lamplighter.engine.terms import Term, lexical, literal
-from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NIL_REASON, NUMERIC_VALUE, RESULT_TIME, TIME_PROBLEM
 
 _UNKNOWN = ""
 
@@ -21,7 +22,8 @@ class LatestModel:
     of streams whose messages have one."""
 
     def __init__(self) -> None:
-        self._marks: dict[Term, str | None] = {}
+        self._marks: dict[Term, tuple[str | None, Term | None]] = {}
+        """Time problem and nil reason."""
         self._times: dict[Term, Term] = {}
         """`_UNKNOWN`: the live reading has a time problem, so its time does not compare."""
         self._first: set[Term] = set()
@@ -32,8 +34,8 @@ class LatestModel:
 
     def outdated(self, reading: Reading) -> bool:
         """Whether a reading is older than the live one. If not, the caller writes it."""
-        if not reading.own_time:
-            return False
+        if reading.historical or not reading.own_time:
+            return reading.historical
         stream = reading.stream
         if reading.time_problem is not None:
             self._times[stream.iri] = _UNKNOWN
@@ -55,9 +57,11 @@ class LatestModel:
         if reading.retained:
             self._marks.pop(stream.iri, None)  # it may or may not be written
             return [reading_update(reading, marks=True)]
-        marks = self._marks.get(stream.iri, _UNKNOWN) != problem
+        mark = problem, nil_reason(reading.value)
+        # What a lifetime has ended is marked by the gateway, without a word to the adapter.
+        marks = stream.lifetime is not None or self._marks.get(stream.iri) != mark
         if marks:
-            self._marks[stream.iri] = problem
+            self._marks[stream.iri] = mark
         text = reading_update(reading, marks=marks)
         return [clearing_update(stream), text] if reading.again else [text]
 
@@ -72,12 +76,15 @@ def reading_update(reading: Reading, *, marks: bool = False, compares: bool = Fa
 
     A retained message has the state without the time of its change, and the broker repeats it. With the value that is
     already stored it changes nothing. Another value gets no result time, so that no query takes it for a fresh one.
-    marks: also replaces the mark `gateway:timeProblem`; otherwise the observation has the reading's already.
+    marks: also replaces the marks `gateway:timeProblem` and `gateway:nilReason`; otherwise the observation has the
+    reading's already.
     compares: changes nothing if the live observation has a later time, without a mark and not after the arrival.
     """
     stream = reading.stream
     observation, problem = stream.observation, reading.time_problem
-    insert = f"{observation} <{HAS_SIMPLE_RESULT}> {reading.value}"
+    nil = nil_reason(reading.value)
+    result = f"<{HAS_SIMPLE_RESULT}> {reading.value}" if nil is None else f"<{NIL_REASON}> {nil}"
+    insert = f"{observation} {result}"
     if not (reading.retained and problem is not None):
         insert += f" . {observation} <{RESULT_TIME}> {reading.time}"
     delete = f"{observation} <{HAS_SIMPLE_RESULT}> ?value . {observation} <{RESULT_TIME}> ?time"
@@ -85,21 +92,23 @@ def reading_update(reading: Reading, *, marks: bool = False, compares: bool = Fa
   {stream.condition}OPTIONAL {{ {observation} <{HAS_SIMPLE_RESULT}> ?value }}
   OPTIONAL {{ {observation} <{RESULT_TIME}> ?time }}"""
     if marks or reading.retained:
-        delete += f" . {observation} <{TIME_PROBLEM}> ?problem"
-        where += f"\n  OPTIONAL {{ {observation} <{TIME_PROBLEM}> ?problem }}"
+        for name, variable in ((TIME_PROBLEM, "?problem"), (NIL_REASON, "?nil")):
+            delete += f" . {observation} <{name}> {variable}"
+            where += f"\n  OPTIONAL {{ {observation} <{name}> {variable} }}"
         if problem is not None:
             insert += f" . {observation} <{TIME_PROBLEM}> {literal(problem)}"
     if stream.result is not None:
         delete += f" . {stream.result} <{NUMERIC_VALUE}> ?number"
         where += f"\n  OPTIONAL {{ {stream.result} <{NUMERIC_VALUE}> ?number }}"
-        insert += f" . {stream.result} <{NUMERIC_VALUE}> {reading.value}"
+        if nil is None:
+            insert += f" . {stream.result} <{NUMERIC_VALUE}> {reading.value}"
     if compares:
         later = ""
         if reading.received.tzinfo is not None:
             later = f" || ?time > {datetime_term(reading.received)}"
         where += f"\n  FILTER(!BOUND(?time) || BOUND(?problem) || ?time <= {reading.time}{later})"
     if reading.retained:
-        where += f"\n  FILTER NOT EXISTS {{ {observation} <{HAS_SIMPLE_RESULT}> {reading.value} }}"
+        where += f"\n  FILTER NOT EXISTS {{ {observation} {result} }}"
     return f"DELETE {{ {delete} }}\nINSERT {{ {insert} }}\nWHERE {{{where}\n}}"
 
 

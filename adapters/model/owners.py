@@ -41,6 +41,10 @@ class StreamOwners:
             self._warn(stream.topic, f"its stream {stream.iri} is read from broker {name!r}, not from {broker!r}")
         return owning == stream and name == broker
 
+    def streams(self, broker: str) -> list[Stream]:
+        """Those that were read from a broker."""
+        return [stream for name, stream in self._owners.values() if name == broker]
+
     def forget(self, rules: Set[str]) -> set[Term]:
         """Forgets the streams of rules, and returns them."""
         found = {iri for iri, (_, stream) in self._owners.items() if stream.rule in rules}

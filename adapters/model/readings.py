@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal, NamedTuple
@@ -21,12 +21,21 @@ class Keep(NamedTuple):
     throttle_s: float = 0.0
 
 
+class ValueLifetime(NamedTuple):
+    """How long a value lasts without another report, in seconds. off_delay_s: of the value true, which is followed by
+    false; expire_after_s: of every value, which is followed by none. None: until the next report."""
+
+    off_delay_s: float | None = None
+    expire_after_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
     """One sensor that observes one property of one feature of interest, and the source of its readings.
 
     All members but `topic`, `label`, `rule` and `keep` are IRIs as terms. unit: an IRI, or a literal if the code is
-    unknown. result: the qudt:QuantityValue beside the simple result, or None. keep: None drops nothing. condition: a
+    unknown. result: the qudt:QuantityValue beside the simple result, or None. keep: None drops nothing. lifetime: None:
+    values last until the next one. source: the broker of its messages; empty: none, or unknown. condition: a
     SPARQL pattern without which no update of the stream has an effect, such as `rule_condition`; empty: there is none.
     If two streams have the same `iri` and differ otherwise, they conflict.
     """
@@ -44,6 +53,8 @@ class Stream:
     result: Term | None = None
     keep: Keep | None = None
     condition: str = ""
+    lifetime: ValueLifetime | None = None
+    source: Term = field(default="", compare=False)
 
     def chars(self) -> int:
         """Of all its members, a measure of the memory that it takes."""
@@ -61,11 +72,13 @@ def rule_condition(mapping: Term) -> str:
 
 
 class Reading(NamedTuple):
-    """value: a typed literal, spelled as in the payload, or an IRI; time: the result time, xsd:dateTime; retained: an
+    """value: a typed literal, spelled as in the payload, or an IRI; or a term that stands for no value, see
+    `adapters.literals.NIL`; time: the result time, xsd:dateTime; retained: an
     old state that the broker stored; time_problem: why `time` is not what the payload says, see `mapping.times`;
     received: by the adapter's clock; again: the value is to leave and to enter once more; own_time: the rule takes the
     time from the message, so that readings may come out of order; request_id: gives a message that arrives twice one
-    effect, for readings whose batches are written one after the other."""
+    effect, for readings whose batches are written one after the other; historical: the device says that it is not
+    current."""
 
     stream: Stream
     value: Term
@@ -76,3 +89,4 @@ class Reading(NamedTuple):
     again: bool = False
     own_time: bool = False
     request_id: str = ""
+    historical: bool = False

@@ -21,14 +21,16 @@ from lamplighter.engine.terms import Term, lexical
 
 
 class _Last:
-    """The reading of a stream that was written last; held: a newer one that waits."""
+    """The reading of a stream that was written last; held: a newer one that waits; interrupted: reports may have been
+    missed since."""
 
-    __slots__ = ("at", "held", "value")
+    __slots__ = ("at", "held", "interrupted", "value")
 
     def __init__(self, reading: Reading) -> None:
         self.value = reading.value
         self.at = reading.received
         self.held: Reading | None = None
+        self.interrupted = False
 
 
 class Repeats:
@@ -53,7 +55,8 @@ class Repeats:
             if not same:
                 self._note(last, reading)
             return reading
-        if (same and keep.on_repeat == "ignore") or (not same and _within(keep.dead_band, last.value, reading.value)):
+        ignored = same and keep.on_repeat == "ignore" and not last.interrupted
+        if ignored or (not same and not last.interrupted and _within(keep.dead_band, last.value, reading.value)):
             self._release(last, reading.stream.iri)  # what was held is not the newest any more
             return None
         if timedelta(0) <= reading.received - last.at < timedelta(seconds=keep.throttle_s):
@@ -74,6 +77,12 @@ class Repeats:
                 found.append(self._written(last, reading._replace(received=now), again=again))
         return found
 
+    def interrupt(self) -> None:
+        """Reports may have been missed: the next one of each stream is written with its time, also if it repeats the
+        value."""
+        for last in self._last.values():
+            last.interrupted = True
+
     @property
     def holds(self) -> bool:
         """Whether readings are held, so that `due` has to be asked."""
@@ -93,6 +102,7 @@ class Repeats:
 
     def _note(self, last: _Last, reading: Reading) -> None:
         last.value, last.at = reading.value, reading.received
+        last.interrupted = reading.retained and last.interrupted
         self._release(last, reading.stream.iri)
 
     def _release(self, last: _Last, stream: Term) -> None:

@@ -27,11 +27,14 @@ from lamplighter.adapters.counting import keep_counters
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.dropped import DropWarnings
 from lamplighter.adapters.devices.output import ReportedState
+from lamplighter.adapters.literals import OFFLINE, datetime_term
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, Births, CommandRule, Mapping
 from lamplighter.adapters.mapping.dataset_rules import DatasetRules
 from lamplighter.adapters.mapping.patterns import is_reserved, minimal_filters
 from lamplighter.adapters.mapping.rule_feed import follow_rules
 from lamplighter.adapters.mapping.rules import changed_reads, new_rules
+from lamplighter.adapters.mapping.sparkplug import is_death, is_of_dead
+from lamplighter.adapters.mapping.times import RETAINED
 from lamplighter.adapters.model.batches import BATCH_READINGS_MAX, HELD_CHECK_S, in_slices
 from lamplighter.adapters.model.commits import ReadingCommits, Warn, Writing
 from lamplighter.adapters.model.failures import Failures
@@ -51,6 +54,8 @@ from lamplighter.adapters.mqtt.silence import Silence
 from lamplighter.engine.errors import ConfigurationError, PayloadError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
+from lamplighter.engine.terms import iri
+from lamplighter.ontology.vocabulary import broker_iri
 
 UNDER_WAY_MAX = 2
 """Batches of a broker on their way to the gateway. Where more requests wait, the gateway stops reading."""
@@ -132,15 +137,11 @@ class MqttAdapter:
         self.counters = MqttCounters()
         self._last = LastMessages() if last is None else last
         self.tried = asyncio.Event() if tried is None else tried
-        self._settings = settings
-        self._client, self._base_iri = client, base_iri
-        self._files, self._rules, self._feed = mapping, rules, feed
-        self._mapping = mapping
+        self._settings, self._client, self._base_iri = settings, client, base_iri
+        self._files, self._mapping, self._rules, self._feed = mapping, mapping, rules, feed
         self._discovering = discovering
         self._warnings = DropWarnings("mqtt", _unlisted if discovering is None else discovering.feed.note)
         self._failures = Failures("mqtt")
-        if discovering is not None:
-            discovering.filters_changed = self._subscribe
         self._states = BrokerStates(client, base_iri, settings.all_brokers(), clock) if base_iri else None
         self._silence = Silence(
             client,
@@ -153,10 +154,13 @@ class MqttAdapter:
             covers=lambda name, topic: self.brokers[name].mapping.covers(topic),
         )
         self.brokers = {
-            name: self._broker(name, broker, mapping.of_broker(name), former.of_broker(name), clock)
+            name: self._broker(name, broker, self._of_broker(mapping, name), former.of_broker(name), clock)
             for name, broker in settings.all_brokers().items()
         }
         self._silence.brokers = inboxes = {name: broker.inbox for name, broker in self.brokers.items()}
+        if discovering is not None:
+            discovering.filters_changed = self._subscribe
+            discovering.state_asks.follow(inboxes, lambda: rules is None or rules.known)
         self._outward: Outward | None = None
         if feed is not None:
             self._outward = Outward(
@@ -194,6 +198,9 @@ class MqttAdapter:
         )
         return Broker(name, settings, mapping, inbox, Births(), read=frozenset(read))
 
+    def _of_broker(self, mapping: Mapping, name: str) -> Mapping:
+        return mapping.of_broker(name, iri(broker_iri(self._base_iri, name)) if self._base_iri else "")
+
     def _filters(self, broker: str, mapping: Mapping) -> list[str]:
         """What to read: for the rules, for devices that announce themselves, and for commands."""
         own = announced_filters(self._settings, broker) if self._feed is not None else ()
@@ -201,8 +208,10 @@ class MqttAdapter:
         return [*rules, *(self._discovering.filters(broker) if self._discovering else ()), *own]
 
     def _announced(self, broker: str, topic: str) -> bool:
-        return is_reserved(topic) or any(
-            part is not None and part.covers(broker, topic) for part in (self._outward, self._discovering)
+        return (
+            is_reserved(topic)
+            or is_death(topic)
+            or any(part is not None and part.covers(broker, topic) for part in (self._outward, self._discovering))
         )
 
     def _subscribe(self) -> None:
@@ -214,6 +223,10 @@ class MqttAdapter:
         if self._states is not None:
             self._states.changed(name, connected=connected, reason=reason)
         self._silence.connected(name, connected=connected)
+        if self._discovering is not None:
+            self._discovering.state_asks.note_connection(name, connected=connected)
+        if not connected:
+            self._commits.repeats.interrupt()
         if self._outward is not None:
             self._outward.connected(name, connected)
 
@@ -239,6 +252,7 @@ class MqttAdapter:
                 tasks.create_task(following, name="mqtt rules of the dataset")
             if self._discovering is not None:
                 tasks.create_task(self._discovering.feed.run(), name="mqtt discovery")
+                tasks.create_task(self._discovering.state_asks.send_due(), name="mqtt state asks")
             tasks.create_task(self._silence.run(), name="mqtt silence")
             asks = ask_for_rebirths(brokers, self._settings.commands, self._clock, self._elapsed, self._warnings.state)
             tasks.create_task(asks, name="mqtt rebirths")
@@ -270,7 +284,7 @@ class MqttAdapter:
         redescribed = self._owners.forget(changed_reads(before.rules, after.rules))
         self._commits.describe_again(redescribed)
         for name, broker in self.brokers.items():
-            own = after.of_broker(name)
+            own = self._of_broker(after, name)
             broker.subscribe(self._filters(name, own), own)
         self._silence.change_rules(redescribed, known=found is None or found.known)
         if self._outward is not None:
@@ -286,17 +300,7 @@ class MqttAdapter:
 
     def counts(self) -> dict[str, int]:
         """What is counted, for the metrics of the gateway."""
-        found = self.counters
-        counts = {
-            "messages": found.received,
-            "messages_unmapped": found.dropped_unmapped,
-            "readings": found.committed,
-            "readings_unreadable": found.dropped_payload,
-            "readings_refused": found.refused + found.rejected,
-            "readings_repeated": found.repeated,
-            "readings_outdated": found.outdated,
-            "problems": self._warnings.count,
-        }
+        counts = self.counters.counts() | {"problems": self._warnings.count}
         return counts if self._outward is None else counts | self._outward.counts()
 
     async def _take_batches(self, broker: Broker, tasks: asyncio.TaskGroup) -> None:
@@ -356,7 +360,8 @@ class MqttAdapter:
             if isinstance(one, PayloadError):
                 self._drop(message, one)
             else:
-                yield ReportedState(*one, retained=message.retained)
+                # That a device does not know its state is no reason to send it one.
+                yield ReportedState(*one, retained=message.retained or one[1] is None)
 
     def _readings(self, broker: Broker, message: Message, trusted: bool) -> list[Reading]:
         if self._outward is not None and self._outward.covers(broker.name, message.topic):
@@ -371,6 +376,8 @@ class MqttAdapter:
             births=broker.births,
             trusted=trusted,
         )
+        if is_death(message.topic):
+            read = partial(_lost_readings, broker, message, self._owners)
         found = self._failures.guarded(message.topic, read)
         if found or broker.mapping.covers(message.topic):
             self._last.keep(
@@ -393,6 +400,22 @@ class MqttAdapter:
         self.counters.dropped_payload += 1
         if message.payload:  # an empty message deletes the retained one, and is no fault of a device
             self._warnings.reading(message.topic, str(error))
+
+
+def _lost_readings(broker: Broker, message: Message, owners: StreamOwners) -> list[Reading | PayloadError]:
+    """That a Sparkplug node or device died with its values."""
+    try:
+        dead = broker.births.bury(message.topic, message.payload)
+    except PayloadError as error:
+        return [error]
+    if dead is None:
+        return []
+    at, problem = datetime_term(message.received), RETAINED if message.retained else None
+    return [
+        Reading(stream, OFFLINE, at, message.retained, problem, message.received)
+        for stream in owners.streams(broker.name)
+        if is_of_dead(stream.topic, dead)
+    ]
 
 
 def _unlisted(problem: Problem) -> None:

@@ -115,7 +115,7 @@ class BrokerStates:
             (RDF_TYPE, iri(MESSAGE_BROKER)),
             (RDFS_LABEL, literal(f"{settings.host}:{settings.port}")),
             (CONNECTED, TRUE if state.connected else FALSE),
-            (SINCE, datetime_term(state.since, "seconds")),
+            (SINCE, datetime_term(state.since, "milliseconds")),
         ]
         if state.reason:
             values.append((REASON, literal(state.reason)))

@@ -24,3 +24,15 @@ class MqttCounters(InboxCounters):
     rejected: int = 0
     repeated: int = 0
     outdated: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """Those of messages and readings, for the metrics of the gateway."""
+        return {
+            "messages": self.received,
+            "messages_unmapped": self.dropped_unmapped,
+            "readings": self.committed,
+            "readings_unreadable": self.dropped_payload,
+            "readings_refused": self.refused + self.rejected,
+            "readings_repeated": self.repeated,
+            "readings_outdated": self.outdated,
+        }

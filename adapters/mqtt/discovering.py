@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.availability import Availabilities
-from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.registry import Adopt
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
@@ -21,6 +21,7 @@ from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
 from lamplighter.adapters.mqtt.messages import Message
+from lamplighter.adapters.mqtt.state_asks import StateAsk, StateAsks, is_question
 from lamplighter.engine.terms import Term
 
 ALL_FILTERS = tuple(one for found in FORMATS.values() for one in found.filters)
@@ -32,8 +33,8 @@ SOURCES = (*FORMATS, "announcement", "command", "mapping")
 class Discovering:
     """Announcements of all brokers of an adapter.
 
-    filters_changed: called when `filters` has changed. feed: the devices in the dataset, which are known before
-    announcements are read.
+    filters_changed: called when `filters` has changed. state_asks: asks the adopted devices for their states. feed: the
+    devices in the dataset, which are known before announcements are read.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Discovering:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.filters_changed: Callable[[], None] = lambda: None
+        self.state_asks = StateAsks(self._asks_of)
         self.feed = RegistryFeed(
             client,
             base_iri=base_iri,
@@ -61,6 +63,8 @@ class Discovering:
         self._failures = Failures("mqtt")
         self._adopted: dict[Term, str] = {}
         """Identities of the adopted devices by their IRIs."""
+        self._asked: dict[str, Device] = {}
+        """The adopted devices by their identities."""
 
     def filters(self, broker: str) -> list[str]:
         """What to subscribe to at a broker: announcements, and availability of adopted devices."""
@@ -70,6 +74,11 @@ class Discovering:
     def asks(self) -> list[tuple[str, str]]:
         """Messages that make devices announce themselves."""
         return self._announcements.asks
+
+    def _asks_of(self, broker: str) -> list[StateAsk]:
+        """Messages that make the devices at a broker send their states: all of a format, and adopted ones."""
+        devices = [one for one in self._asked.values() if one.broker == broker]
+        return [*self._announcements.state_asks, *(ask for device in devices for ask in _asks(device))]
 
     def covers(self, broker: str, topic: str) -> bool:
         """Whether `take_all` takes messages of the topic."""
@@ -114,6 +123,7 @@ class Discovering:
         filters = {broker: self._availabilities.filters(broker) for broker in brokers}
         adopted = [one.device for one in entries if one.adoption == "adopted"]
         self._adopted = {self.feed.registry.device_iri(device): device.identity for device in adopted}
+        self._follow_asks(adopted)
         states = self._availabilities.replace(adopted)
         if states:
             self.feed.say_online(states)
@@ -121,3 +131,14 @@ class Discovering:
             self.filters_changed()
         if not self.feed.ready.is_set():
             self._announcements.restore(entry.device for entry in entries)
+
+    def _follow_asks(self, adopted: Iterable[Device]) -> None:
+        """Asks the devices that are new, or have other values now."""
+        before, self._asked = self._asked, {device.identity: device for device in adopted}
+        for identity, device in self._asked.items():
+            if before.get(identity) != device:
+                self.state_asks.demand(device.broker, _asks(device))
+
+
+def _asks(device: Device) -> list[StateAsk]:
+    return [(one.topic, one.payload) for one in device.asks if is_question(one.topic, one.payload)]

@@ -10,7 +10,9 @@ drops the rest: of 5,000 retained messages, that it sends at once, 1,020 arrive 
 nothing bounds them. So they are read on a connection of their own, which ends when all have come.
 
 What the session hears of a topic is newer than what the broker retained before, and nothing is lost of it: such topics
-are left to the session until it may have lost messages.
+are left to the session until it may have lost messages. After a burst, a retained message counts only if it is another
+one than at the last reading, or if the topic's retained message has followed what was heard before: many devices retain
+their first message only, and a broker with a steady flood would else give it back each minute.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.properties import Properties
@@ -48,6 +50,9 @@ PASSED_EVERY_S = 60.0
 QUEUE_MESSAGES_MIN = 100
 """A session with so many messages waiting may have lost some: the smallest queue that a broker is likely to have."""
 HEARD_TOPICS_MAX = 50_000
+FOLLOWED_MIN = 2
+"""Readings that show that a device retains all that it sends, and not its first message only. One may be the first
+message after its restart."""
 RETRY_MIN_S, RETRY_MAX_S = 2.0, 300.0
 PACKETS_AHEAD = 65_535
 """At QoS 0 it bounds nothing."""
@@ -180,6 +185,14 @@ class Bursts:
         self._passed()
 
 
+class _LastReading(NamedTuple):
+    """What the broker retained of a topic at the last reading. payload: its hash; followed: how often it was what the
+    session had heard, and another one than before."""
+
+    payload: int
+    followed: int = 0
+
+
 class RetainedStates:
     """Reads what a broker retains when that is due, one reading after the other.
 
@@ -205,12 +218,15 @@ class RetainedStates:
         self._due: dict[str, None] = {}
         self._demanded = asyncio.Event()
         self._heard: dict[str, int] = {}
-        """Topics that the session heard since messages may have been lost, with the hash of the last payload."""
+        """Topics that the session heard since the messages that it missed, with the hash of the last payload."""
+        self._kept: dict[str, _LastReading] = {}
+        self._lossy = False
+        """Whether messages of a burst may have been dropped since the last reading."""
         self._unread: dict[str, None] = {}
         """Filters that are due when the messages have come that the broker had queued for the session."""
         self._waiting: int | None = None
         """How many of these messages have come; None: all."""
-        self._bursts = Bursts(self._lose)
+        self._bursts = Bursts(self._end_burst)
 
     def connect(self) -> None:
         """The session has a new connection, and the broker may have queued messages for it."""
@@ -242,8 +258,13 @@ class RetainedStates:
         self._unread = {}
 
     def _lose(self) -> None:
-        """The session may have lost messages: what is retained counts again."""
+        """The broker has not kept all messages while the session was away: what is retained counts again."""
         self._heard.clear()
+        self.demand(self._filters())
+
+    def _end_burst(self) -> None:
+        """The broker may have dropped messages of the burst."""
+        self._lossy = True
         self.demand(self._filters())
 
     def demand(self, filters: Iterable[str]) -> None:
@@ -260,10 +281,12 @@ class RetainedStates:
             await self._demanded.wait()
             await asyncio.sleep(GATHERING_S)
             filters, self._due = minimal_filters(self._due), {}
+            lossy, self._lossy = self._lossy, False
             self._demanded.clear()
             try:
-                count = await self._take_all(filters)
+                count = await self._take_all(filters, lossy)
             except UpstreamError as error:
+                self._lossy |= lossy
                 failures += 1
                 self._say(f"retained messages not read: {error}")
                 if failures == 1:
@@ -280,24 +303,28 @@ class RetainedStates:
             self.problem = problem
             self._on_problem()
 
-    async def _take_all(self, filters: Sequence[str]) -> int:
+    async def _take_all(self, filters: Sequence[str], lossy: bool) -> int:
         """Returns how many messages were given on."""
         count = 0
         async with aclosing(retained_messages(self._settings, self._credentials(), filters)) as retained:
             async for message in retained:
                 await self._room()
-                if self._is_newest(message):
+                if self._is_newest(message, lossy):
                     self._enqueue(message)
                     count += 1
         return count
 
-    def _is_newest(self, message: mqtt.MQTTMessage) -> bool:
-        """Whether the session has heard nothing else of the topic.
-
-        What it heard is newer: devices that retain their first message only would else get their old value back.
-        """
+    def _is_newest(self, message: mqtt.MQTTMessage, lossy: bool) -> bool:
+        """Whether a message that is retained is not older than what the session has heard of its topic. lossy: messages
+        of a burst may have been dropped."""
         try:
-            heard = self._heard.get(message.topic)
+            topic = message.topic
         except UnicodeDecodeError:
             return True
-        return heard is None or heard == hash(bytes(message.payload))
+        payload, heard, before = hash(bytes(message.payload)), self._heard.get(topic), self._kept.get(topic)
+        changed = before is None or before.payload != payload
+        followed = 0 if before is None else before.followed + (changed and heard == payload)
+        if len(self._kept) >= HEARD_TOPICS_MAX:
+            self._kept.clear()
+        self._kept[topic] = _LastReading(payload, followed)
+        return heard is None or heard == payload or (lossy and (changed or followed >= FOLLOWED_MIN))

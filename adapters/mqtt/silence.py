@@ -23,7 +23,7 @@ from lamplighter.adapters.client import AdapterClient, UpdatesClient
 from lamplighter.adapters.devices.availability import online_update
 from lamplighter.adapters.devices.intervals import Intervals, Learned, ReportingChannel, interval_update
 from lamplighter.adapters.lasting_updates import write
-from lamplighter.adapters.literals import NUMBERS
+from lamplighter.adapters.literals import NUMBERS, OFFLINE
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.engine.client import DeclaredCause
 from lamplighter.engine.errors import GatewayError, UpstreamError
@@ -127,12 +127,12 @@ class Silence:
         self._work = asyncio.Event()
 
     def take(self, broker: str, readings: Iterable[Reading]) -> None:
-        """Takes the readings of a batch. Retained ones are no sign of life."""
+        """Takes the readings of a batch. Retained ones and deaths are no sign of life."""
         if not self._used:
             return
         reports: dict[tuple[str, Term], tuple[Term, list[Term]]] = {}
         for reading in readings:
-            if reading.retained:
+            if reading.retained or reading.value == OFFLINE:
                 continue
             stream = reading.stream
             report = reports.setdefault((stream.topic, stream.platform), (stream.iri, []))

@@ -15,15 +15,16 @@ from lamplighter.ontology import vocabulary as v
 
 # With the model "event" the readings are in named graphs, and the stream has what all of them share.
 _READ = (
-    f"?reading <{v.HAS_SIMPLE_RESULT}> ?value OPTIONAL {{ ?reading <{v.RESULT_TIME}> ?time }} "
-    f"OPTIONAL {{ ?reading <{v.TIME_PROBLEM}> ?problem }} "
+    f"{{ ?reading <{v.HAS_SIMPLE_RESULT}> ?value }} UNION {{ ?reading <{v.NIL_REASON}> ?nil }} "
+    f"OPTIONAL {{ ?reading <{v.RESULT_TIME}> ?time }} OPTIONAL {{ ?reading <{v.TIME_PROBLEM}> ?problem }} "
 )
 _QUERY = f"""\
-SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem ?graph WHERE {{
+SELECT ?sensor ?feature ?name ?property ?value ?unit ?code ?time ?problem ?graph ?nil ?since WHERE {{
   {{ ?stream <{v.LIVE_OBSERVATION}> ?reading . {_READ} BIND(?reading AS ?about) }}
   UNION {{ GRAPH ?graph {{ ?stream <{v.LIVE_OBSERVATION}> ?reading . {_READ} }} BIND(?stream AS ?about) }}
   ?about <{v.MADE_BY_SENSOR}> ?sensor ; <{v.HAS_FEATURE_OF_INTEREST}> ?feature ; <{v.OBSERVED_PROPERTY}> ?property .
   OPTIONAL {{ ?feature <{v.RDFS_LABEL}> ?name }}
+  OPTIONAL {{ ?stream <{v.RECEIVED_FROM}> ?broker . ?broker <{v.SINCE}> ?since }}
   OPTIONAL {{ ?stream <{v.HAS_UNIT}> ?unit }} OPTIONAL {{ ?stream <{v.UNKNOWN_UNIT}> ?code }}
 }}"""
 
@@ -40,45 +41,64 @@ def _readings(options: argparse.Namespace) -> int:
     rows = list(_newest(dataset, options.name))
     if options.json:
         for row in rows:
-            print(json.dumps(dict(zip(("name", "observes", "value", "unit", "time"), row, strict=True))))
+            keys = ("name", "observes", "value", "unit", "time", "nil_reason", "confirmed")
+            print(json.dumps({key: cell for key, cell in zip(keys, row, strict=True) if cell is not None}))
         return 0
     if not rows:
         print(
             f"no readings{f' of {options.name!r}' if options.name else ''}; `lamplighter devices problems` may say why"
         )
         return 0
-    print(table([("NAME", "OBSERVES", "VALUE", "UNIT", "TIME"), *rows]), end="")
+    shown = [_cells(*row) for row in rows]
+    print(table([("NAME", "OBSERVES", "VALUE", "UNIT", "TIME"), *shown]), end="")
     return 0
 
 
-def _newest(dataset: RunningDataset, name: str) -> Iterator[tuple[str, ...]]:
-    """The cells of each sensor, by name and property. Two alike are told apart by the end of the sensor's IRI."""
+def _cells(
+    name: str, observes: str, value: str, unit: str, time: str, nil: str | None, confirmed: bool | None
+) -> tuple[str, ...]:
+    """The cells of a line; a value that is absent or not confirmed says so."""
+    doubt = " (unconfirmed)" if confirmed is False else ""
+    return name, observes, value if nil is None else f"({nil})", unit, f"{time}{doubt}"
+
+
+_Row = tuple[str, str, str, str, str, str | None, bool | None]
+"""Name, property, value, unit, time; why there is no value; whether something was heard of it since the connection to
+its broker. None: a value; not over MQTT."""
+
+
+def _newest(dataset: RunningDataset, name: str) -> Iterator[_Row]:
+    """The newest reading of each sensor, by name and property. Two alike are told apart by the end of the sensor's
+    IRI."""
     base = dataset.settings.gateway.base_iri
-    newest: dict[str, tuple[str, tuple[str, str, str, str, str]]] = {}
+    newest: dict[str, tuple[str, _Row]] = {}
     for row in dataset.rows(_QUERY):
-        sensor, feature, given, property_, value, unit, code, time, problem, graph = (
+        sensor, feature, given, property_, value, unit, code, time, problem, graph, nil, since = (
             "" if term is None else lexical(term) for term in row
         )
         feature = feature.removeprefix(base)
         if name.casefold() not in feature.casefold() and name.casefold() not in given.casefold():
             continue
         observes = _short(property_.removeprefix(f"{base}property/"))
-        cells = (given or feature, observes, value, code or _short(unit), time[:19] or problem)
+        confirmed = bool(time) and time.rstrip("Z") >= since.rstrip("Z") if since else None
+        found = given or feature, observes, value, code or _short(unit), time[:19] or problem, nil or None, confirmed
         # With the model "event" the end of a graph's IRI has time and number; a retained reading has no other time.
         order = "/".join(graph.rsplit("/", 2)[1:]) or time.rstrip("Z")
-        newest[sensor] = max(newest.get(sensor, (order, cells)), (order, cells))
-    shown = {sensor: cells for sensor, (_, cells) in newest.items()}
-    alike = Counter(cells[:2] for cells in shown.values())
-    for sensor, cells in sorted(shown.items(), key=lambda one: (one[1][:2], one[0])):
-        which = f" {sensor.rpartition('/')[2]}" if alike[cells[:2]] > 1 else ""
-        yield tuple(shorten(cell) for cell in (cells[0], cells[1] + which, *cells[2:]))
+        newest[sensor] = max(newest.get(sensor, (order, found)), (order, found), key=lambda one: one[0])
+    shown = {sensor: found for sensor, (_, found) in newest.items()}
+    alike = Counter(found[:2] for found in shown.values())
+    for sensor, found in sorted(shown.items(), key=lambda one: (one[1][:2], one[0])):
+        which = f" {sensor.rpartition('/')[2]}" if alike[found[:2]] > 1 else ""
+        label, observes, value, unit, time, *doubts = found
+        texts = [shorten(text) for text in (label, observes + which, value, unit, time)]
+        yield (*texts, *doubts)  # type: ignore[misc]
 
 
 def _short(iri: str) -> str:
     """An IRI with a known prefix; without one if it is of the gateway's vocabulary."""
-    if iri.startswith(v.GATEWAY):
-        return iri.removeprefix(v.GATEWAY)
-    for prefix, namespace in v.PREFIXES.items():
+    if iri.startswith(GATEWAY):
+        return iri.removeprefix(GATEWAY)
+    for prefix, namespace in PREFIXES.items():
         if iri.startswith(namespace) and iri != namespace:
             return f"{prefix}:{iri.removeprefix(namespace)}"
     return iri

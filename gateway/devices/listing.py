@@ -15,7 +15,17 @@ from lamplighter.adapters.devices.registry import Entry
 from lamplighter.engine.protocol import MessagePlace
 from lamplighter.engine.terms import Term, lexical
 from lamplighter.gateway.devices.decisions import DeviceDataset, Devices
-from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, HOSTS, MADE_BY_SENSOR, REPORTED_STATE, RESULT_TIME
+from lamplighter.ontology.vocabulary import (
+    HAS_SIMPLE_RESULT,
+    HOSTS,
+    LIVE_OBSERVATION,
+    MADE_BY_SENSOR,
+    NIL_REASON,
+    RECEIVED_FROM,
+    REPORTED_STATE,
+    RESULT_TIME,
+    SINCE,
+)
 
 LISTED_MAX = 1_000  # devices in a list
 PLACES_MAX = 32  # topics and resources of a device whose messages are shown
@@ -97,19 +107,27 @@ class DeviceList:
     # --- the dataset ---
 
     async def _values(self, device: Term) -> dict[Term, dict[str, Any]]:
-        """The newest result of each sensor of a device, with its time."""
+        """The newest result of each sensor of a device, with its time; or why it has none. confirmed: whether something
+        was heard of it since the connection to its broker."""
         query = (
-            f"SELECT ?sensor ?value ?time WHERE {{ {device} <{HOSTS}> ?sensor . "
-            f"?reading <{MADE_BY_SENSOR}> ?sensor ; <{HAS_SIMPLE_RESULT}> ?value "
-            f"OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} }}"
+            f"SELECT ?sensor ?value ?time ?nil ?since WHERE {{ {device} <{HOSTS}> ?sensor . "
+            f"?reading <{MADE_BY_SENSOR}> ?sensor "
+            f"{{ ?reading <{HAS_SIMPLE_RESULT}> ?value }} UNION {{ ?reading <{NIL_REASON}> ?nil }} "
+            f"OPTIONAL {{ ?reading <{RESULT_TIME}> ?time }} "
+            f"OPTIONAL {{ ?stream <{LIVE_OBSERVATION}> ?reading ; <{RECEIVED_FROM}> ?broker . "
+            f"?broker <{SINCE}> ?since }} }}"
         )
         rows = await self._dataset.rows(query)
         rows.sort(key=lambda row: row[2] or "")
-        return {
-            sensor: {"value": lexical(value)} | ({} if time is None else {"time": lexical(time)})
-            for sensor, value, time in rows
-            if sensor and value
-        }
+        found: dict[Term, dict[str, Any]] = {}
+        for sensor, value, time, nil, since in rows:
+            if sensor is not None:
+                pairs = (("value", value), ("nil_reason", nil), ("time", time))
+                about: dict[str, Any] = {name: lexical(term) for name, term in pairs if term is not None}
+                if since is not None:
+                    about["confirmed"] = about.get("time", "").rstrip("Z") >= lexical(since).rstrip("Z")
+                found[sensor] = about
+        return found
 
     async def _states(self, device: Term) -> dict[Term, dict[str, Any]]:
         """The desired and the reported state of each actuator of a device."""

@@ -49,7 +49,8 @@ class Format:
 
     filters: topic filters of the announcements. covers: whether a topic is one of an announcement. announced: broker,
     topic, payload -> parts; raises ValueError with the reason if the message cannot be read. joined: broker, group,
-    parts by name -> device. asks: messages (topic, payload) that make devices announce themselves.
+    parts by name -> device. asks: messages (topic, payload) that make devices announce themselves; state_asks: that
+    make all of them send their states.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Format:
     announced: Callable[[str, str, bytes], Announced]
     joined: Callable[[str, Group, Mapping[str, Any]], Joined]
     asks: tuple[tuple[str, str], ...] = ()
+    state_asks: tuple[tuple[str, str], ...] = ()
 
 
 def json_document(payload: bytes, bytes_max: int = SMALL_BYTES_MAX) -> Any:
@@ -111,7 +113,9 @@ def merged(devices: Iterable[Device]) -> Joined:
         source=first.source,
         broker=first.broker,
         name=name,
-        **named,
+        manufacturer=named["manufacturer"],
+        model=named["model"],
+        area=named["area"],
         sensors=tuple(sensors[key] for key in sorted(sensors)),
         actuators=tuple(actuators[key] for key in sorted(actuators)),
         availability=_common([record.availability for record in records if record.availability]),

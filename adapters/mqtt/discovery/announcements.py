@@ -106,6 +106,11 @@ class Announcements:
         return [one for format_ in self._formats for one in format_.filters]
 
     @property
+    def state_asks(self) -> list[tuple[str, str]]:
+        """Messages, topic and payload, that make all devices of the formats send their states."""
+        return [one for format_ in self._formats for one in format_.state_asks]
+
+    @property
     def asks(self) -> list[tuple[str, str]]:
         """Messages, topic and payload, that make devices announce themselves."""
         return [one for format_ in self._formats for one in format_.asks]
@@ -298,7 +303,8 @@ class Announcements:
             problems.append(Problem(device.source, device.broker, topic, reason, identity))
         if not sensors and not actuators:
             return None, problems
-        owned = msgspec.structs.replace(device, sensors=tuple(sensors), actuators=tuple(actuators))
+        asks = tuple(one for one in device.asks if self._may_ask(device, one.topic))
+        owned = msgspec.structs.replace(device, sensors=tuple(sensors), actuators=tuple(actuators), asks=asks)
         chars = len(owned.to_json())
         if chars > DEVICE_CHARS_MAX or self._chars_all + chars > CHARS_MAX:
             reason = (
@@ -308,6 +314,12 @@ class Announcements:
             return None, [*problems, Problem(device.source, device.broker, topic, reason, identity)]
         self._count(owned, chars)
         return owned, problems
+
+    def _may_ask(self, device: Device, topic: str) -> bool:
+        """Whether a topic is none of a bridge, and no other device's."""
+        claims = ("topic", device.broker, topic), ("command", device.broker, topic)
+        owners = {self._claims.get(claim, device.identity) for claim in claims}
+        return owners == {device.identity} and not _NOT_OF_DEVICES.search(topic)
 
     def _claim(self, device: Device) -> None:
         for claim in _claims(device):

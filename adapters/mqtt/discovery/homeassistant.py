@@ -20,6 +20,7 @@ from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Gro
 
 NAME = "homeassistant"
 PREFIX = "homeassistant"
+LIFETIME_S_MAX = 31_536_000
 COMPONENTS_MAX = 200
 """Entities of one announcement."""
 
@@ -49,6 +50,7 @@ _KEYS = {
     "curr_temp_tpl": "current_temperature_template",
     "dev": "device",
     "dev_cla": "device_class",
+    "exp_aft": "expire_after",
     "fan_mode_cmd_t": "fan_mode_command_topic",
     "fan_mode_cmd_tpl": "fan_mode_command_template",
     "fan_mode_stat_t": "fan_mode_state_topic",
@@ -70,6 +72,7 @@ _KEYS = {
     "mode_stat_tpl": "mode_state_template",
     "o": "origin",
     "obj_id": "object_id",
+    "off_dly": "off_delay",
     "ops": "options",
     "p": "platform",
     "pct_cmd_t": "percentage_command_topic",
@@ -210,6 +213,8 @@ _MEASURED = {
     "wind_direction": "windDirection",
     "wind_speed": "windSpeed",
 }
+_NIL_TEXTS = ("None", "unavailable", "unknown")
+"""States of which Home Assistant says that there is none. Of numbers and booleans, all rules know such words."""
 _TEXTS = {"date", "enum", "timestamp"}
 """Device classes of sensors whose values are no numbers."""
 
@@ -286,7 +291,13 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
 
 
 FORMAT = Format(
-    NAME, (f"{PREFIX}/+/+/config", f"{PREFIX}/+/+/+/config"), covers=covers, announced=announced, joined=joined
+    NAME,
+    (f"{PREFIX}/+/+/config", f"{PREFIX}/+/+/+/config"),
+    covers=covers,
+    announced=announced,
+    joined=joined,
+    # The birth message of Home Assistant: devices that retain nothing announce themselves and send their states.
+    state_asks=((f"{PREFIX}/status", "online"),),
 )
 
 
@@ -409,6 +420,10 @@ class _Entity:
     def _sensor(
         self, kind: str, topic: object, path: tuple[str | int, ...], payload: Any, suffix: str, **more: Any
     ) -> Table | None:
+        if payload == "text" and kind != "gateway:event":
+            listed = {text for one in self._config.values() if isinstance(one, list) for text in map(json_text, one)}
+            if words := [word for word in _NIL_TEXTS if word not in listed]:
+                more["no_value"] = words
         return self._draft.sensor(
             self._named(suffix), kind, topic, payload, label=self._said(suffix), member=path, **more
         )
@@ -480,7 +495,20 @@ class _Entity:
             kind, on, off = _INVERTED[device_class], off, on
         self._require("state_topic")
         found = f"gateway:{kind}" if kind else self._own_kind()
-        self.value(found, "state_topic", "value_template", "boolean", on=on, off=off)
+        lasts = self._lifetime("off_delay") | self._lifetime("expire_after")
+        if (kind or "") in _INVERTED.values() and "off_delay_s" in lasts:
+            self._draft.problem(f"{plain(self._key)}: off_delay of this device class is not used")
+            del lasts["off_delay_s"]
+        self.value(found, "state_topic", "value_template", "boolean", on=on, off=off, **lasts)
+
+    def _lifetime(self, key: str) -> dict[str, Any]:
+        """The key of a rule for the seconds that a state lasts."""
+        seconds = self._config.get(key)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LIFETIME_S_MAX:
+            if seconds:
+                self._draft.problem(f"{plain(self._key)}: {key} is not a number of seconds up to {LIFETIME_S_MAX}")
+            return {}
+        return {f"{key}_s": seconds}
 
     def sensor(self) -> None:
         device_class, unit = self._config.get("device_class"), self._config.get("unit_of_measurement")
@@ -489,7 +517,8 @@ class _Entity:
         payload = "text" if not numeric or (isinstance(device_class, str) and device_class in _TEXTS) else "number"
         self._require("state_topic")
         found = f"gateway:{kind}" if kind else self._own_kind()
-        self.value(found, "state_topic", "value_template", payload, unit=unit)
+        lasts = self._lifetime("expire_after")
+        self.value(found, "state_topic", "value_template", payload, unit=unit, **lasts)
 
     def event(self) -> None:
         self._require("state_topic")

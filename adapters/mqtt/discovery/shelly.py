@@ -66,6 +66,8 @@ _FIRST = (
 )
 """Topics of the first generation below ``shellies/<prefix>/``: kind, how it is read, unit. Energy is counted in watt
 minutes there, of 60 J."""
+_WITH_ERROR_CODE = ("sensor/temperature", "sensor/humidity", "ext_temperature/", "ext_humidity/")
+"""Topics of sensors that send 999 for a failed measurement."""
 _FIRST_TOPICS = [
     (re.compile(template.replace("{n}", "[0-9]")), (kind, how, unit)) for template, kind, how, unit in _FIRST
 ]
@@ -181,6 +183,7 @@ FORMAT = Format(
     announced=announced,
     joined=joined,
     asks=(("shellies/command", "announce"),),
+    state_asks=(("shellies/command", "update"),),
 )
 
 
@@ -257,6 +260,8 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
         key, topic = below.replace("/", "."), f"{group}/{below}"
         if how in ("number", "position"):
             more: dict[str, Any] = {"scale": 60} if unit == "J" else {}
+            if below.startswith(_WITH_ERROR_CODE):
+                more["no_value"] = ["999"]
             state = draft.sensor(key, kind, topic, "number", unit=unit, **more)
             if how == "position":
                 draft.actuator(
@@ -294,11 +299,13 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
     except ValueError as error:
         return Joined(None, [Problem(NAME, broker, topic, str(error))])
     draft.online(f"{group}/online", ["true"], ["false"])
+    # It answers on <src>/rpc, so each device has a topic of its own for its answers.
+    draft.ask(f"{group}/rpc", f'{{"id": 1, "src": "{group}/lamplighter", "method": "Shelly.GetStatus"}}')
     for part in sorted(set(parts) - {"src"}):
         component, _, member = part.partition(".")
         name = component.partition(":")[0]
         kind, payload, unit = next((k, p, u) for m, k, p, u in _SECOND[name] if m == member)
-        key = f"{component.replace(':', '.')}.{member}"
+        key, path = f"{component.replace(':', '.')}.{member}", tuple(member.split("."))
         words: dict[str, Any] = {"on": ["true"], "off": ["false"]} if payload == "boolean" else {}
         state = draft.sensor(
             key,
@@ -306,8 +313,9 @@ def _second(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             topic,
             "number" if payload == "number" else "boolean" if payload == "boolean" else "text",
             label=key.replace(".", " "),
-            member=("params", component, *member.split(".")),
+            member=("params", component, *path),
             unit=unit,
+            also=((f"{group}/status/{component}", path), (f"{group}/lamplighter/rpc", ("result", component, *path))),
             **words,
         )
         _second_actuator(draft, f"{group}/rpc", component, key, kind, state)

@@ -59,12 +59,12 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
     draft = Draft(NAME, "/".join((group, *edge)), broker=broker, topic=topic, name=edge[-1], model="Sparkplug B")
     # Births, data and deaths are one stream; the mapping has to see the births for the names behind aliases.
     read = "/".join((NAMESPACE, group, "+", *edge))
-    for name, _, value, _, _ in records:
-        kind = _KINDS.get(name.rpartition("/")[2].casefold()) if isinstance(value, int | float | str) else None
+    for record in records:
+        name, kind = record.name, _KINDS.get(record.name.rpartition("/")[2].casefold())
         try:
             if plain(name) != name:
                 raise ValueError("the name of the metric is too long, or has control characters")
-            known = f"gateway:{kind}" if kind and not isinstance(value, bool) else own_kind(name)
+            known = f"gateway:{kind}" if kind and not isinstance(record.found, bool) else own_kind(name)
         except ValueError as error:
             draft.problem(f"{plain(name)}: {error}")
             continue
@@ -80,7 +80,8 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
 
 FORMAT = Format(
     NAME,
-    (f"{NAMESPACE}/+/NBIRTH/+", f"{NAMESPACE}/+/DBIRTH/+/+"),
+    # The death of a node is that of its devices, whose rules do not read it.
+    (f"{NAMESPACE}/+/NBIRTH/+", f"{NAMESPACE}/+/DBIRTH/+/+", f"{NAMESPACE}/+/NDEATH/+"),
     covers=covers,
     announced=announced,
     joined=joined,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.device import Problem, Table
 from lamplighter.adapters.devices.draft import Draft, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
 
@@ -111,6 +111,8 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
     command, status, sent = (_topic(config, number) for number in range(3))
     words = config.get("state")
     off, on = words[:2] if isinstance(words, list) and len(words) >= 2 else ("OFF", "ON")
+    for telemetry_and_state in ("10", "11"):
+        draft.ask(f"{command}STATUS", telemetry_and_state)
     draft.online(f"{sent}LWT", [config.get("onln", "Online")], [config.get("ofln", "Offline")])
 
     relays = _integers(config.get("rl"))[:RELAYS_MAX]
@@ -124,34 +126,53 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
         kind = "gateway:light" if light else "gateway:switch"
         power = f"POWER{number}" if len(switched) > 1 else "POWER"
         label = plain(names[number - 1]) if number <= len(names) else ""
-        state = draft.sensor(power, kind, f"{status}{power}", "boolean", label=label or power, on=[on], off=[off])
+        also = _periodic(sent, status, power)
+        state = draft.sensor(
+            power, kind, f"{status}{power}", "boolean", label=label or power, on=[on], off=[off], also=also
+        )
         values = {"true": on, "false": off}
         draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state)
     if _LIGHT in relays:
-        _light(draft, config.get("lt_st"), command, status)
+        _light(draft, config.get("lt_st"), (command, status, sent))
     for number in range(1, relays.count(_SHUTTER) // 2 + 1):
         key = f"ShutterPosition{number}"
         member = (f"Shutter{number}", "Position")
-        state = draft.sensor(key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%")
+        also = ((f"{sent}SENSOR", member), (f"{status}STATUS10", ("StatusSNS", *member)))
+        state = draft.sensor(key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%", also=also)
         draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100)
     if isinstance(telemetry, dict):
-        _telemetry(draft, f"{sent}SENSOR", telemetry, on, off)
+        _telemetry(draft, f"{sent}SENSOR", f"{status}STATUS10", telemetry, (on, off))
     return draft
 
 
-def _light(draft: Draft, lights: object, command: str, status: str) -> None:
+def _periodic(sent: str, status: str, member: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Where a member of the state is beside the topic of its changes: in the periodic state, and in the answer."""
+    return (f"{sent}STATE", (member,)), (f"{status}STATUS11", ("StatusSTS", member))
+
+
+def _light(draft: Draft, lights: object, topics: tuple[str, str, str]) -> None:
+    """topics: of commands, status and telemetry."""
+    command, status, sent = topics
     result = f"{status}RESULT"
-    state = draft.sensor("Dimmer", "gateway:brightness", result, "number", member=("Dimmer",), unit="%")
+
+    def sensor(name: str, kind: str, payload: Literal["number", "text"], unit: str | None = None) -> Table | None:
+        return draft.sensor(name, kind, result, payload, member=(name,), unit=unit, also=_periodic(sent, status, name))
+
+    state = sensor("Dimmer", "gateway:brightness", "number", "%")
     draft.actuator("Dimmer", "gateway:brightness", f"{command}Dimmer", state=state, minimum=0, maximum=100)
     if lights in _WHITES:
-        state = draft.sensor("CT", "gateway:colorTemperature", result, "number", member=("CT",), unit="mired")
+        state = sensor("CT", "gateway:colorTemperature", "number", "mired")
         draft.actuator("CT", "gateway:colorTemperature", f"{command}CT", state=state, minimum=153, maximum=500)
     if lights in _COLORS:
-        state = draft.sensor("HSBColor", "gateway:color", result, "text", member=("HSBColor",))
+        state = sensor("HSBColor", "gateway:color", "text")
         draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state)
 
 
-def _telemetry(draft: Draft, topic: str, telemetry: Mapping[str, Any], on: object, off: object) -> None:
+def _telemetry(
+    draft: Draft, topic: str, answer: str, telemetry: Mapping[str, Any], words: tuple[object, object]
+) -> None:
+    """topic: of the telemetry; answer: of the answer to a question for it; words: on and off."""
+    on, off = words
     for count, path in enumerate(_members(telemetry)):
         if count >= MEMBERS_MAX:
             draft.problem(f"the telemetry has more than {MEMBERS_MAX} members")
@@ -161,8 +182,9 @@ def _telemetry(draft: Draft, topic: str, telemetry: Mapping[str, Any], on: objec
             value = value[step]
         last = next(str(step) for step in reversed(path) if isinstance(step, str))
         key = ".".join(map(str, path))
+        also = ((answer, ("StatusSNS", *path)),)
         if len(path) == 1 and _SWITCH.fullmatch(last):
-            draft.sensor(key, "gateway:input", topic, "boolean", member=path, on=[on], off=[off])
+            draft.sensor(key, "gateway:input", topic, "boolean", member=path, on=[on], off=[off], also=also)
         elif (value is None and last in _KINDS) or (isinstance(value, int | float) and not isinstance(value, bool)):
             name, unit = _KINDS.get(last, (None, None))
             if last in _IN_TELEMETRY:
@@ -172,7 +194,8 @@ def _telemetry(draft: Draft, topic: str, telemetry: Mapping[str, Any], on: objec
             except ValueError as error:
                 draft.problem(f"{plain(key)}: {error}")
                 continue
-            draft.sensor(key, kind, topic, "number", label=key.replace(".", " "), member=path, unit=unit)
+            label = key.replace(".", " ")
+            draft.sensor(key, kind, topic, "number", label=label, member=path, unit=unit, also=also)
 
 
 def _members(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -31,7 +31,7 @@ EXPOSES_MAX = 300
 DEPTH_MAX = 4
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{16}")
-_PUBLISHED, _SET = 1, 2
+_PUBLISHED, _SET, _GET = 1, 2, 4
 """Bits of `access`."""
 
 _STATES = {
@@ -251,6 +251,9 @@ class _Reader:
             if not _fits(kind, exposed["type"]):
                 kind = own_kind(name)  # such as a gas meter's `gas`, which is a number
             read(exposed, ".".join(member), kind, member, access)
+            if access & _GET and name == "state" and not path:
+                # Other values would take radio time, and change without people or rules.
+                self._draft.ask(f"{self._topic}/get", json.dumps({inner: ""}))
         except ValueError as error:
             self._draft.problem(f"{plain(name)}: {error}")
 

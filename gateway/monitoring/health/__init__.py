@@ -7,6 +7,6 @@
 
 components: one component, and what parts of the process report of theirs until the next start; own: engine, log, disk,
 clock, sync, orders and security; others: applications by the outcomes of their reactions, MQTT brokers and the other
-adapters; machine: power, temperature, card, and what the appliance reports; devices: devices that are not ok; model: all
-of them, with the time of the last change.
+adapters; machine: power, temperature, card, and what the appliance reports; devices: devices that are not ok; model:
+all of them, with the time of the last change.
 """

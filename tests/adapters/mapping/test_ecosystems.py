@@ -77,7 +77,8 @@ def test_members_of_one_message_share_feature_and_platform() -> None:
     ("message", "sensor", "value"),
     [
         ('{"occupancy":true,"illuminance":14}', "occupancy", "true"),
-        ('{"contact":false,"battery":null}', "contact", "true"),
+        ('{"contact":false}', "contact", "true"),
+        ('{"battery":null}', "battery", "unknown"),
         ('{"action":"double"}', "action", "http://example.org/ns#DoublePress"),
         ('{"update":{"installed_version":1,"state":"idle"}}', "update.state", "idle"),
     ],
@@ -222,5 +223,6 @@ def test_esphome() -> None:
     }
     assert list(values(ESPHOME, "porch/text_sensor/visibility/state", "12 km (good)").values()) == ["12"]
     assert values(ESPHOME, "porch/text_sensor/visibility/state", "unknown") == {}
-    with pytest.raises(PayloadError, match="not a number"):
-        values(ESPHOME, "porch/sensor/outdoor_temperature/state", "nan")
+    assert values(ESPHOME, "porch/sensor/outdoor_temperature/state", "nan") == {
+        "porch/sensor/outdoor_temperature/state": "unknown"
+    }

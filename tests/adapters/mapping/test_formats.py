@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lamplighter.adapters.literals import UNKNOWN
 from lamplighter.adapters.mapping import Births, Mapping, cbor, protobuf, senml, sparkplug
 from lamplighter.adapters.mapping.rules import command_rule
+from lamplighter.adapters.mapping.sparkplug import is_of_dead
 from lamplighter.adapters.mapping.tables import CommandTable
 from lamplighter.adapters.mapping.times import time_zone
 from lamplighter.adapters.mapping.values import enumeration
@@ -84,7 +86,7 @@ def test_decimals_are_scaled_exactly_and_stay_decimals() -> None:
         ('payload = "number"\ncolumn = "temp"', ""),
         ('payload = "number"\ncolumn = 0', '"1'),
         ('payload = "number"\nformat = "<h"', "x"),
-        ('payload = "number"\nformat = "<f"', b"\x00\x00\xc0\x7f"),
+        ('payload = "number"\nformat = "<f"', b"\x00\x00\x80\x7f"),
         ('payload = "text"\nformat = "4s"', b"\xff\xff\xff\xff"),
         ('payload = "number"\npattern = "[0-9]+"', "x" * 257),
         ('payload = "number"\npattern = "[0-9]+"', "none"),
@@ -307,7 +309,16 @@ def metric(name: str | None = None, alias: int | None = None, type_: int = 0, un
     found += field(4, type_) if type_ else b""
     if unit:
         found += field(9, field(1, b"engUnit") + field(2, field(1, 12) + field(8, unit.encode())))
-    numbers = {"timestamp": 3, "null": 7, "int": 10, "long": 11, "double": 13, "boolean": 14, "string": 15}
+    numbers = {
+        "timestamp": 3,
+        "historical": 5,
+        "null": 7,
+        "int": 10,
+        "long": 11,
+        "double": 13,
+        "boolean": 14,
+        "string": 15,
+    }
     return field(2, found + b"".join(field(numbers[kind], item) for kind, item in value.items()))
 
 
@@ -332,6 +343,7 @@ def test_sparkplug_birth_gives_readings_with_names_types_and_units() -> None:
         ("spBv1.0/g/DDATA/n/d/Temp%2FInner", "21.25", f"<{UNIT}DEG_C>"),
         ("spBv1.0/g/DDATA/n/d/Count", "-5", None),
         ("spBv1.0/g/DDATA/n/d/Mode", "auto", None),
+        ("spBv1.0/g/DDATA/n/d/Gone", "unknown", None),
     ]
     assert {lexical(r.time)[11:19] for r in found} == {"11:59:55"}
 
@@ -352,7 +364,7 @@ def test_sparkplug_alias_without_birth_asks_for_one() -> None:
     assert births.unborn == {("g", "n")}
     readings(SPARKPLUG, "spBv1.0/g/DBIRTH/n/d", BIRTH, births=births)
     assert not births.unborn
-    assert readings(SPARKPLUG, "spBv1.0/g/DDEATH/n/d", field(1, MS), births=births) == []
+    assert births.bury("spBv1.0/g/DDEATH/n/d", field(1, MS)) == "g/n/d"
     with pytest.raises(PayloadError, match="birth"):
         readings(SPARKPLUG, "spBv1.0/g/DDATA/n/d", metric(alias=7, double=22.5), births=births)
 
@@ -368,7 +380,36 @@ def test_sparkplug_node_that_is_born_again_and_again_drives_no_other_one_out(mon
 
 def test_sparkplug_metric_that_is_null_has_no_value_whatever_it_carries() -> None:
     data = field(1, MS) + metric("Gone", type_=10, null=1, double=1.0) + metric("There", type_=10, null=0, double=2.0)
-    assert [lexical(r.value) for r in readings(SPARKPLUG, "spBv1.0/g/DBIRTH/n/d", data, births=Births())] == ["2.0"]
+    found = readings(SPARKPLUG, "spBv1.0/g/DBIRTH/n/d", data, births=Births())
+    assert [r.value if r.value == UNKNOWN else lexical(r.value) for r in found] == [UNKNOWN, "2.0"]
+
+
+def test_sparkplug_metric_of_the_past_is_marked() -> None:
+    data = field(1, MS) + metric("Then", type_=10, double=1.0, historical=1) + metric("Now", type_=10, double=2.0)
+    found = readings(SPARKPLUG, "spBv1.0/g/DDATA/n/d", data, births=Births())
+    assert [(lexical(r.value), r.historical) for r in found] == [("1.0", True), ("2.0", False)]
+
+
+@each_row(
+    ("topic", "dead"),
+    [
+        ("spBv1.0/g/NDEATH/n", ["spBv1.0/g/NDATA/n", "spBv1.0/g/DDATA/n/d", "spBv1.0/g/DDATA/n/e"]),
+        ("spBv1.0/g/DDEATH/n/d", ["spBv1.0/g/DDATA/n/d"]),
+    ],
+)
+def test_sparkplug_death_is_that_of_the_devices_of_a_node(topic: str, dead: list[str]) -> None:
+    died = Births().bury(topic, b"")
+    topics = ["spBv1.0/g/NDATA/n", "spBv1.0/g/DDATA/n/d", "spBv1.0/g/DDATA/n/e", "spBv1.0/g/DDATA/nn/d", "home/g/n"]
+    assert died is not None
+    assert [one for one in topics if is_of_dead(one, died)] == dead
+
+
+def test_sparkplug_death_of_a_former_session_is_none() -> None:
+    """The broker sends the will of a broken connection when the node is born again already."""
+    births = Births()
+    births.records("spBv1.0/g/NBIRTH/n", field(1, MS) + metric("bdSeq", 0, 4, long=4))
+    assert births.bury("spBv1.0/g/NDEATH/n", metric("bdSeq", long=3)) is None
+    assert births.bury("spBv1.0/g/NDEATH/n", metric("bdSeq", long=4)) == "g/n"
 
 
 def test_sparkplug_small_integer_has_its_own_bits_only() -> None:
@@ -499,8 +540,8 @@ def test_sparkplug_unit_is_that_of_the_property_eng_unit() -> None:
     units = [field(2, field(8, text)) for text in (b"no", b"W", b"no")]
     properties = field(9, field(1, b"a"), field(1, b"engUnit"), field(1, b"engUnit"), *units)
     metric = field(2, field(1, b"m"), properties, protobuf.varint_field(10, 7))
-    [(name, _, value, unit, _)] = Births().records("spBv1.0/g/NBIRTH/n", metric)
-    assert (name, value, unit) == ("m", 7, "W")
+    [found] = Births().records("spBv1.0/g/NBIRTH/n", metric)
+    assert (found.name, found.found, found.unit) == ("m", 7, "W")
 
 
 def test_captured_names_and_the_iris_that_they_fill_are_bounded() -> None:

@@ -70,4 +70,4 @@ def test_births_of_many_metrics_take_bounded_memory(amounts: Amounts) -> None:
         for node in range(nodes):
             births.records(f"spBv1.0/g/NBIRTH/{node}", metrics)
     names = births.records(f"spBv1.0/g/NDATA/{nodes - 1}", b"\x12\x05\x10\x85\x01\x50\x07")
-    assert [(name, value) for name, _, value, _, _ in names] == [("0133", 7)]
+    assert [(one.name, one.found) for one in names] == [("0133", 7)]

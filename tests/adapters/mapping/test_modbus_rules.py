@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lamplighter.adapters.devices.desired import same_state
+from lamplighter.adapters.literals import UNKNOWN
 from lamplighter.adapters.mapping import (
     ReadingRules,
     ResourceCommandRule,
@@ -83,7 +84,8 @@ def reported(rule: ResourceCommandRule, data: str) -> Term | None:
         (f"{METER}?quantity=3", {"member": "[2]"}, "000100020003", number("3", "integer")),
         (f"{METER}?entity=coil", {}, "01", TRUE),
         (f"{METER}?entity=discrete_input&quantity=2", {"member": "[1]"}, "0100", FALSE),
-        (f"{METER}?quantity=2", {"type": "float32"}, "7fc00000", "not a number"),
+        (f"{METER}?quantity=2", {"type": "float32"}, "7f800000", "not a number"),
+        (f"{METER}?quantity=2", {"type": "float32"}, "7fc00000", UNKNOWN),
         (METER, {"type": "int16"}, "00", "the body does not have 2 bytes for each of the registers of int16"),
         (f"{METER}?quantity=2", {}, "00010002", "the resource has 2 values; the rule needs member"),
     ],

@@ -1,5 +1,7 @@
+import json
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad, Store
 
+from lamplighter.adapters.literals import ERROR, FALSE, TRUE, UNKNOWN
 from lamplighter.adapters.mapping import (
     PAYLOAD_BYTES_MAX,
     TEXT_CHARS_MAX,
@@ -14,11 +17,12 @@ from lamplighter.adapters.mapping import (
     Mapping,
     load_mapping,
 )
+from lamplighter.adapters.mapping.rules import new_rules
 from lamplighter.adapters.model.descriptions import description_update
 from lamplighter.adapters.model.latest import reading_update
 from lamplighter.adapters.model.readings import Reading
 from lamplighter.engine.errors import ConfigurationError, PayloadError
-from lamplighter.engine.terms import XSD, lexical
+from lamplighter.engine.terms import XSD, Term, lexical, literal
 from lamplighter.ontology.vocabulary import LIGHTING, QUDT, RDF_TYPE, RDFS_LABEL, SOSA, UNIT
 from tests.support.amounts import AMOUNTS
 from tests.support.places import ROOT
@@ -35,10 +39,14 @@ def mapping_of(folder: Path, text: str) -> Mapping:
     return load_mapping(folder, BASE)
 
 
-def rule(folder: Path, **keys: str) -> Mapping:
+def rule(folder: Path, **keys: Any) -> Mapping:
     """A mapping of one rule; the topic is t/{x} and the payload a text unless keys say otherwise."""
     keys = {"topic": "t/{x}", "property": "lighting:presence", "payload": "text"} | keys
-    return mapping_of(folder, "[[stream]]\n" + "".join(f"{key} = '{value}'\n" for key, value in keys.items()))
+    return mapping_of(folder, "[[stream]]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in keys.items()))
+
+
+def _toml(value: object) -> str:
+    return f"'{value}'" if isinstance(value, str) else json.dumps(value)
 
 
 def results(
@@ -304,7 +312,6 @@ def test_number_keeps_its_kind_and_spelling(tmp_path: Path, payload: bytes, kind
 @each_row(
     "payload",
     [
-        b"NaN",
         b"Infinity",
         b"-inf",
         b"1e999",
@@ -340,7 +347,7 @@ def test_boolean_spellings(tmp_path: Path, payload: bytes, expected: bool) -> No
     assert value(rule(tmp_path, payload="boolean"), payload) == f'"{str(expected).lower()}"^^<{XSD}boolean>'
 
 
-@each_row("payload", [b"2", b"yes", b"", b"{}", b"1.0", b"null"])
+@each_row("payload", [b"2", b"yes", b"", b"{}", b"1.0", b"nothing"])
 def test_payload_that_is_no_boolean_is_refused(tmp_path: Path, payload: bytes) -> None:
     with pytest.raises(PayloadError):
         value(rule(tmp_path, payload="boolean"), payload)
@@ -373,7 +380,6 @@ def test_json_member_is_read(tmp_path: Path, kind: str, payload: bytes, expected
         ("number", b"{"),
         ("number", b'{"battery": 80}'),
         ("number", b'{"battery": {}}'),
-        ("number", b'{"battery": {"level": null}}'),
         ("number", b'{"battery": {"level": [1]}}'),
         ("number", b'{"battery": {"level": NaN}}'),
         ("number", b'{"battery": {"level": 1e999}}'),
@@ -386,6 +392,88 @@ def test_broken_json_payload_is_refused(tmp_path: Path, kind: str, payload: byte
     with pytest.raises(PayloadError) as raised:
         value(rule(tmp_path, payload=kind, member="battery.level"), payload)
     assert "1e999" not in str(raised.value)
+
+
+@each_row(
+    ("keys", "payload", "expected"),
+    [
+        ({"payload": "number"}, b"NaN", UNKNOWN),
+        ({"payload": "number"}, b" nil ", UNKNOWN),
+        ({"payload": "number", "scale": 0.1}, b"None", UNKNOWN),
+        ({"payload": "number"}, b"unavailable", UNKNOWN),
+        ({"payload": "boolean"}, b"null", UNKNOWN),
+        ({"payload": "boolean"}, b"Unknown", UNKNOWN),
+        ({"payload": "boolean", "off": ["none"]}, b"none", FALSE),
+        ({"payload": "text"}, b"unknown", literal("unknown")),
+        ({"payload": "text", "no_value": ["unknown"]}, b"unknown", UNKNOWN),
+        ({"payload": "number", "no_value": ["999", "-127"]}, b"999.0", ERROR),
+        ({"payload": "number", "no_value": ["999", "-127"], "scale": 0.5}, b"-127.00", ERROR),
+        ({"payload": "number", "no_value": ["999"], "scale": 0.5}, b"1998", literal("999.0", datatype=f"{XSD}decimal")),
+        ({"payload": "number", "no_value": ["999"], "member": "t"}, b'{"t": 999}', ERROR),
+        ({"payload": "number", "no_value": ["n/a"], "member": "t"}, b'{"t": "n/a"}', UNKNOWN),
+        ({"payload": "number", "member": "t"}, b'{"t": null}', UNKNOWN),
+        ({"payload": "text", "member": "t.u"}, b'{"t": {"u": null}}', UNKNOWN),
+    ],
+)
+def test_absence_of_a_value(tmp_path: Path, keys: dict[str, Any], payload: bytes, expected: Term) -> None:
+    assert value(rule(tmp_path, **keys), payload) == expected
+
+
+@each_row(
+    ("keys", "message"),
+    [
+        ({"no_value": []}, "no_value = .*write 1 to"),
+        ({"off_delay_s": 5, "payload": "number"}, "off_delay_s: is for"),
+        ({"off_delay_s": 5, "payload": "boolean", "time": "property t"}, "off_delay_s: counts from the arrival"),
+        ({"expire_after_s": 5, "member": "a", "time": "member b"}, "expire_after_s: counts from the arrival"),
+        ({"expire_after_s": 0}, "Expected `float` > 0"),
+    ],
+)
+def test_faulty_keys_of_values_that_end(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        rule(tmp_path, **keys)
+
+
+ALSO = """
+[[stream]]
+topic = "stat/plug/POWER"
+payload = "boolean"
+property = "lighting:presence"
+also = [{topic = "tele/plug/STATE", member = "POWER"}, {topic = "stat/plug/STATUS11", member = "StatusSTS.POWER"}]
+"""
+
+
+def test_value_has_one_stream_on_all_its_topics(tmp_path: Path) -> None:
+    mapping = mapping_of(tmp_path, ALSO)
+    messages = (
+        ("stat/plug/POWER", b"ON"),
+        ("tele/plug/STATE", b'{"POWER": "ON"}'),
+        ("stat/plug/STATUS11", b'{"StatusSTS": {"POWER": "ON"}}'),
+    )
+    found = [only(mapping, topic, payload) for topic, payload in messages]
+    assert {one.value for one in found} == {TRUE}
+    assert len({one.stream for one in found}) == 1 and found[0].stream.topic == "stat/plug/POWER"
+    assert sorted(mapping.filters) == sorted(topic for topic, _ in messages)
+    assert results(mapping, "tele/plug/STATE", b'{"Uptime": 5}') == []
+    assert [rule.filter for rule in new_rules(mapping.readers, mapping_of(tmp_path, ALSO).readers)] == []
+
+
+@each_row(
+    "keys",
+    [
+        'topic = "t/{x}"\npayload = "number"\nalso = [{topic = "u"}]',
+        'topic = "t/#"\npayload = "number"\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "senml"\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "number"\nmember = "{n}.v"\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "number"\nalso = [{topic = "u/+"}]',
+        'topic = "t"\npayload = "number"\nalso = [{topic = "u/{x}"}]',
+        'topic = "t"\npayload = "number"\nread = [{member = "a"}]\nalso = [{topic = "u"}]',
+        'topic = "t"\npayload = "number"\nalso = [' + '{topic = "u"}, ' * 9 + "]",
+    ],
+)
+def test_further_topics_are_for_one_value_of_one_topic(tmp_path: Path, keys: str) -> None:
+    with pytest.raises(ConfigurationError, match="also: write "):
+        mapping_of(tmp_path, f'[[stream]]\nproperty = "lighting:presence"\n{keys}')
 
 
 def test_payload_size_is_bounded(tmp_path: Path) -> None:

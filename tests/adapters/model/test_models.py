@@ -46,6 +46,55 @@ def live(store: Store) -> list[str]:
 # latest
 
 
+ABSENT = """SELECT ?n ?t { ?o gateway:nilReason ?n OPTIONAL { ?o sosa:resultTime ?time }
+  FILTER NOT EXISTS { ?o sosa:hasSimpleResult ?v } BIND(COALESCE(?time, "none") AS ?t) }"""
+PRESENT = "SELECT ?v { ?o sosa:hasSimpleResult ?v FILTER NOT EXISTS { ?o gateway:nilReason ?n } }"
+
+
+def nil(word: str, at: int = 0, **more: bool) -> Reading:
+    [found] = readings(PLAIN, "t", word, received=NOON + timedelta(seconds=at), **more)
+    return found
+
+
+def test_absent_value_has_a_reason_in_place_of_the_result_until_the_next_value() -> None:
+    store, model = Store(), LatestModel()
+    write(store, model, reading(1), nil("unavailable", 5))
+    assert rows(store, ABSENT) == [("unknown", "2026-11-21T12:00:05Z")]
+    write(store, LatestModel(), reading(2, 6))  # a process that does not know what the last one wrote
+    assert rows(store, PRESENT) == [("2",)]
+    write(store, model, nil("nan", 7), nil("nan", 8), reading(3, 9))
+    assert rows(store, PRESENT) == [("3",)]
+
+
+def test_absent_value_that_is_retained_has_no_time_and_changes_nothing_twice() -> None:
+    store, model = Store(), LatestModel()
+    write(store, model, reading(1), nil("null", retained=True))
+    assert rows(store, ABSENT) == [("unknown", "none")]
+    before = set(store)
+    write(store, model, nil("null", 9, retained=True))
+    assert set(store) == before
+
+
+def test_quantity_has_no_number_without_a_value() -> None:
+    store, model = Store(), LatestModel()
+    quantity = rules('[[stream]]\ntopic = "t"\npayload = "number"\nproperty = "ex:p"\nresult = "quantity"')
+    for word in ("1", "nil"):
+        write(store, model, *readings(quantity, "t", word))
+    assert rows(store, "SELECT ?v { ?o qudt:numericValue ?v }") == []
+
+
+def test_historical_reading_never_replaces_the_live_one() -> None:
+    assert LatestModel().outdated(reading(1)._replace(historical=True))
+    assert not EventModel(3, 10).outdated(reading(1)._replace(historical=True))
+
+
+def test_event_without_a_value_has_the_reason() -> None:
+    store = Store()
+    write(store, EventModel(3, 10), nil("nil"))
+    absent = "SELECT ?n { GRAPH ?g { ?s gateway:liveObservation ?o . ?o gateway:nilReason ?n } }"
+    assert rows(store, absent) == [("unknown",)]
+
+
 def test_mark_of_a_corrected_time_goes_with_the_next_good_one() -> None:
     store, model = Store(), LatestModel()
     marks = "SELECT ?p { ?o gateway:timeProblem ?p }"

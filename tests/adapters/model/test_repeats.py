@@ -92,3 +92,20 @@ def test_retained_value_is_neither_held_nor_an_event() -> None:
     [retained] = readings(mapping, "t", "1", retained=True)
     assert repeats.written(retained) == retained
     assert repeats.written(retained) == retained and not repeats.holds
+
+
+def test_first_report_after_an_interruption_is_written_and_confirms_the_value() -> None:
+    mapping = rules(
+        '[[stream]]\ntopic = "t"\npayload = "number"\nproperty = "ex:p"\non_repeat = "ignore"\ndead_band = 1'
+    )
+    repeats = Repeats(10)
+
+    def written(text: str) -> bool:
+        [reading] = readings(mapping, "t", text)
+        return repeats.written(reading) is not None
+
+    assert [written("1"), written("1")] == [True, False]
+    repeats.interrupt()
+    assert [written("1"), written("1")] == [True, False]
+    repeats.interrupt()
+    assert [written("1.5"), written("1.6")] == [True, False]

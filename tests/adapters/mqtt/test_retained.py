@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -12,6 +12,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from lamplighter.adapters.mqtt import retained
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
 from lamplighter.adapters.mqtt.inbox import Inbox, InboxCounters
 from lamplighter.adapters.mqtt.retained import RetainedStates
@@ -120,6 +121,92 @@ async def test_a_value_that_is_not_retained_is_not_overwritten_by_a_retained_one
             assert reader.every.count(("t/2", "old")) > 1 and reader.every.index(("t/1", "new")) > max(
                 place for place, message in enumerate(reader.every) if message == ("t/1", "old")
             )
+
+
+@BOTH
+async def test_flood_gives_no_old_retained_value_back(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker with a steady flood is read again and again."""
+    monkeypatch.setattr(retained, "PASSED_EVERY_S", 0.1)
+    with mosquitto() as broker:
+        await publish(broker, ("t/birth", "old"), ("t/all", "old"))
+        async with reading(broker, protocol) as reader:
+            await reader.until({"t/birth": "old", "t/all": "old"})
+            await settled(reader, broker, 1)
+            await publish(broker, ("t/birth", "new"), retain=False)
+            for number in range(2):
+                await publish(broker, ("t/all", f"new {number}"))
+                await publish(broker, *[("t/flood", f"{number}.{count}") for count in range(5_000)])
+                await reader.until({"t/birth": "new", "t/all": f"new {number}", "t/flood": f"{number}.4999"})
+                async with asyncio.timeout(TIMEOUT_S):
+                    while reader.every.count(("t/all", f"new {number}")) < 2:  # its retained message was read
+                        await asyncio.sleep(0.01)
+            assert ("t/birth", "old") not in reader.every[reader.every.index(("t/birth", "new")) :]
+
+
+class Broker:
+    """The retained messages of a fake broker, read by `RetainedStates`."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, str]] = []
+        self.retained: dict[str, str] = {}
+        self.states = RetainedStates(
+            BrokerSettings(host="nowhere"),
+            credentials=BrokerCredentials,
+            filters=lambda: ["t/#"],
+            room=self._room,
+            enqueue=lambda message: self.taken.append((message.topic, message.payload.decode())),
+            on_problem=lambda: None,
+        )
+
+    async def _room(self) -> None:
+        """There always is."""
+
+    def hear(self, topic: str, payload: str, *, retain: bool = False) -> None:
+        if retain:
+            self.retained[topic] = payload
+        self.states.hear(topic, self._message(topic, payload))
+
+    def _message(self, topic: str, payload: str) -> mqtt.MQTTMessage:
+        message = mqtt.MQTTMessage(topic=topic.encode())
+        message.payload = payload.encode()
+        return message
+
+    async def read(self, monkeypatch: pytest.MonkeyPatch, *, lossy: bool) -> list[tuple[str, str]]:
+        async def found(*_arguments: object) -> AsyncGenerator[mqtt.MQTTMessage]:
+            for topic, payload in self.retained.items():
+                yield self._message(topic, payload)
+
+        monkeypatch.setattr(retained, "retained_messages", found)
+        self.taken.clear()
+        await self.states._take_all(["t/#"], lossy)
+        return list(self.taken)
+
+
+async def test_retained_message_counts_after_a_burst_if_it_is_another_one_than_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    broker.retained = {"t/1": "on"}
+    assert await broker.read(monkeypatch, lossy=False) == [("t/1", "on")]
+    broker.hear("t/1", "off")
+    assert await broker.read(monkeypatch, lossy=True) == []
+    broker.retained["t/1"] = "dimmed"  # the session has not heard it
+    assert await broker.read(monkeypatch, lossy=False) == []
+    broker.retained["t/1"] = "on"
+    assert await broker.read(monkeypatch, lossy=True) == [("t/1", "on")]
+
+
+async def test_device_that_retains_all_gets_its_retained_message_after_each_burst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    for payload in ("on", "off", "on"):
+        broker.hear("t/1", payload, retain=True)
+        assert await broker.read(monkeypatch, lossy=True) == [("t/1", payload)]
+    broker.hear("t/1", "off", retain=True)  # the next one, on, is lost
+    broker.retained["t/1"] = "on"
+    assert await broker.read(monkeypatch, lossy=False) == []
+    assert await broker.read(monkeypatch, lossy=True) == [("t/1", "on")]
 
 
 async def test_a_second_connection_that_the_broker_refuses_is_told_of_until_it_is_accepted() -> None:

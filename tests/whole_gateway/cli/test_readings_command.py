@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 from lamplighter.adapters.model.event import EventModel
 from lamplighter.adapters.model.latest import LatestModel
 from lamplighter.adapters.model.readings import Reading
+from lamplighter.ontology.vocabulary import SINCE, XSD
 from tests.support.commands import command
 from tests.support.mapping_rules import readings, rules
 from tests.support.running_gateway import running_gateway, update
@@ -59,3 +61,38 @@ async def test_newest_reading_of_each_sensor_is_shown_in_both_models(tmp_path: P
         ]
         assert [row[0] for row in (await shown("ATT"))[1:]] == ["room/attic"]
         assert (await shown("nowhere"))[0][:2] == ["no", "readings"]
+
+
+async def test_values_that_are_absent_or_not_confirmed_say_so(tmp_path: Path) -> None:
+    broker = "<http://gateway.example/broker/default>"
+    table = '[[stream]]\ntopic = "{room}/t"\nproperty = "ex:t"\npayload = "number"'
+    mapping = rules(table).of_broker("default", broker)
+    async with running_gateway(tmp_path) as addresses:
+        (tmp_path / "lamplighter.toml").write_text(
+            f"[gateway]\nbase_iri = 'http://gateway.example/'\n[http]\nport = {urlsplit(addresses.query).port}\n"
+        )
+        model = LatestModel()
+        texts = [f'INSERT DATA {{ {broker} <{SINCE}> "2026-11-21T12:00:01.5Z"^^<{XSD}dateTime> }}']
+        for topic, payload, second in (("hall/t", "20", 1), ("attic/t", "19", 2), ("yard/t", "nil", 3)):
+            received = NOON + timedelta(seconds=second)
+            [reading] = mapping.readings(topic, payload.encode(), retained=False, received=received)
+            assert isinstance(reading, Reading)
+            texts += [model.description(reading.stream), *model.updates(reading)]
+        for text in texts:
+            assert (await update(addresses, text)).status == 200
+
+        async def printed(*arguments: str) -> list[str]:
+            done = await asyncio.to_thread(command, "readings", *arguments, "--config", tmp_path / "lamplighter.toml")
+            return done.stdout.splitlines()
+
+        assert [line.split()[2:] for line in (await printed())[1:]] == [
+            ["19", "2026-11-21T12:00:02"],
+            ["20", "2026-11-21T12:00:01", "(unconfirmed)"],
+            ["(unknown)", "2026-11-21T12:00:03"],
+        ]
+        found = [json.loads(line) for line in await printed("--json")]
+        assert [(one["value"], one.get("nil_reason"), one["confirmed"]) for one in found] == [
+            ("19", None, True),
+            ("20", None, False),
+            ("", "unknown", True),
+        ]

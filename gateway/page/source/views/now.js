@@ -28,12 +28,18 @@ function Age({ time, problem, now }) {
     return html`<time class="age" datetime=${time.value} title=${new Date(at).toLocaleString("en-GB")}>${Number.isFinite(at) ? age(Math.max(0, now - at)) : ""}</time>`;
 }
 
+// What makes a value doubtful, in one word.
+function doubt(stream) {
+    if (stream.offline) return "offline";
+    return stream.unconfirmed && !stream.nil ? "unconfirmed" : "";
+}
+
 function Stream({ stream, now, alike }) {
     const name = localName(stream.property) || "value";
     return html`<li class=${stream.offline ? "row away" : "row"}>
         <span class="name"><bdi title=${cut(stream.property)}>${cut(name, 80)}</bdi>${alike ? html` <small><bdi>${cut(localName(stream.sensor), 60)}</bdi></small>` : null}</span>
-        ${stream.offline ? html`<span class="tag warn">offline</span>` : html`<${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />`}
-        <${Value} value=${stream.value} unit=${stream.unit} />
+        ${doubt(stream) ? html`<span class="tag warn">${doubt(stream)}</span>` : html`<${Sparkline} points=${stream.points} steps=${isBoolean(stream.value)} />`}
+        ${stream.nil ? html`<span class="value text">no value: ${cut(stream.nil, 60)}</span>` : html`<${Value} value=${stream.value} unit=${stream.unit} />`}
         <${Age} time=${stream.time} problem=${stream.problem} now=${now} />
     </li>`;
 }
@@ -77,7 +83,7 @@ function Actuator({ one, now }) {
 function shownOf(card, now) {
     const when = (time) => (time ? age(Math.max(0, now - Date.parse(time.value))) : "");
     const parts = [card.title, card.area];
-    for (const one of card.streams) parts.push(one.about, one.value?.value, one.unit, one.problem, one.offline, when(one.time), one.points.length, one.points.at(-1)?.[0]);
+    for (const one of card.streams) parts.push(one.about, one.value?.value, one.unit, one.problem, one.nil, doubt(one), when(one.time), one.points.length, one.points.at(-1)?.[0]);
     for (const one of card.actuators) {
         parts.push(one.iri, one.label, one.desired?.value, one.reported?.value, one.acknowledged?.value, one.refused, one.offline, when(one.time));
     }

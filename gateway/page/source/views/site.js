@@ -16,6 +16,8 @@ PREFIX gateway: <http://lamplighter.example/ns/gateway#>
 const QUERIES = {
     values: `SELECT ?about ?value ?time ?problem WHERE { ?about sosa:hasSimpleResult ?value
         OPTIONAL { ?about sosa:resultTime ?time } OPTIONAL { ?about gateway:timeProblem ?problem } }`,
+    absent: "SELECT ?about ?nil ?time WHERE { ?about gateway:nilReason ?nil OPTIONAL { ?about sosa:resultTime ?time } }",
+    sources: "SELECT ?stream ?since WHERE { ?stream gateway:receivedFrom ?broker . ?broker gateway:since ?since }",
     events: `SELECT ?stream ?about ?value ?time WHERE { GRAPH ?graph { ?stream gateway:liveObservation ?about .
         ?about sosa:hasSimpleResult ?value OPTIONAL { ?about sosa:resultTime ?time } } }`,
     sensors: "SELECT ?about ?sensor WHERE { ?about sosa:madeBySensor ?sensor }",
@@ -86,7 +88,7 @@ export class Index {
 }
 
 const KEYS = {
-    values: "about", events: "stream", sensors: "about", features: "about", properties: "about", streams: "about",
+    values: "about", absent: "about", sources: "stream", events: "stream", sensors: "about", features: "about", properties: "about", streams: "about",
     units: "stream", desired: "actuator", reported: "actuator", actuations: "about", controls: "actuator", hosts: "part",
     online: "platform", areas: "device", labels: "thing",
 };
@@ -180,13 +182,15 @@ export class Site {
         return device ? this.indexes.areas.get(device).area.value : "";
     }
 
-    // The streams: { about, feature, property, sensor, value, time, problem, unit, points, offline }.
+    // The streams: { about, feature, property, sensor, value, time, problem, unit, points, offline, nil, unconfirmed }.
+    // nil: why there is no value; unconfirmed: nothing was heard of it since the connection to its broker.
     streams() {
-        const { values, events, sensors, features, properties, streams, units } = this.indexes;
+        const { values, absent, sources, events, sensors, features, properties, streams, units } = this.indexes;
         const found = [];
         const add = (about, row, described, unit) => {
             const sensor = sensors.get(described)?.sensor.value ?? "";
             const availability = sensor ? this.availability(sensor) : undefined;
+            const since = sources.get(streams.get(about)?.stream.value ?? about);
             found.push({
                 about, sensor,
                 feature: features.get(described)?.feature.value ?? "",
@@ -195,10 +199,13 @@ export class Site {
                 unit: unit ? unitSign(unit.unit?.value, unit.code?.value) : "",
                 points: this.points.get(about) ?? [],
                 offline: availability?.online.value === "false",
+                nil: row?.nil?.value ?? "",
+                unconfirmed: since ? !(Date.parse(row?.time?.value) >= Date.parse(since.since.value)) : false,
             });
         };
         for (const about of sensors.keys()) {
-            if (values.get(about)) add(about, values.get(about), about, streams.get(about));
+            const row = values.get(about) ?? absent.get(about);
+            if (row) add(about, row, about, streams.get(about));
         }
         for (const stream of events.keys()) add(stream, newest(events.all(stream)), stream, units.get(stream));
         return found;

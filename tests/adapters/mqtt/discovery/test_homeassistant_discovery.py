@@ -101,6 +101,37 @@ def test_climate_and_cover() -> None:
     assert blind["gateway:position"].command["topic"] == "blind/pos/set"
 
 
+@each_row(
+    ("component", "config", "keys"),
+    [
+        ("binary_sensor", {"dev_cla": "motion", "off_dly": 90}, {"off_delay_s": 90}),
+        ("binary_sensor", {"off_delay": 1.5, "exp_aft": 3600}, {"off_delay_s": 1.5, "expire_after_s": 3600}),
+        ("sensor", {"dev_cla": "power", "expire_after": 600}, {"expire_after_s": 600}),
+        ("sensor", {"dev_cla": "power", "expire_after": 0}, {}),
+        ("sensor", {}, {"no_value": ["None", "unavailable", "unknown"]}),
+        ("select", {"command_topic": "c", "options": ["None", "unknown", "on"]}, {"no_value": ["unavailable"]}),
+    ],
+)
+def test_states_that_end_and_words_for_none(component: str, config: dict[str, Any], keys: dict[str, Any]) -> None:
+    (device,) = one({"name": "thing", "state_topic": "s"} | config, component).devices
+    (sensor,) = device.sensors
+    assert {key: sensor.table[key] for key in keys} == keys
+    assert not {"off_delay_s", "expire_after_s", "no_value"} & (sensor.table.keys() - keys.keys())
+
+
+@each_row(
+    ("config", "reason"),
+    [
+        ({"dev_cla": "door", "off_delay": 5}, "off_delay of this device class is not used"),
+        ({"expire_after": "soon"}, "expire_after is not a number of seconds up to 31536000"),
+    ],
+)
+def test_state_that_does_not_end_as_announced_is_a_problem(config: dict[str, Any], reason: str) -> None:
+    found = one({"name": "thing", "state_topic": "s"} | config, "binary_sensor")
+    assert [problem.reason for problem in found.problems] == [f"thing: {reason}"]
+    assert len(found.devices) == 1
+
+
 def test_what_is_not_understood_is_a_problem_with_its_reason() -> None:
     _, reasons = discovered("homeassistant")
     assert sorted(reasons) == [

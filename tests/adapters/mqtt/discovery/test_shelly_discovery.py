@@ -108,3 +108,11 @@ def test_messages_that_are_no_notifications_are_problems() -> None:
     assert known.read("", "shellies/announce", b'{"id": "+", "mac": "98F4ABB929CC"}').problems
     assert known.read("", "shellies/b/announce", b'{"id": "a", "mac": "98F4ABB929CC"}').problems
     assert known.read("", "shellies/announce", b'{"id": "a", "mac": "#"}').problems
+
+
+def test_code_of_a_failed_measurement_is_no_value() -> None:
+    known = Announcements(["shelly"], devices_max=10)
+    about = {"id": "shellyht-A4C1", "model": "SHHT-1", "mac": "98F4ABA4C1D2", "new_fw": False}
+    known.read("", "shellies/shellyht-A4C1/announce", json.dumps(about).encode())
+    (sensed,) = known.read("", "shellies/shellyht-A4C1/sensor/temperature", b"999.0").devices
+    assert [sensor.table["no_value"] for sensor in sensed.sensors] == [["999"]]

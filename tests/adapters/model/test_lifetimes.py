@@ -1,0 +1,100 @@
+"""Values that end without another report, against an engine."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from lamplighter.adapters.model.latest import LatestModel
+from lamplighter.adapters.model.lifetimes import WINDOWS, Lifetimes, ValueEnd
+from lamplighter.adapters.model.readings import Reading
+from lamplighter.engine import Engine
+from lamplighter.engine.terms import lexical
+from lamplighter.ontology.vocabulary import HAS_SIMPLE_RESULT, NIL_REASON, RESULT_TIME
+from tests.support.mapping_rules import NOON, readings, rules
+
+MOTION = rules('[[stream]]\ntopic = "t"\npayload = "boolean"\nproperty = "ex:p"\noff_delay_s = 40')
+POWER = rules(
+    '[[stream]]\ntopic = "t"\npayload = "number"\nproperty = "ex:p"\nexpire_after_s = 200\nresult = "quantity"'
+)
+
+
+def reading(payload: str, at: float = 0, *, retained: bool = False) -> Reading:
+    mapping = MOTION if payload in ("on", "off") else POWER
+    [found] = readings(mapping, "t", payload, received=NOON + timedelta(seconds=at), retained=retained)
+    return found
+
+
+def ends(found: list[Reading]) -> list[float]:
+    """When the values of readings end, in seconds after noon."""
+    lifetimes = Lifetimes(10)
+    return [
+        (one.received - NOON).total_seconds() + float(end.delay[2:-1]) for one in found for end in lifetimes.ends(one)
+    ]
+
+
+def state(engine: Engine) -> dict[str, str]:
+    rows = engine.query(f"SELECT ?p ?v {{ ?o ?p ?v FILTER(?p IN (<{HAS_SIMPLE_RESULT}>, <{NIL_REASON}>)) }}")
+    return {re.split("[/#]", lexical(row["p"]))[-1]: lexical(row["v"]) for row in rows}
+
+
+def written(*found: Reading) -> tuple[Engine, list[ValueEnd]]:
+    engine, model, lifetimes = Engine(), LatestModel(), Lifetimes(10)
+    due: list[ValueEnd] = []
+    for one in found:
+        for text in model.updates(one):
+            engine.update(text)
+        due += lifetimes.ends(one)
+    return engine, due
+
+
+def test_single_report_ends_on_time() -> None:
+    assert ends([reading("on")]) == [40]
+    assert ends([reading("1")]) == [200]
+    assert ends([reading("on"), reading("on", 30)]) == [40, 70]
+
+
+def test_value_false_does_not_end() -> None:
+    assert ends([reading("off")]) == []
+
+
+def test_source_that_reports_often_has_few_ends_and_the_last_report_has_one() -> None:
+    found = [reading("1", second) for second in range(1_000)]
+    due = ends(found)
+    assert len(due) <= 2 * (1_000 / (200 / WINDOWS)) + 2
+    assert all(any(200 <= end - second <= 200 * (1 + 1 / WINDOWS) for end in due) for second in range(1_000))
+
+
+def test_clock_that_is_stepped_back_begins_again() -> None:
+    assert ends([reading("1", 1_000), reading("1", 10)]) == [1_200, 210]
+
+
+def test_off_delay_makes_the_value_false() -> None:
+    engine, [end] = written(reading("on"))
+    engine.update(end.sparql)
+    assert state(engine) == {"hasSimpleResult": "false"}
+
+
+def test_later_report_keeps_the_value() -> None:
+    engine, [first, second] = written(reading("on"), reading("on", 30))
+    engine.update(first.sparql)
+    assert state(engine) == {"hasSimpleResult": "true"}
+    engine.update(second.sparql)
+    assert state(engine) == {"hasSimpleResult": "false"}
+
+
+def test_expired_value_is_none_and_keeps_the_time_of_the_last_report() -> None:
+    engine, [end] = written(reading("1", 7))
+    engine.update(end.sparql)
+    assert state(engine) == {"nilReason": "expired"}
+    [row] = engine.query(f"SELECT ?t {{ ?o <{RESULT_TIME}> ?t }}")
+    assert "12:00:07" in row["t"]
+    for text in LatestModel().updates(reading("2", 300)):
+        engine.update(text)
+    assert state(engine) == {"hasSimpleResult": "2"}
+
+
+def test_retained_value_of_unknown_age_ends_as_well() -> None:
+    engine, [end] = written(reading("on", retained=True))
+    engine.update(end.sparql)
+    assert state(engine) == {"hasSimpleResult": "false"}

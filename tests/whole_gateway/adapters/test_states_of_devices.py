@@ -1,0 +1,170 @@
+"""What the dataset says of the states of devices is true, or it says that it does not know: a real mosquitto and a
+running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from lamplighter.adapters.mapping import protobuf
+from lamplighter.adapters.mqtt import inbox
+from lamplighter.gateway.addresses import Addresses
+from tests.support.brokers import Mosquitto, mosquitto
+from tests.support.mapping_rules import rules
+from tests.support.mqtt_adapter import mqtt_adapter
+from tests.support.running_gateway import TIMEOUT_S, rows, running_gateway
+
+PREFIX = "PREFIX gateway: <http://lamplighter.example/ns/gateway#> PREFIX sosa: <http://www.w3.org/ns/sosa/> "
+UNCONFIRMED = """SELECT ?stream ?value ?last WHERE {
+  ?stream gateway:liveObservation ?reading ; gateway:receivedFrom/gateway:since ?since .
+  ?reading sosa:hasSimpleResult ?value OPTIONAL { ?reading sosa:resultTime ?last }
+  FILTER(!BOUND(?last) || ?last < ?since) }"""
+"""As docs/devices.md has it."""
+
+
+def states(addresses: Addresses) -> Callable[[], Awaitable[dict[str, str]]]:
+    """Topic -> value, or the reason why there is none in angle brackets."""
+
+    async def found() -> dict[str, str]:
+        query = """SELECT ?topic ?value ?nil { ?stream gateway:mqttTopic ?topic ; gateway:liveObservation ?reading
+            OPTIONAL { ?reading sosa:hasSimpleResult ?value } OPTIONAL { ?reading gateway:nilReason ?nil } }"""
+        listed = await rows(addresses, PREFIX + query)
+        return {row["topic"]: row["value"] if "value" in row else f"<{row.get('nil')}>" for row in listed}
+
+    return found
+
+
+def unconfirmed(addresses: Addresses) -> Callable[[], Awaitable[list[str]]]:
+    """Values that nothing has confirmed."""
+
+    async def found() -> list[str]:
+        return sorted(row["value"] for row in await rows(addresses, PREFIX + UNCONFIRMED))
+
+    return found
+
+
+async def until(check: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while (found := await check()) != wanted:
+            await asyncio.sleep(0.02)
+            assert found is not None
+
+
+async def publish(broker: Mosquitto, topic: str, payload: str | bytes, *, retain: bool = False) -> None:
+    await asyncio.to_thread(broker.publish, (topic, payload), retain=retain)
+
+
+HOUSE = rules(
+    """
+    [[stream]]
+    topic = "motion"
+    payload = "boolean"
+    property = "ex:motion"
+    off_delay_s = 0.4
+    [[stream]]
+    topic = "power"
+    payload = "number"
+    property = "ex:power"
+    expire_after_s = 0.4
+    [[stream]]
+    topic = "door"
+    payload = "boolean"
+    property = "ex:door"
+    on_repeat = "ignore"
+    """
+)
+
+
+async def test_values_end_by_the_clock_of_the_gateway_and_while_no_adapter_runs(tmp_path: Path) -> None:
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path) as addresses:
+            async with mqtt_adapter(addresses, broker, HOUSE) as adapter:
+                await adapter.brokers["default"].inbox.subscribed.wait()
+                await publish(broker, "motion", "on")
+                await publish(broker, "power", "5")
+                await until(states(addresses), {"motion": "false", "power": "<expired>"})
+                await publish(broker, "power", "6")
+                await publish(broker, "motion", "on")
+                await until(states(addresses), {"motion": "true", "power": "6"})
+            await until(states(addresses), {"motion": "false", "power": "<expired>"})
+
+
+async def test_value_that_ends_while_the_gateway_is_off_is_over_at_its_start(tmp_path: Path) -> None:
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path) as addresses, mqtt_adapter(addresses, broker, HOUSE) as adapter:
+            await adapter.brokers["default"].inbox.subscribed.wait()
+            await publish(broker, "power", "5")
+            await until(states(addresses), {"power": "5"})
+        async with running_gateway(tmp_path) as addresses:
+            await until(states(addresses), {"power": "<expired>"})
+
+
+async def test_state_is_unconfirmed_after_a_reconnection_until_its_device_reports(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(inbox, "BACKOFF_MAX_ONCE_CONNECTED_S", 0.2)
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path) as addresses:
+            async with mqtt_adapter(addresses, broker, HOUSE) as adapter:
+                connections = adapter.counters
+                await adapter.brokers["default"].inbox.subscribed.wait()
+                await publish(broker, "door", "on")
+                await until(states(addresses), {"door": "true"})
+                await until(unconfirmed(addresses), [])
+                await asyncio.to_thread(broker.stop)
+                await asyncio.to_thread(broker.start)
+                await until(unconfirmed(addresses), ["true"])
+                async with asyncio.timeout(TIMEOUT_S):
+                    while connections.connections < 2 or not adapter.brokers["default"].inbox.subscribed.is_set():
+                        await asyncio.sleep(0.02)
+                await publish(broker, "door", "on")  # the same value, which the rule ignores otherwise
+                await until(unconfirmed(addresses), [])
+            async with mqtt_adapter(addresses, broker, HOUSE):
+                await until(unconfirmed(addresses), ["true"])
+
+
+def metric(name: str, *, value: int | None = None, alias: int | None = None, **fields: int) -> bytes:
+    found = protobuf.bytes_field(1, name.encode()) if name else b""
+    if alias is not None:
+        found += protobuf.varint_field(2, alias)
+    numbers = {"type": 4, "historical": 5, "null": 7}
+    for key, number in fields.items():
+        found += protobuf.varint_field(numbers[key], number)
+    return protobuf.bytes_field(2, found if value is None else found + protobuf.varint_field(11, value))
+
+
+SPARKPLUG = rules(
+    """
+    [[stream]]
+    topic = "spBv1.0/g/{type}/{node}"
+    payload = "sparkplug"
+    property = "ex:{n}"
+    [[stream]]
+    topic = "spBv1.0/g/{type}/{node}/{device}"
+    payload = "sparkplug"
+    property = "ex:{n}"
+    """
+)
+
+
+async def test_death_of_a_sparkplug_node_ends_the_values_of_its_devices(tmp_path: Path) -> None:
+    node, device = "spBv1.0/g/NDATA/n", "spBv1.0/g/DDATA/n/d"
+    with mosquitto() as broker:
+        async with running_gateway(tmp_path) as addresses, mqtt_adapter(addresses, broker, SPARKPLUG) as adapter:
+            await adapter.brokers["default"].inbox.subscribed.wait()
+            born = metric("bdSeq", value=7, type=8) + metric("a", alias=1, value=1, type=4)
+            await publish(broker, "spBv1.0/g/NBIRTH/n", born)
+            await publish(broker, "spBv1.0/g/DBIRTH/n/d", metric("b", alias=2, value=2, type=4))
+            await until(states(addresses), {node: "1", device: "2"})
+            await publish(broker, "spBv1.0/g/DDATA/n/d", metric("", alias=2, value=9, historical=1))
+            await publish(broker, "spBv1.0/g/NDATA/n", metric("", alias=1, null=1))
+            await until(states(addresses), {node: "<unknown>", device: "2"})
+            await publish(broker, "spBv1.0/g/NDEATH/n", metric("bdSeq", value=6))
+            await publish(broker, "spBv1.0/g/NDATA/n", metric("", alias=1, value=4))
+            await until(states(addresses), {node: "4", device: "2"})
+            await publish(broker, "spBv1.0/g/NDEATH/n", metric("bdSeq", value=7))
+            await until(states(addresses), {node: "<offline>", device: "<offline>"})
+            await publish(broker, "spBv1.0/g/NBIRTH/n", born)
+            await until(states(addresses), {node: "1", device: "<offline>"})
