@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S
 from lamplighter.adapters.devices.actuation_writer import ActuationWriter
 from lamplighter.adapters.devices.actuator import DrivenActuator
 from lamplighter.adapters.devices.counters import OutputCounters
-from lamplighter.adapters.devices.desired import Sending, actuation_update, refusal_update
+from lamplighter.adapters.devices.desired import (
+    BY_HAND_ORIGIN,
+    Sending,
+    actuation_update,
+    followed_update,
+    refusal_update,
+)
 from lamplighter.adapters.devices.sender import (
     Acknowledged,
     Attempt,
@@ -26,6 +33,9 @@ from lamplighter.adapters.devices.sender import (
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.pacing import back_off_s
+
+FOLLOWED_S = 10.0
+"""How long a report may take to become the desired state."""
 
 logger = EventLogger(__name__)
 
@@ -69,6 +79,9 @@ class Delivery(Generic[Rule]):
                 continue
             rule = actuator.rule
             assert rule is not None
+            if actuator.is_moved_by_hand and actuator.told == actuator.wanted:
+                await self._follow(actuator, rule)
+                continue
             await self._sender.ready(rule)
             due = actuator.due()  # what is wanted by now is sent
             if actuator.rule == rule and due is not None and due <= loop.time():
@@ -82,6 +95,27 @@ class Delivery(Generic[Rule]):
         place = actuator.rule.place
         logger.warning(f"{self._kind} actuator switched too often", actuator=actuator.iri, rule=place, reason=reason)
         self._note(self._sender.target(actuator.rule), f"{place}: {reason}")
+
+    async def _follow(self, actuator: DrivenActuator[Rule], rule: Rule) -> None:
+        """Makes what the device reports the desired state; returns when the dataset has it."""
+        wanted, state = actuator.wanted, actuator.reported
+        assert wanted is not None and state is not None
+        actuator.following, actuator.contrary = state, False
+        actuator.moved_at = asyncio.get_running_loop().time()
+        actuator.repeats += 1
+        target = self._sender.target(rule)
+        self._counters.followed += 1
+        logger.info(f"{self._kind} actuator follows its device", actuator=actuator.iri, target=target)
+        await self._writer.record(
+            followed_update(actuator.iri, wanted, state, rule.condition), f"{BY_HAND_ORIGIN}{target}"
+        )
+        # What is desired by now is known from the subscription only. If that does not come, the update was refused.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOWED_S):
+                while actuator.following is not None:
+                    actuator.wake.clear()
+                    await actuator.wake.wait()
+        actuator.following = None
 
     async def _attempt(self, actuator: DrivenActuator[Rule], rule: Rule) -> None:
         """One message with the newest wanted state, and its record."""

@@ -26,6 +26,7 @@ OCTETS = 42
 """The content format of bytes without a meaning."""
 OnRepeat = Literal["refresh", "ignore", "event"]
 Word = bool | int | float | str
+ByHand = Literal["hold", "follow"]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -147,6 +148,9 @@ class CommandBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     refused. minimum, maximum: numbers outside are refused.
     reassert_s: seconds after which the state is sent again while the device does not report it; 0: never. None: see
     the tables.
+    by_hand: what becomes of another state of a device that had the desired one: "hold" sends the desired state again,
+    "follow" makes the report the desired state. None: "follow" for lights and plugs that were adopted over MQTT, else
+    "hold". A gateway:byHand of the actuator precedes it.
     """
 
     actuator: str | None = None
@@ -154,6 +158,7 @@ class CommandBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     minimum: float | None = None
     maximum: float | None = None
     reassert_s: Seconds | None = None
+    by_hand: ByHand | None = None
 
 
 class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

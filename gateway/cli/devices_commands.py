@@ -12,12 +12,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from lamplighter.adapters.coap.discovery import distinct, offered
 from lamplighter.adapters.devices.device import Device, place
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
+from lamplighter.adapters.mapping.tables import ByHand
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
@@ -62,6 +63,14 @@ def add_devices_commands(command: Adder) -> None:
         "actuator", nargs="?", metavar="ACTUATOR", help="what to set, such as brightness, if the device has several"
     )
     setting.add_argument("state", metavar="STATE", help="on, off, or a state that `devices show ID` lists")
+    by_hand = add_mode(modes, "by-hand", "say whether a device that is switched by hand stays so", _by_hand)
+    _add_device(by_hand)
+    by_hand.add_argument("actuator", nargs="?", metavar="ACTUATOR", help="only this one, such as brightness")
+    by_hand.add_argument(
+        "what",
+        choices=get_args(ByHand),
+        help="follow: its state becomes the desired one; hold: the desired state is sent again",
+    )
     remove = add_mode(modes, "remove", "remove a device with its description, rules and live observations", _remove)
     _add_device(remove)
     add_confirmation(remove)
@@ -73,7 +82,7 @@ def add_devices_commands(command: Adder) -> None:
     for name, what in (
         ("discover", "the devices found"),
         ("show", "the device, as GET /devices/<id>,"),
-        *((name, "what was done") for name in ("adopt", "ignore", "rename", "set", "remove")),
+        *((name, "what was done") for name in ("adopt", "ignore", "rename", "set", "by-hand", "remove")),
     ):
         add_json(modes.choices[name], what, below=True)
     for parser, what in ((devices, "device"), (listing, "device"), (problems, "problem")):
@@ -241,6 +250,7 @@ def _show(options: argparse.Namespace) -> int:
         ]
         print("\n" + table([("OBSERVES", "SENSOR", "UNIT", title, "MEMBER"), *_printables(rows)]), end="")
     if device.actuators:
+        by_hand = asyncio.run(gateway.devices.by_hand(entry))
         acts = [
             (
                 one.kind,
@@ -248,11 +258,12 @@ def _show(options: argparse.Namespace) -> int:
                 shortened(
                     ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
                 ),
+                by_hand[one.key],
                 place(one.command),
             )
             for one in device.actuators
         ]
-        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", title), *_printables(acts)]), end="")
+        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", "BY HAND", title), *_printables(acts)]), end="")
         _warn_of_refused_topics(gateway, device)
     return 0
 
@@ -387,6 +398,21 @@ def _set(options: argparse.Namespace) -> int:
         print_json({"set": [done]})
     else:
         print(f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}")
+    return 0
+
+
+def _by_hand(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    entry = gateway.named(options.device)
+    try:
+        what = asyncio.run(gateway.devices.say_by_hand(entry, options.actuator, options.what))
+    except ValueError as error:
+        raise ConfigurationError(f"{options.device}: {error}") from error
+    if options.json:
+        print_json({"by_hand": [{"id": entry.identity, "by_hand": what}]})
+    else:
+        does = "becomes the desired state" if what == "follow" else "is changed back to the desired state"
+        print(f"{entry.identity}: a state that it gets by hand {does}")
     return 0
 
 

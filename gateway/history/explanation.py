@@ -20,6 +20,7 @@ from itertools import islice
 
 import msgspec
 
+from lamplighter.adapters.devices.desired import BY_HAND_ORIGIN
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
@@ -130,7 +131,7 @@ class Explainer:
             if desired is None:
                 raise self._unknown(actuator, until)
             state = _desired_state(desired, actuator)
-            return Explanation(actuator, state, "", [*self._up_to(desired, actuator), _waiting(desired, state)])
+            return Explanation(actuator, state, "", self._not_acknowledged(desired, actuator))
         found = _asserted_values(outcome, actuation)
         acknowledged = any(name in _added_values(outcome, actuation) for name in (SENT_TIME, RESULT_TIME))
         state = found.get(HAS_SIMPLE_RESULT) if acknowledged else None
@@ -144,8 +145,15 @@ class Explainer:
         links += _sending(outcome, found, state) if acknowledged else [_refusal(outcome, found)]
         newer = self._newest_desired(actuator, until, after)
         if newer is not None and _desired_state(newer, actuator) != state:
-            links.append(_waiting(newer, _desired_state(newer, actuator)))
+            links += self._not_acknowledged(newer, actuator)[-1:]
         return Explanation(actuator, state, cause, links)
+
+    def _not_acknowledged(self, record: Record, actuator: Term) -> list[ChainLink]:
+        """The links to a newer desired state. One that the device was given by hand waits for no acknowledgement."""
+        links = self._up_to(record, actuator)
+        if record.cause is not None and record.cause.id.startswith(BY_HAND_ORIGIN):
+            return links
+        return [*links, _waiting(record, _desired_state(record, actuator))]
 
     def newest(self, count: int) -> list[Outcome]:
         """The last outcomes of all actuators, newest first. Raises ChangeLogError."""
