@@ -40,6 +40,8 @@ from lamplighter.ontology.vocabulary import (
     TARGET,
 )
 
+ACTUATION_SUFFIX = "/actuation"
+"""What the IRI of an actuation has behind that of its actuator."""
 BY_HAND_ORIGIN = "by hand, "
 """Begins the origin of an update that makes a report the desired state; the target follows."""
 Cause = Literal["notification", "timer", "client"]
@@ -96,7 +98,7 @@ def actuation_update(
     replaces the earlier actuation as a whole; the change log has the past (design section 9).
     """
     assert at.tzinfo is not None
-    actuation = iri(lexical(actuator) + "/actuation")
+    actuation = iri(lexical(actuator) + ACTUATION_SUFFIX)
     return (
         f"DELETE {{ {actuation} ?property ?value }} "
         f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
@@ -122,7 +124,7 @@ def _sending_triples(sending: Sending) -> str:
 
 def refusal_update(actuator: Term, reason: str, condition: str = "") -> str:
     """SPARQL text that records in the actuator's actuation why nothing is sent. The last acknowledgement stays."""
-    actuation = iri(lexical(actuator) + "/actuation")
+    actuation = iri(lexical(actuator) + ACTUATION_SUFFIX)
     return (
         f"DELETE {{ {actuation} {iri(REFUSED)} ?reason }} "
         f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "

@@ -424,6 +424,7 @@ class Output(Generic[Rule]):
                 index.setdefault(key, []).append(actuator)
         actuator.rule, actuator.from_file = rule, from_file
         actuator.refused, actuator.refusal, actuator.following = None, "", None
+        actuator.retry_at, actuator.failures = 0.0, 0
         if before is not None:
             self._sender.leave(before)
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from paho.mqtt.client import topic_matches_sub
 
 from lamplighter.adapters.devices.output import Output
-from lamplighter.adapters.devices.sender import Acknowledged, Attempt, Sender
+from lamplighter.adapters.devices.sender import Acknowledged, Attempt, NotSentError, RefusedByDevice, Sender
 from lamplighter.adapters.mapping import CommandRule
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.patterns import is_reserved
+from lamplighter.adapters.mqtt.connection import EndedAtMessageError
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import PayloadError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.tables import count_text
+
+ENDS_MAX, ENDED_PAUSE_S = 2, 3_600.0
+"""A topic at whose messages the broker ended the connection so often in a row is left alone for so long: a broker that
+does not permit it would end the connection for all devices again and again."""
+ENDINGS_KEPT_MAX = 1_000
 
 logger = EventLogger(__name__)
 
@@ -29,7 +35,7 @@ class OutputBroker(Protocol):
     def subscribed(self) -> asyncio.Event: ...
 
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
-        """Raises UpstreamError."""
+        """Raises UpstreamError: RefusedByDevice if the broker refuses the message."""
         ...
 
 
@@ -58,6 +64,7 @@ class MqttSender(Sender[CommandRule]):
         self._brokers = brokers
         self._permitted = tuple(permitted)
         self._now = now
+        self._endings: dict[tuple[str, str], _Endings] = {}  # by broker and topic
 
     def target(self, rule: CommandRule) -> str:
         return rule.table.topic
@@ -84,15 +91,48 @@ class MqttSender(Sender[CommandRule]):
         if not attempt.from_file and not permits(self._permitted, table.topic):
             raise PayloadError(not_permitted(table.topic))
         payload = command_payload(rule, attempt.state)
+        self._check_endings((name, table.topic))
         sent = self._now()
         try:
             await broker.publish(table.topic, payload, min(table.qos, 1), retain=table.retain)
+        except RefusedByDevice:
+            raise
         except UpstreamError as error:
             if not attempt.retried:
                 logger.warning("mqtt state not published", actuator=attempt.actuator, topic=table.topic, reason=error)
+            if isinstance(error, EndedAtMessageError):
+                self._note_ending((name, table.topic), str(error))
             raise
+        self._endings.pop((name, table.topic), None)
         logger.debug("mqtt state published", actuator=attempt.actuator, topic=table.topic)
         return Acknowledged(sent, self._now(), "PUBACK")
+
+    def _note_ending(self, place: tuple[str, str], reason: str) -> None:
+        before = self._endings.pop(place, None)
+        now = asyncio.get_running_loop().time()
+        self._endings[place] = _Endings(1 if before is None else before.times + 1, now, reason)
+        if len(self._endings) > ENDINGS_KEPT_MAX:
+            del self._endings[next(iter(self._endings))]
+        self._check_endings(place)
+
+    def _check_endings(self, place: tuple[str, str]) -> None:
+        """Raises NotSentError while a topic is left alone."""
+        found = self._endings.get(place)
+        if found is None or found.times < ENDS_MAX:
+            return
+        if asyncio.get_running_loop().time() - found.at < ENDED_PAUSE_S:
+            raise NotSentError(
+                f"{found.reason}, {found.times} times at a message of this topic; permit it in the broker's access "
+                f"control list. It is sent again after {ENDED_PAUSE_S / 60:g} minutes, or a restart of the MQTT adapter"
+            )
+
+
+class _Endings(NamedTuple):
+    """Connections that ended at messages of one topic, in a row. at: when the last one did."""
+
+    times: int
+    at: float
+    reason: str
 
 
 def output_status(output: Output[CommandRule]) -> str:

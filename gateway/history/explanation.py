@@ -20,7 +20,7 @@ from itertools import islice
 
 import msgspec
 
-from lamplighter.adapters.devices.desired import BY_HAND_ORIGIN
+from lamplighter.adapters.devices.desired import ACTUATION_SUFFIX, BY_HAND_ORIGIN
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
@@ -45,8 +45,6 @@ from lamplighter.ontology.vocabulary import (
     TARGET,
 )
 
-ACTUATION = "/actuation"
-"""What the IRI of an actuation has behind that of its actuator."""
 BY_TIME = "found by time"
 NOT_RECORDED = "not recorded"
 _PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")
@@ -123,8 +121,8 @@ class Explainer:
 
         Raises ChangeLogError if the log has none, or is damaged.
         """
-        actuator = iri(name.removesuffix(ACTUATION))
-        actuation = iri(lexical(actuator) + ACTUATION)
+        actuator = iri(name.removesuffix(ACTUATION_SUFFIX))
+        actuation = iri(lexical(actuator) + ACTUATION_SUFFIX)
         outcome = self._outcome(actuation, until)
         if outcome is None:
             desired = self._newest_desired(actuator, until)
@@ -163,7 +161,7 @@ class Explainer:
             found.extend(islice(_outcomes(record), count - len(found)))
             return len(found) >= count
 
-        self._history.latest(f"{ACTUATION}>", notes)
+        self._history.latest(f"{ACTUATION_SUFFIX}>", notes)
         return found
 
     # --- the outcome ---
@@ -179,12 +177,14 @@ class Explainer:
         others: set[Term] = set()
 
         def notes(record: Record) -> bool:
-            others.update(quad.s for quad in record.a if quad.p in _OUTCOMES and quad.s.endswith(f"{ACTUATION}>"))
+            others.update(
+                quad.s for quad in record.a if quad.p in _OUTCOMES and quad.s.endswith(f"{ACTUATION_SUFFIX}>")
+            )
             return len(others) >= _SUGGESTED_MAX
 
-        self._history.latest(f"{ACTUATION}>", notes)
+        self._history.latest(f"{ACTUATION_SUFFIX}>", notes)
         when = "" if until is None else f" up to {iso(until)}"
-        names = sorted(lexical(one).removesuffix(ACTUATION) for one in others)[:_SUGGESTED_MAX]
+        names = sorted(lexical(one).removesuffix(ACTUATION_SUFFIX) for one in others)[:_SUGGESTED_MAX]
         hint = f"the log has actuations of {', '.join(names)}" if names else "the log has no actuation"
         if self._first is not None and not self._history.complete():
             hint += f"; records before {shown(self._first)} were dropped by retention"
@@ -349,12 +349,12 @@ def _text(found: Mapping[str, Term], name: str) -> str:
 def _outcomes(record: Record) -> Iterator[Outcome]:
     """The outcomes that a record has."""
     for actuation in dict.fromkeys(quad.s for quad in record.a if quad.p in _OUTCOMES):
-        if not actuation.endswith(f"{ACTUATION}>"):
+        if not actuation.endswith(f"{ACTUATION_SUFFIX}>"):
             continue
         found = _asserted_values(record, actuation)
         acknowledged = any(name in _added_values(record, actuation) for name in (SENT_TIME, RESULT_TIME))
         yield Outcome(
-            iri(lexical(actuation).removesuffix(ACTUATION)),
+            iri(lexical(actuation).removesuffix(ACTUATION_SUFFIX)),
             actuation,
             shown(place_of(record)),
             iso(_sent_instant(record, actuation)),
