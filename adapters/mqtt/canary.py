@@ -53,7 +53,7 @@ class Canary:
         self._heard_at = self._sent_at = None
         self._asked_again = False
 
-    def ended(self, now: float) -> None:
+    def end(self, now: float) -> None:
         """The connection has ended, if there was one."""
         if self._connected_at is not None and not self._returned:
             self._short = self._short + 1 if now - self._connected_at < SHORT_S else 0

@@ -244,7 +244,7 @@ class Inbox:
         except (OSError, ValueError) as error:  # ValueError: the host is no valid name, in IDNA
             return End("away", str(error) or type(error).__name__)
         finally:
-            self._canary.ended(asyncio.get_running_loop().time())
+            self._canary.end(asyncio.get_running_loop().time())
             self._connection = None
             self.subscribed.clear()
             connection.close()

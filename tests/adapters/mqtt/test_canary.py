@@ -87,7 +87,7 @@ def test_a_broker_that_returned_one_is_never_given_up() -> None:
     canary.returned(1)
     for attempt in range(1, 5):
         assert asked_twice(canary, attempt * 100) == "deaf"
-        canary.ended(attempt * 100 + 21)
+        canary.end(attempt * 100 + 21)
     assert not canary.given_up
 
 
@@ -96,7 +96,7 @@ def test_a_broker_that_ends_connections_at_once_gets_no_more_of_them() -> None:
     for attempt in range(SHORT_MAX):
         assert not canary.given_up
         canary.connected(attempt * 10)
-        canary.ended(attempt * 10 + 1)
+        canary.end(attempt * 10 + 1)
     assert canary.given_up
 
 
@@ -104,6 +104,6 @@ def test_long_connections_and_attempts_without_one_are_no_reason() -> None:
     canary = Canary(30)
     for attempt in range(2 * SHORT_MAX):
         canary.connected(attempt * 100)
-        canary.ended(attempt * 100 + (SHORT_S if attempt % 2 else 1))
-        canary.ended(attempt * 100 + 50)
+        canary.end(attempt * 100 + (SHORT_S if attempt % 2 else 1))
+        canary.end(attempt * 100 + 50)
     assert not canary.given_up
