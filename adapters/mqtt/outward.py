@@ -44,7 +44,8 @@ class Warnings(Protocol):
 
 
 class Outward:
-    """The parts that send. inboxes: the brokers by name; reader: as for `RowPublisher`."""
+    """The parts that send. inboxes: the brokers by name; reader: as for `RowPublisher`; adopted: as for
+    `MqttSender`."""
 
     def __init__(
         self,
@@ -56,8 +57,9 @@ class Outward:
         now: Callable[[], datetime],
         warnings: Warnings,
         reader: Callable[[str, str], str | None],
+        adopted: Callable[[CommandRule], bool],
     ) -> None:
-        sender = MqttSender(inboxes, settings.commands, now)
+        sender = MqttSender(inboxes, settings.commands, now, adopted)
         # Over MQTT only: a CoAP device that was rebooted reports another state, and is no person.
         follows = {iri(GATEWAY + name) for name, kind in KINDS.items() if kind.follows}
         self._output = Output(client, sender, kind="mqtt", note=warnings.state, follows=follows)

@@ -48,22 +48,24 @@ def not_permitted(topic: str) -> str:
     """What is wrong with a topic that `permits` refuses, and what to do."""
     return (
         f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of lamplighter.toml "
-        "(a list there replaces the default), and reload the MQTT adapter"
+        "(a list there adds to the default), and reload the MQTT adapter"
     )
 
 
 class MqttSender(Sender[CommandRule]):
-    """brokers: by name; permitted: topic filters for rules of the dataset; now: returns the time."""
+    """brokers: by name; permitted: topic filters for rules of the dataset; adopted: whether a rule is one of an adopted
+    device, as it announced itself, which needs no filter; now: returns the time."""
 
     def __init__(
         self,
         brokers: Mapping[str, OutputBroker],
         permitted: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        adopted: Callable[[CommandRule], bool] = lambda rule: False,
     ) -> None:
         self._brokers = brokers
         self._permitted = tuple(permitted)
-        self._now = now
+        self._now, self._adopted = now, adopted
         self._endings: dict[tuple[str, str], _Endings] = {}  # by broker and topic
 
     def target(self, rule: CommandRule) -> str:
@@ -88,7 +90,7 @@ class MqttSender(Sender[CommandRule]):
             raise PayloadError(f"[mqtt.brokers] has no broker {name!r}")
         if is_reserved(table.topic):
             raise PayloadError(f"the topic {table.topic} is not one of a device")
-        if not attempt.from_file and not permits(self._permitted, table.topic):
+        if not attempt.from_file and not permits(self._permitted, table.topic) and not self._adopted(rule):
             raise PayloadError(not_permitted(table.topic))
         payload = command_payload(rule, attempt.state)
         self._check_endings((name, table.topic))

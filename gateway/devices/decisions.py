@@ -17,7 +17,7 @@ import msgspec
 
 from lamplighter.adapters.devices.desired import by_hand_update, desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device, place
-from lamplighter.adapters.devices.draft import plain
+from lamplighter.adapters.devices.draft import THING, plain
 from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.command_payloads import command_payload
@@ -178,7 +178,7 @@ class Devices:
         if entry.adoption != "adopted":
             raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
         found = named_actuator(entry.device, actuator)
-        if "topic" in found.command:
+        if "topic" in found.command and entry.device.source == THING:
             check_permitted(found.command["topic"], self._commands)
         wanted = wanted_state(found, state)
         target = self.registry.actuator_iri(found)
@@ -228,7 +228,10 @@ class Devices:
         return [one if isinstance(one, NotDecidedError) or one.adoption == state else _still(one) for one in told]
 
     def refused_topics(self, device: Device) -> list[str]:
-        """Why actuators of a device cannot be switched with these settings."""
+        """Why actuators of a device cannot be switched with these settings. Adoption permits the topics of one that
+        announced itself."""
+        if device.source != THING:
+            return []
         topics = dict.fromkeys(one.command["topic"] for one in device.actuators if "topic" in one.command)
         return [not_permitted(topic) for topic in topics if not permits(self._commands, topic)]
 
