@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from lamplighter.adapters.devices.desired import Cause, same_state
+from lamplighter.adapters.devices.lamps import Lamp
 from lamplighter.adapters.devices.sender import Rule, Sender
 from lamplighter.adapters.mapping.command_payloads import state_texts
 from lamplighter.engine.errors import PayloadError
@@ -66,6 +67,9 @@ class DrivenActuator(Generic[Rule]):
     followable: bool = True
     follows: bool = False
     following: Term | None = None
+    lamp: Lamp[Rule] | None = None
+    changed: int = 0
+    busy: bool = False
     moved_at: float = 0.0
     back: float | None = None
     starts: int = 0
@@ -126,10 +130,10 @@ class DrivenActuator(Generic[Rule]):
         elif now - max(self.sent_at, self.moved_at) > CALM_S:
             self.repeats = 0
 
-    def want(self, wanted: Term | None) -> None:
-        """Takes another wanted state, or none."""
+    def want(self, wanted: Term | None, change: int) -> None:
+        """Takes another wanted state, or none. change: as for `changed`."""
         followed, self.following = self.following, None
-        self.wanted = wanted
+        self.wanted, self.changed = wanted, change
         self.refused, self.refusal = None, ""
         self.retry_at, self.failures = 0.0, 0
         reported = self.known_report
@@ -139,6 +143,20 @@ class DrivenActuator(Generic[Rule]):
             self.told, self.contrary = wanted, not self.confirmed  # it may have reported a third state since
         else:
             self.repeats = 0
+
+    def is_due(self, now: float) -> bool:
+        due = self.due()
+        return due is not None and due <= now and not self.is_moved_by_hand
+
+    def can_join(self) -> bool:
+        """Whether its wanted state may go in a command of its lamp."""
+        if self.rule is None or self.wanted is None or self.busy or self.wanted == self.refused:
+            return False
+        try:
+            state_texts(self.rule.table, self.wanted)
+        except PayloadError:
+            return False  # its own attempt is refused, and names the reason
+        return True
 
     def is_recorded(self, state: Term) -> bool:
         """Whether the last recorded actuation has the state."""
@@ -153,7 +171,7 @@ class DrivenActuator(Generic[Rule]):
         """When the wanted state is to be sent, whatever the pace."""
         if self.rule is None or self.wanted is None or not self.started or self.refused == self.wanted:
             return None
-        if self.following is not None:
+        if self.following is not None or self.busy or (self.lamp is not None and self.lamp.silences(self)):
             return None
         if self.told is None or self.told != self.wanted:
             return self.retry_at

@@ -105,6 +105,7 @@ KINDS = {
         Kind("brightness", "brightness", "number", acts=True, follows=True),
         Kind("colorTemperature", "colour temperature", "number", acts=True, follows=True),
         Kind("color", "colour", "text", acts=True, follows=True),
+        Kind("transition", "transition", "number", "s", acts=True),
         Kind("effect", "effect", "text", acts=True, follows=True),
         Kind("cover", "cover", "text", acts=True),
         Kind("position", "position", "number", "%", acts=True),

@@ -27,9 +27,11 @@ from lamplighter.adapters.devices.actuator import KEYS, DrivenActuator
 from lamplighter.adapters.devices.counters import OutputCounters
 from lamplighter.adapters.devices.delivery import Delivery
 from lamplighter.adapters.devices.desired import desired_pattern, reported_update, same_state
+from lamplighter.adapters.devices.lamps import Lamp
 from lamplighter.adapters.devices.queried import QUERIES_MAX, Key, QueriedStates, QueryRule
 from lamplighter.adapters.devices.sender import Rule, Sender
 from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID
+from lamplighter.adapters.mapping.tables import LampPart
 from lamplighter.engine.client import Notification
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
@@ -111,11 +113,15 @@ class Output(Generic[Rule]):
         self._kind = kind
         self._note = note
         self._writer = ActuationWriter(client, kind, self.counters)
-        self._delivery = Delivery(sender, self._writer, self.counters, kind=kind, note=note, retry=retry)
+        self._delivery = Delivery(
+            sender, self._writer, self.counters, kind=kind, note=note, settle=self._wake, retry=retry
+        )
         self._follows_online = follows_online
         self._rejected = rejected
         self._tried = tried
         self._follows = frozenset(follows)
+        self._lamps: dict[str, Lamp[Rule]] = {}
+        self._changes = 0  # of wanted states in this run
         self._files: dict[Term, Rule] = {}
         self._dataset: dict[Term, Rule] = {}
         self._pointed: dict[Term, Rule] = {}  # those that actuators have as gateway:command, by their node
@@ -422,11 +428,21 @@ class Output(Generic[Rule]):
         if rule is not None:
             for index, key in self._indices(rule):
                 index.setdefault(key, []).append(actuator)
+        self._change_lamp(actuator, None if rule is None else self._sender.lamp(rule))
         actuator.rule, actuator.from_file = rule, from_file
         actuator.refused, actuator.refusal, actuator.following = None, "", None
         actuator.retry_at, actuator.failures = 0.0, 0
         if before is not None:
             self._sender.leave(before)
+
+    def _change_lamp(self, actuator: DrivenActuator[Rule], part: LampPart | None) -> None:
+        if actuator.lamp is not None:
+            actuator.lamp.remove(actuator)
+            self._lamps = {name: one for name, one in self._lamps.items() if one is not actuator.lamp or len(one)}
+            actuator.lamp = None
+        if part is not None:
+            actuator.lamp = self._lamps.setdefault(part.of, Lamp())
+            actuator.lamp.add(actuator, part)
 
     def _indices(self, rule: Rule) -> list[tuple[dict[Any, list[DrivenActuator[Rule]]], Any]]:
         """Where an actuator with the rule is found."""
@@ -434,10 +450,11 @@ class Output(Generic[Rule]):
         return [(self._by_place, place), (self._by_device, self._sender.device(rule))]
 
     def _settle(self, actuator: DrivenActuator[Rule], commit: tuple[int, int] | None = None) -> None:
-        """Sets the wanted state from the rows; starts or wakes the worker if there is something to send."""
+        """Sets the wanted state from the rows; starts or wakes the workers of all parts of the lamp."""
         wanted = max(actuator.rows["desired"], default=None)
         if wanted != actuator.wanted:
-            actuator.want(wanted)
+            self._changes += self._ready  # the order of those before is unknown
+            actuator.want(wanted, self._changes if self._ready else 0)
             actuator.cause, actuator.followed = "notification", commit
             if len(actuator.rows["desired"]) > 1:
                 logger.warning(
@@ -453,6 +470,11 @@ class Output(Generic[Rule]):
                 self._sender.follow(actuator.rule)
                 if self._sender.reassert_s(actuator.rule) is not None:  # not all devices at once
                     actuator.sent_at, actuator.spread = asyncio.get_running_loop().time(), random.random()
+        for one in actuator.lamp or (actuator,):
+            self._wake(one)
+
+    def _wake(self, actuator: DrivenActuator[Rule]) -> None:
+        """Starts or wakes the worker if there is something to send."""
         actuator.wake.set()
         if self._workers is not None and actuator.worker is None and actuator.due() is not None:
             actuator.worker = self._workers.create_task(

@@ -12,8 +12,9 @@ from paho.mqtt.client import topic_matches_sub
 from lamplighter.adapters.devices.output import Output
 from lamplighter.adapters.devices.sender import Acknowledged, Attempt, NotSentError, RefusedByDevice, Sender
 from lamplighter.adapters.mapping import CommandRule
-from lamplighter.adapters.mapping.command_payloads import command_payload
+from lamplighter.adapters.mapping.lamp_commands import CommandMessage, command_messages
 from lamplighter.adapters.mapping.patterns import is_reserved
+from lamplighter.adapters.mapping.tables import LampPart
 from lamplighter.adapters.mqtt.connection import EndedAtMessageError
 from lamplighter.adapters.mqtt.settings import FIRST_BROKER
 from lamplighter.engine.errors import PayloadError, UpstreamError
@@ -71,6 +72,9 @@ class MqttSender(Sender[CommandRule]):
     def target(self, rule: CommandRule) -> str:
         return rule.table.topic
 
+    def lamp(self, rule: CommandRule) -> LampPart | None:
+        return rule.table.lamp
+
     async def ready(self, rule: CommandRule) -> None:
         """Returns when the broker is connected. `send` refuses a broker that is not in the settings."""
         broker = self._brokers.get(_broker_name(rule))
@@ -82,32 +86,41 @@ class MqttSender(Sender[CommandRule]):
         return None
 
     async def send(self, attempt: Attempt[CommandRule]) -> Acknowledged:
-        """Returns when the broker has acknowledged the message. QoS 2 is sent as 1."""
+        """Returns when the broker has acknowledged the messages. QoS 2 is sent as 1."""
         rule = attempt.rule
-        table, name = rule.table, _broker_name(rule)
+        name, together = _broker_name(rule), attempt.together or ((rule, attempt.state),)
         broker = self._brokers.get(name)
         if broker is None:
             raise PayloadError(f"[mqtt.brokers] has no broker {name!r}")
-        if is_reserved(table.topic):
-            raise PayloadError(f"the topic {table.topic} is not one of a device")
-        if not attempt.from_file and not permits(self._permitted, table.topic) and not self._adopted(rule):
-            raise PayloadError(not_permitted(table.topic))
-        payload = command_payload(rule, attempt.state)
-        self._check_endings((name, table.topic))
+        for one, _ in together:
+            topic = one.table.topic
+            if is_reserved(topic):
+                raise PayloadError(f"the topic {topic} is not one of a device")
+            if not attempt.from_file and not permits(self._permitted, topic) and not self._adopted(one):
+                raise PayloadError(not_permitted(topic))
+        messages = command_messages(together)
         sent = self._now()
+        for message in messages:
+            await self._publish(attempt, broker, name, message)
+        return Acknowledged(sent, self._now(), "PUBACK")
+
+    async def _publish(
+        self, attempt: Attempt[CommandRule], broker: OutputBroker, name: str, message: CommandMessage
+    ) -> None:
+        topic, table = message.topic, message.table
+        self._check_endings((name, topic))
         try:
-            await broker.publish(table.topic, payload, min(table.qos, 1), retain=table.retain)
+            await broker.publish(topic, message.payload, min(table.qos, 1), retain=table.retain)
         except RefusedByDevice:
             raise
         except UpstreamError as error:
             if not attempt.retried:
-                logger.warning("mqtt state not published", actuator=attempt.actuator, topic=table.topic, reason=error)
+                logger.warning("mqtt state not published", actuator=attempt.actuator, topic=topic, reason=error)
             if isinstance(error, EndedAtMessageError):
-                self._note_ending((name, table.topic), str(error))
+                self._note_ending((name, topic), str(error))
             raise
-        self._endings.pop((name, table.topic), None)
-        logger.debug("mqtt state published", actuator=attempt.actuator, topic=table.topic)
-        return Acknowledged(sent, self._now(), "PUBACK")
+        self._endings.pop((name, topic), None)
+        logger.debug("mqtt state published", actuator=attempt.actuator, topic=topic)
 
     def _note_ending(self, place: tuple[str, str], reason: str) -> None:
         before = self._endings.pop(place, None)

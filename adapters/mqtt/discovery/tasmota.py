@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lamplighter.adapters.devices.device import Problem
+from lamplighter.adapters.devices.device import Problem, Table
 from lamplighter.adapters.devices.draft import Draft, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
 
@@ -119,6 +119,7 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
     switched = [number for number, relay in enumerate(relays, 1) if relay in (_RELAY, _LIGHT)]
     options = config.get("so")
     all_lights = isinstance(options, dict) and options.get("30") == 1
+    one_light = relays.count(_LIGHT) == 1  # else it is not known which of them a dimmer is of
     for number in switched:
         light = relays[number - 1] == _LIGHT or all_lights
         kind = "gateway:light" if light else "gateway:switch"
@@ -126,9 +127,10 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
         label = plain(names[number - 1]) if number <= len(names) else ""
         state = draft.sensor(power, kind, f"{status}{power}", "boolean", label=label or power, on=[on], off=[off])
         values = {"true": on, "false": off}
-        draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state)
+        lamp = _lamp("switch", 2) if relays[number - 1] == _LIGHT and one_light else None
+        draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state, lamp=lamp)
     if _LIGHT in relays:
-        _light(draft, config.get("lt_st"), command, status)
+        _light(draft, config.get("lt_st"), command, status, one_light=one_light)
     for number in range(1, relays.count(_SHUTTER) // 2 + 1):
         key = f"ShutterPosition{number}"
         member = (f"Shutter{number}", "Position")
@@ -139,16 +141,23 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
     return draft
 
 
-def _light(draft: Draft, lights: object, command: str, status: str) -> None:
+def _lamp(role: str, order: int) -> Table:
+    """Colour and brightness come before the power, so that the lamp comes on as it is to be."""
+    return {"of": "light", "role": role, "order": order}
+
+
+def _light(draft: Draft, lights: object, command: str, status: str, *, one_light: bool) -> None:
+    part, mode = (_lamp("part", 1), _lamp("mode", 0)) if one_light else (None, None)
     result = f"{status}RESULT"
     state = draft.sensor("Dimmer", "gateway:brightness", result, "number", member=("Dimmer",), unit="%")
-    draft.actuator("Dimmer", "gateway:brightness", f"{command}Dimmer", state=state, minimum=0, maximum=100)
+    draft.actuator("Dimmer", "gateway:brightness", f"{command}Dimmer", state=state, minimum=0, maximum=100, lamp=part)
     if lights in _WHITES:
         state = draft.sensor("CT", "gateway:colorTemperature", result, "number", member=("CT",), unit="mired")
-        draft.actuator("CT", "gateway:colorTemperature", f"{command}CT", state=state, minimum=153, maximum=500)
+        kind = "gateway:colorTemperature"
+        draft.actuator("CT", kind, f"{command}CT", state=state, minimum=153, maximum=500, lamp=mode)
     if lights in _COLORS:
         state = draft.sensor("HSBColor", "gateway:color", result, "text", member=("HSBColor",))
-        draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state)
+        draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state, lamp=mode)
 
 
 def _telemetry(draft: Draft, topic: str, telemetry: Mapping[str, Any], on: object, off: object) -> None:

@@ -49,7 +49,7 @@ def test_actuator_by_what_it_controls_or_its_key(of: Device, text: str | None, k
 @each_row(
     ("of", "text", "reason"),
     [
-        (LAMP, "colour", "write one of brightness, light as ACTUATOR"),
+        (LAMP, "colour", "write one of brightness, light, transition as ACTUATOR"),
         (PLUGS, None, "write one of state_l1, state_l2 as ACTUATOR"),
         (MOTION, None, "it has no actuators"),
     ],
@@ -112,10 +112,10 @@ async def test_what_becomes_of_a_state_that_is_given_by_hand_can_be_said_per_act
     await devices.take(LAMP, None)
     lamp = await devices.entry(LAMP.identity)
     assert lamp is not None
-    assert await devices.by_hand(lamp) == {"brightness": "follow", "state": "follow"}
+    assert await devices.by_hand(lamp) == {"brightness": "follow", "state": "follow", "transition": "hold"}
     assert await devices.say_by_hand(lamp, None, "hold") == "hold"
     await devices.say_by_hand(lamp, "brightness", "follow")
-    assert await devices.by_hand(lamp) == {"brightness": "follow", "state": "hold"}
+    assert await devices.by_hand(lamp) == {"brightness": "follow", "state": "hold", "transition": "hold"}
     with pytest.raises(ValueError, match="write hold or follow"):
         await devices.say_by_hand(lamp, None, "fight")
     await devices.remove(lamp)
