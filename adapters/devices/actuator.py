@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from lamplighter.adapters.devices.desired import Cause, same_state
-from lamplighter.adapters.devices.lamps import Lamp
+from lamplighter.adapters.devices.lamps import LampGroup
 from lamplighter.adapters.devices.sender import Rule, Sender
 from lamplighter.adapters.mapping.command_payloads import state_texts
 from lamplighter.engine.errors import PayloadError
@@ -67,7 +67,7 @@ class DrivenActuator(Generic[Rule]):
     followable: bool = True
     follows: bool = False
     following: Term | None = None
-    lamp: Lamp[Rule] | None = None
+    lamp: LampGroup[DrivenActuator[Rule]] | None = None
     changed: int = 0
     busy: bool = False
     moved_at: float = 0.0

@@ -81,6 +81,7 @@ class _Try(Generic[Rule]):
         actuator.repeats += repeated and begun.cause == "client"
         return begun
 
+    @property
     def is_current(self) -> bool:
         """Whether the state is still wanted."""
         return self.actuator.wanted == self.state and self.actuator.rule == self.rule
@@ -92,7 +93,7 @@ class _Try(Generic[Rule]):
 
 
 class Delivery(Generic[Rule]):
-    """Sends for one adapter. kind, note, retry: as for `Output`. settle: has another actuator of a lamp looked at, of
+    """Sends for one adapter. note, retry: as for `Output`. settle: has another actuator of a lamp looked at, of
     which a state was under way."""
 
     def __init__(
@@ -101,7 +102,6 @@ class Delivery(Generic[Rule]):
         writer: ActuationWriter,
         counters: OutputCounters,
         *,
-        kind: str,
         note: Callable[[str, str], None],
         settle: Callable[[DrivenActuator[Rule]], None],
         retry: tuple[float, float] | None = None,
@@ -109,7 +109,7 @@ class Delivery(Generic[Rule]):
         self._sender = sender
         self._writer = writer
         self._counters = counters
-        self._kind = kind
+        self._kind = writer.kind
         self._note = note
         self._settle = settle
         self._retry_min_s, self._retry_max_s = retry or (RETRY_MIN_S, RETRY_MAX_S)
@@ -198,7 +198,7 @@ class Delivery(Generic[Rule]):
     ) -> None:
         own = next(one for one in tries if one.actuator is actuator)
         attempt = Attempt(
-            actuator.iri, rule, own.state, own.cause, own.is_current, actuator.from_file, own.retried, together
+            actuator.iri, rule, own.state, own.cause, lambda: own.is_current, actuator.from_file, own.retried, together
         )
         now = asyncio.get_running_loop().time
         try:
@@ -260,7 +260,7 @@ class Delivery(Generic[Rule]):
 
     async def _fail(self, one: _Try[Rule], error: UpstreamError) -> None:
         """Has an attempt repeated later. A state that the device refuses is recorded once, and repeated seldom."""
-        if not one.is_current():
+        if not one.is_current:
             return
         actuator = one.actuator
         actuator.failures += 1

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, get_args
+from typing import Generic, Protocol, TypeVar, get_args
 
-from lamplighter.adapters.devices.sender import Rule
 from lamplighter.adapters.mapping.tables import LampPart, Role
 from lamplighter.engine.terms import Term, lexical
 
-if TYPE_CHECKING:
-    from lamplighter.adapters.devices.actuator import DrivenActuator
+
+class LampMember(Protocol):
+    """An actuator, as `actuator` describes it."""
+
+    wanted: Term | None
+    told: Term | None
+    changed: int
+
+    @property
+    def known_report(self) -> Term | None: ...
+    @property
+    def disagrees(self) -> bool: ...
+    def is_due(self, now: float) -> bool: ...
+    def can_join(self) -> bool: ...
+
+
+Member = TypeVar("Member", bound=LampMember)
 
 
 def is_off(state: Term | None) -> bool:
@@ -21,25 +35,25 @@ def _rank(part: LampPart) -> tuple[int, int, str]:
     return part.order, get_args(Role).index(part.role), part.name
 
 
-class Lamp(Generic[Rule]):
+class LampGroup(Generic[Member]):
     """The actuators that have rules with the same lamp."""
 
     def __init__(self) -> None:
-        self._members: dict[DrivenActuator[Rule], LampPart] = {}
+        self._members: dict[Member, LampPart] = {}
 
-    def __iter__(self) -> Iterator[DrivenActuator[Rule]]:
+    def __iter__(self) -> Iterator[Member]:
         return iter(tuple(self._members))
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def add(self, actuator: DrivenActuator[Rule], part: LampPart) -> None:
+    def add(self, actuator: Member, part: LampPart) -> None:
         self._members[actuator] = part
 
-    def remove(self, actuator: DrivenActuator[Rule]) -> None:
+    def remove(self, actuator: Member) -> None:
         del self._members[actuator]
 
-    def silences(self, actuator: DrivenActuator[Rule]) -> bool:
+    def silences(self, actuator: Member) -> bool:
         """Whether nothing is sent to a part as things are, nor its report followed: it would turn a lamp on that is
         off, or change the colour that was set after it."""
         part = self._members[actuator]
@@ -53,9 +67,11 @@ class Lamp(Generic[Rule]):
         # While a lamp is off, many report no brightness, or 0.
         return is_off(switch.wanted) or (actuator.told == actuator.wanted and is_off(switch.known_report))
 
-    def together(self, first: DrivenActuator[Rule], now: float) -> list[DrivenActuator[Rule]]:
+    def together(self, first: Member, now: float) -> list[Member]:
         """The actuators whose states go in one command with that of the first one, in the order of the device."""
         switch = self._switch()
+        if not first.can_join():
+            return [first]  # it is refused, and the others are not
         if switch is not None and switch is not first and switch.is_due(now):
             first = switch
         if first is not switch:
@@ -67,14 +83,14 @@ class Lamp(Generic[Rule]):
         found += [one for one, part in self._members.items() if part.role == "transition" and one.can_join()]
         return sorted(found, key=lambda one: _rank(self._members[one]))
 
-    def is_rider(self, actuator: DrivenActuator[Rule]) -> bool:
+    def is_rider(self, actuator: Member) -> bool:
         """Whether it only goes along, so that nothing is recorded of it."""
         return self._members[actuator].role == "transition"
 
-    def _switch(self) -> DrivenActuator[Rule] | None:
+    def _switch(self) -> Member | None:
         return next((one for one, part in self._members.items() if part.role == "switch"), None)
 
-    def _mode(self) -> DrivenActuator[Rule] | None:
+    def _mode(self) -> Member | None:
         """Of the modes with a desired state, the one that got it last; at a start, the one that is reported."""
         modes = [(one, part) for one, part in self._members.items() if part.role == "mode" and one.wanted is not None]
         ordered = sorted(modes, key=lambda mode: (mode[0].changed, not mode[0].disagrees, -mode[1].order))

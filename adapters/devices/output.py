@@ -27,7 +27,7 @@ from lamplighter.adapters.devices.actuator import KEYS, DrivenActuator
 from lamplighter.adapters.devices.counters import OutputCounters
 from lamplighter.adapters.devices.delivery import Delivery
 from lamplighter.adapters.devices.desired import desired_pattern, reported_update, same_state
-from lamplighter.adapters.devices.lamps import Lamp
+from lamplighter.adapters.devices.lamps import LampGroup
 from lamplighter.adapters.devices.queried import QUERIES_MAX, Key, QueriedStates, QueryRule
 from lamplighter.adapters.devices.sender import Rule, Sender
 from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID
@@ -113,14 +113,12 @@ class Output(Generic[Rule]):
         self._kind = kind
         self._note = note
         self._writer = ActuationWriter(client, kind, self.counters)
-        self._delivery = Delivery(
-            sender, self._writer, self.counters, kind=kind, note=note, settle=self._wake, retry=retry
-        )
+        self._delivery = Delivery(sender, self._writer, self.counters, note=note, settle=self._wake, retry=retry)
         self._follows_online = follows_online
         self._rejected = rejected
         self._tried = tried
         self._follows = frozenset(follows)
-        self._lamps: dict[str, Lamp[Rule]] = {}
+        self._lamps: dict[str, LampGroup[DrivenActuator[Rule]]] = {}
         self._changes = 0  # of wanted states in this run
         self._files: dict[Term, Rule] = {}
         self._dataset: dict[Term, Rule] = {}
@@ -441,7 +439,7 @@ class Output(Generic[Rule]):
             self._lamps = {name: one for name, one in self._lamps.items() if one is not actuator.lamp or len(one)}
             actuator.lamp = None
         if part is not None:
-            actuator.lamp = self._lamps.setdefault(part.of, Lamp())
+            actuator.lamp = self._lamps.setdefault(part.of, LampGroup())
             actuator.lamp.add(actuator, part)
 
     def _indices(self, rule: Rule) -> list[tuple[dict[Any, list[DrivenActuator[Rule]]], Any]]:

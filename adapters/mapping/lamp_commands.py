@@ -52,7 +52,7 @@ def command_messages(together: Sequence[tuple[CommandRule, Term]]) -> list[Comma
         return [CommandMessage(rule.table.topic, command_payload(rule, state), rule.table)]
     if pieces:
         table = next(rule.table for rule, _ in together if rule.table.lamp is not None and rule.table.lamp.on)
-        return [CommandMessage(table.topic, _filled(pieces, together), table)]
+        return [CommandMessage(table.topic, _compose(pieces, together), table)]
     names = {rule.table.lamp.name for rule, _ in together if rule.table.lamp is not None}
     messages: list[CommandMessage] = []
     for rule, state in together:
@@ -108,7 +108,7 @@ def _turns_off(rule: CommandRule, state: Term) -> bool:
     return lamp is not None and lamp.role == "switch" and lexical(state) in ("false", "0")
 
 
-def _filled(pieces: Sequence[tuple[str, str]], together: Sequence[tuple[CommandRule, Term]]) -> bytes:
+def _compose(pieces: Sequence[tuple[str, str]], together: Sequence[tuple[CommandRule, Term]]) -> bytes:
     """The text of a lamp that is on."""
     texts: dict[str, str] = {}
     for rule, state in together:

@@ -132,8 +132,7 @@ class MqttAdapter:
         self.counters = MqttCounters()
         self._last = LastMessages() if last is None else last
         self.tried = asyncio.Event() if tried is None else tried
-        self._settings = settings
-        self._client, self._base_iri = client, base_iri
+        self._settings, self._client, self._base_iri = settings, client, base_iri
         self._files, self._rules, self._feed = mapping, rules, feed
         self._mapping = mapping
         self._discovering = discovering

@@ -193,8 +193,9 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 def _kinds(device: Device) -> Iterator[str]:
     """What a device observes and does, in words."""
-    acts = {actuator.kind for actuator in device.actuators}
-    counted = Counter([actuator.kind for actuator in device.actuators])
+    # A transition goes along with what a lamp is told, and is nothing that it does.
+    acting = [actuator.kind for actuator in device.actuators if actuator.kind != "gateway:transition"]
+    acts, counted = set(acting), Counter(acting)
     counted += Counter([sensor.kind for sensor in device.sensors if sensor.kind not in acts])
     for kind, count in counted.items():
         yield word(kind) if count == 1 else f"{count} {word(kind)}"

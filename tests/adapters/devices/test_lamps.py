@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import pytest
 
 from lamplighter.adapters.devices import actuator
 from lamplighter.adapters.devices.output import Output, ReportedState
+from lamplighter.adapters.devices.sender import RefusedByDevice
 from lamplighter.adapters.mapping import CommandRule
 from lamplighter.adapters.mqtt.sender import MqttSender
 from lamplighter.adapters.mqtt.settings import COMMANDS
+from lamplighter.engine.errors import UpstreamError
 from lamplighter.engine.terms import XSD, Term, literal
 from tests.support.desired_states import BASE, StatesGateway, rule, running
 from tests.support.event_loops import settled, until
@@ -210,3 +215,50 @@ async def test_rules_that_go_leave_the_lamp() -> None:
         assert broker.payloads() == ['{"state": "ON"}']
         one.change_rules([])
         assert one._lamps == {}
+
+
+class SimulatedLamp(NotingBroker):
+    """Takes commands as Zigbee2MQTT does: any value turns it on. Some are lost, with or without an effect."""
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__()
+        self.chance = chance
+        self.reliable = False
+        self.state: dict[str, Any] = {"state": "OFF"}
+
+    async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
+        for _ in range(self.chance.randrange(4)):
+            await asyncio.sleep(0)
+        what = 1.0 if self.reliable else self.chance.random()
+        if what < 0.2:
+            raise UpstreamError("no answer")
+        if what < 0.3:
+            raise RefusedByDevice("quota exceeded")
+        self.state |= {"state": "ON"} | json.loads(payload)
+        if what < 0.4:
+            raise UpstreamError("the acknowledgement was lost")
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_an_unreliable_lamp_ends_in_the_desired_states(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RETRY_MIN_S", "RETRY_MAX_S"):
+        monkeypatch.setattr(f"lamplighter.adapters.devices.delivery.{name}", 1e-6)
+    monkeypatch.setattr(actuator, "PAUSE_S", 1e-6)
+    chance = Random(seed)
+    gateway, broker = StatesGateway(), SimulatedLamp(chance)
+    async with running(gateway, MqttSender({"default": broker}, COMMANDS), files=LAMP) as one:
+        for _ in range(60):
+            values = {"state": ("true", "false"), "brightness": ("1", "2", "999"), "color_temp": ("3", "4")}
+            names = chance.sample(sorted(values), chance.randint(1, 3))
+            desire(gateway, **{name: chance.choice(values[name]) for name in names})
+            for _ in range(chance.randrange(20)):
+                await asyncio.sleep(0)
+        broker.reliable = True
+        desire(gateway, state="true", brightness="7")
+        warmth = desired(gateway, "color_temp")
+        expected = {"state": "ON", "brightness": 7} | ({"color_temp": int(warmth[0])} if warmth else {})
+        await until(lambda: broker.state == expected)
+        await until(lambda: not any(each.worker for each in one._all()))
+        assert broker.state == expected
+        assert gateway.found("?a gateway:refused ?x") == []
+        assert one.counters.sent == one.counters.acknowledged + one.counters.failed
