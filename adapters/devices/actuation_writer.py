@@ -20,12 +20,13 @@ logger = EventLogger(__name__)
 class ActuationWriter:
     """One message is under way at a time; updates that come meanwhile are in the next ones, in their order.
 
-    The client retries while the gateway is away or full; other refusals are final, and logged here.
+    kind: of the adapter. The client retries while the gateway is away or full; other refusals are final, and logged
+    here.
     """
 
     def __init__(self, client: UpdatesClient, kind: str, counters: OutputCounters) -> None:
         self._client = client
-        self._kind = kind
+        self.kind = kind
         self._counters = counters
         self._waiting: deque[tuple[UpdateRequest, asyncio.Future[UpdateAnswer | GatewayError]]] = deque()
         self._filled = asyncio.Event()
@@ -55,9 +56,9 @@ class ActuationWriter:
             self._check(answer, origin)
 
     def _request(self, text: str, origin: str) -> UpdateRequest:
-        return UpdateRequest(sparql=text, cause=DeclaredCause(self._kind, origin))
+        return UpdateRequest(sparql=text, cause=DeclaredCause(self.kind, origin))
 
     def _check(self, answer: UpdateAnswer | GatewayError, origin: str) -> None:
         if isinstance(answer, GatewayError):
             self._counters.unrecorded += 1
-            logger.error(f"{self._kind} state not recorded", origin=origin, reason=answer)
+            logger.error(f"{self.kind} state not recorded", origin=origin, reason=answer)

@@ -8,18 +8,26 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from lamplighter.adapters.devices.desired import Cause, same_state
+from lamplighter.adapters.devices.lamps import LampGroup
 from lamplighter.adapters.devices.sender import Rule, Sender
+from lamplighter.adapters.mapping.command_payloads import state_texts
+from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.pacing import TokenBucket
-from lamplighter.engine.terms import Term, lexical
+from lamplighter.engine.terms import Term, lexical, literal
 
-SETTLE_S, REASSERT_MAX_S = 2.0, 300.0
-"""The pause before a state is sent again; it doubles while the device goes on reporting another state."""
+SETTLE_S, REASSERT_MAX_S, FOLLOW_MAX_S = 2.0, 300.0, 30.0
+"""The pause before a state is sent again, or a report is followed; it doubles while the device goes on reporting
+another state, up to one of the other two."""
+CALM_S = 600.0
+"""After this long without either, the pause is the shortest one again. Agreement alone does not make it short: a person
+who is fought presses the button again."""
 AT_ONCE, PAUSE_S = 120, 1.0
 """Messages to one actuator without a pause, and the pause between further ones: applications, or a rule for its state,
 may set states that change each other."""
 WARNED_AGAIN_S = 3_600.0
-KEYS = ("desired", "reported", "recorded", "online", "command")
+KEYS = ("desired", "reported", "recorded", "online", "by_hand", "command", "controls")
 """Variables of the query of `output`, of which each row has one."""
+FOLLOW = literal("follow")
 
 
 @dataclass(eq=False)
@@ -32,9 +40,11 @@ class DrivenActuator(Generic[Rule]):
     sent_at: when it was told, on the loop's clock; spread: the part of the interval
     after which it is told again. refused: the state that cannot be sent; refusal: the device's reason for not taking
     the wanted one. reported: by a message of this run. contrary: after the last message the device has reported another
-    state. back: it has come back online at this time. starts: how often it has started again. pace: of its messages;
-    warnings: that it is too fast.
-    repeats: messages in a row to a device that had another state. retry_at: not before.
+    state. confirmed: it has had the wanted state, so that another one is a person's hand; followable: its desired state
+    is a triple, no row of a query; follows: whether it follows such a state by default. following: the report that
+    becomes the desired state; moved_at: when the last one did. back: it has come back online at this time. starts: how
+    often it has started again. pace: of its messages; warnings: that it is too fast.
+    repeats: messages to a device that had another state, and followed reports, in a row. retry_at: not before.
     """
 
     iri: Term
@@ -53,6 +63,14 @@ class DrivenActuator(Generic[Rule]):
     refusal: str = ""
     reported: Term | None = None
     contrary: bool = False
+    confirmed: bool = False
+    followable: bool = True
+    follows: bool = False
+    following: Term | None = None
+    lamp: LampGroup[DrivenActuator[Rule]] | None = None
+    changed: int = 0
+    busy: bool = False
+    moved_at: float = 0.0
     back: float | None = None
     starts: int = 0
     pace: TokenBucket = field(default_factory=lambda: TokenBucket(1 / PAUSE_S, AT_ONCE))
@@ -79,6 +97,67 @@ class DrivenActuator(Generic[Rule]):
         reported = self.known_report
         return self.wanted is not None and reported is not None and not same_state(reported, self.wanted)
 
+    @property
+    def is_moved_by_hand(self) -> bool:
+        """Whether what the device reports is to become the desired state.
+
+        A device that was offline may have lost its state, so that its report is no person's wish. Neither is a report
+        before the device has had the wanted state: the message may be lost, or the report older than it.
+        """
+        rule, reported = self.rule, self.reported
+        if rule is None or reported is None or not (self.contrary and self.confirmed and self.followable):
+            return False
+        if self.offline or self.back is not None or not self._follows_by(rule):
+            return False
+        try:
+            state_texts(rule.table, reported)
+        except PayloadError:
+            return False  # it could never be sent
+        return True
+
+    def _follows_by(self, rule: Rule) -> bool:
+        if self.rows["by_hand"]:
+            return max(self.rows["by_hand"]) == FOLLOW
+        return self.follows if rule.table.by_hand is None else rule.table.by_hand == "follow"
+
+    def compare(self, state: Term | None, now: float) -> None:
+        """Takes what the device reports."""
+        agrees = state is not None and self.wanted is not None and same_state(state, self.wanted)
+        self.contrary = not agrees
+        if agrees:
+            self.back = None
+            self.confirmed = True
+        elif now - max(self.sent_at, self.moved_at) > CALM_S:
+            self.repeats = 0
+
+    def want(self, wanted: Term | None, change: int) -> None:
+        """Takes another wanted state, or none. change: as for `changed`."""
+        followed, self.following = self.following, None
+        self.wanted, self.changed = wanted, change
+        self.refused, self.refusal = None, ""
+        self.retry_at, self.failures = 0.0, 0
+        reported = self.known_report
+        self.confirmed = wanted is not None and reported is not None and same_state(reported, wanted)
+        self.contrary = False
+        if wanted is not None and followed == wanted:
+            self.told, self.contrary = wanted, not self.confirmed  # it may have reported a third state since
+        else:
+            self.repeats = 0
+
+    def is_due(self, now: float) -> bool:
+        due = self.due()
+        return due is not None and due <= now and not self.is_moved_by_hand
+
+    def can_join(self) -> bool:
+        """Whether its wanted state may go in a command of its lamp."""
+        if self.rule is None or self.wanted is None or self.busy or self.wanted == self.refused:
+            return False
+        try:
+            state_texts(self.rule.table, self.wanted)
+        except PayloadError:
+            return False  # its own attempt is refused, and names the reason
+        return True
+
     def is_recorded(self, state: Term) -> bool:
         """Whether the last recorded actuation has the state."""
         return any(same_state(one, state) for one in self.rows["recorded"])
@@ -92,8 +171,13 @@ class DrivenActuator(Generic[Rule]):
         """When the wanted state is to be sent, whatever the pace."""
         if self.rule is None or self.wanted is None or not self.started or self.refused == self.wanted:
             return None
+        if self.following is not None or self.busy or (self.lamp is not None and self.lamp.silences(self)):
+            return None
         if self.told is None or self.told != self.wanted:
             return self.retry_at
+        doubled = SETTLE_S * 2.0 ** min(self.repeats, 32)
+        if self.is_moved_by_hand:
+            return max(self.sent_at + SETTLE_S, self.moved_at + min(doubled, FOLLOW_MAX_S))
         pause = self.rule.table.reassert_s
         if pause == 0:
             return None
@@ -101,7 +185,7 @@ class DrivenActuator(Generic[Rule]):
         if self.back is not None:
             times.append(self.back + SETTLE_S)
         if self.contrary and (pause is None or interval is not None):
-            times.append(self.sent_at + min(SETTLE_S * 2.0 ** min(self.repeats, 32), REASSERT_MAX_S))
+            times.append(self.sent_at + min(doubled, REASSERT_MAX_S))
         reported = self.known_report
         if interval is not None:
             times.append(self.sent_at + interval * self.spread)

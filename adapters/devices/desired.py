@@ -6,7 +6,8 @@
 - What the device or broker acknowledged is the actuator's one live `sosa:Actuation`, with its cause. A refusal is its
   `gateway:refused`, a text for people.
 - A regular re-assertion of a state that was acknowledged before is not recorded.
-- What the device says of itself is `gateway:reportedState`, beside the desired state.
+- What the device says of itself is `gateway:reportedState`, beside the desired state. Another state of a device that
+  had the desired one, without a command of ours, is a person's hand: the actuator follows it, or holds the desired one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Literal, NamedTuple
 
 from lamplighter.adapters.literals import datetime_term
+from lamplighter.adapters.mapping.tables import ByHand
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
 from lamplighter.ontology.vocabulary import (
     ACTUATION,
+    ACTUATOR,
     ANSWER,
+    BY_HAND,
     BY_RULE,
     CAUSE,
     DESIRED_STATE,
@@ -36,6 +40,10 @@ from lamplighter.ontology.vocabulary import (
     TARGET,
 )
 
+ACTUATION_SUFFIX = "/actuation"
+"""What the IRI of an actuation has behind that of its actuator."""
+BY_HAND_ORIGIN = "by hand, "
+"""Begins the origin of an update that makes a report the desired state; the target follows."""
 Cause = Literal["notification", "timer", "client"]
 """Why a state is sent. notification: the desired state changed; timer: it is sent again at its interval; client: the
 device reported another state, or came back."""
@@ -90,7 +98,7 @@ def actuation_update(
     replaces the earlier actuation as a whole; the change log has the past (design section 9).
     """
     assert at.tzinfo is not None
-    actuation = iri(lexical(actuator) + "/actuation")
+    actuation = iri(lexical(actuator) + ACTUATION_SUFFIX)
     return (
         f"DELETE {{ {actuation} ?property ?value }} "
         f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
@@ -116,7 +124,7 @@ def _sending_triples(sending: Sending) -> str:
 
 def refusal_update(actuator: Term, reason: str, condition: str = "") -> str:
     """SPARQL text that records in the actuator's actuation why nothing is sent. The last acknowledgement stays."""
-    actuation = iri(lexical(actuator) + "/actuation")
+    actuation = iri(lexical(actuator) + ACTUATION_SUFFIX)
     return (
         f"DELETE {{ {actuation} {iri(REFUSED)} ?reason }} "
         f"INSERT {{ {actuation} {iri(RDF_TYPE)} {iri(ACTUATION)} ; "
@@ -125,12 +133,25 @@ def refusal_update(actuator: Term, reason: str, condition: str = "") -> str:
     )
 
 
+def by_hand_update(actuator: Term, what: ByHand) -> str:
+    """SPARQL text that says what becomes of a state that a person gives the actuator at its device."""
+    return _state_update(actuator, BY_HAND, literal(what), f"{actuator} a <{ACTUATOR}> . ")
+
+
 def reported_update(actuator: Term, state: Term | None, condition: str = "") -> str:
     """SPARQL text that makes ``state`` what the device reports of the actuator; None: it says that it has none."""
     if state is None:
         reported = f"{actuator} <{REPORTED_STATE}> ?before"
         return f"DELETE {{ {reported} }} WHERE {{ {condition}{reported} }}"
     return _state_update(actuator, REPORTED_STATE, state, condition)
+
+
+def followed_update(actuator: Term, before: Term, state: Term, condition: str = "") -> str:
+    """SPARQL text that makes a reported state the desired one, unless another one than ``before`` is desired by now."""
+    return (
+        f"DELETE {{ {actuator} ?name {before} }} INSERT {{ {actuator} ?name {state} }} "
+        f"WHERE {{ {condition}VALUES ?name {{ <{DESIRED_STATE}> <{HAS_STATUS}> }} {actuator} ?name {before} }}"
+    )
 
 
 def _state_update(actuator: Term, name: str, state: Term, condition: str) -> str:

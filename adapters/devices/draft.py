@@ -273,16 +273,20 @@ class Draft:
         maximum: object = None,
         qos: int = 1,
         retain: bool = False,
+        lamp: Table | None = None,
     ) -> None:
         """Adds a state that can be set.
 
         values: desired state -> text, or boolean as JSON spells it; None: any text. state: the stream table that reads
-        it back. The message is retained only if the announcement asks for it.
+        it back. lamp: the keys of `LampPart`, of a lamp of this device. The message is retained only if the
+        announcement asks for it.
         """
         if len(payload) > PAYLOAD_CHARS_MAX:
             self.problem(f"{plain(key)}: the payload of the command has more than {PAYLOAD_CHARS_MAX} characters")
             return
-        message = {"payload": payload, "qos": qos if qos in (0, 1, 2) else 1, "retain": retain}
+        message: Table = {"payload": payload, "qos": qos if qos in (0, 1, 2) else 1, "retain": retain}
+        if lamp is not None:
+            message["lamp"] = lamp | {"of": f"{self.identity}/{lamp['of']}"}
         self._add_actuator(
             key, kind, topic, message, label=label, values=values, state=state, minimum=minimum, maximum=maximum
         )

@@ -12,7 +12,8 @@ Value = Literal["number", "boolean", "text", "any"]
 class Kind:
     """A property in the gateway's namespace.
 
-    value: of its readings; unit: the usual one, in UCUM; acts: an actuator can act on it.
+    value: of its readings; unit: the usual one, in UCUM; acts: an actuator can act on it; follows: it is switched at
+    the device as well, so an adopted actuator follows what it reports.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Kind:
     value: Value
     unit: str | None = None
     acts: bool = False
+    follows: bool = False
 
     @property
     def iri(self) -> str:
@@ -98,21 +100,22 @@ KINDS = {
         Kind("duration", "duration", "number", "s"),
         Kind("counter", "counter", "number"),
         Kind("event", "event", "text"),
-        Kind("switch", "switch", "boolean", acts=True),
-        Kind("light", "light", "boolean", acts=True),
-        Kind("brightness", "brightness", "number", acts=True),
-        Kind("colorTemperature", "colour temperature", "number", acts=True),
-        Kind("color", "colour", "text", acts=True),
-        Kind("effect", "effect", "text", acts=True),
+        Kind("switch", "switch", "boolean", acts=True, follows=True),
+        Kind("light", "light", "boolean", acts=True, follows=True),
+        Kind("brightness", "brightness", "number", acts=True, follows=True),
+        Kind("colorTemperature", "colour temperature", "number", acts=True, follows=True),
+        Kind("color", "colour", "text", acts=True, follows=True),
+        Kind("transition", "transition", "number", "s", acts=True),
+        Kind("effect", "effect", "text", acts=True, follows=True),
         Kind("cover", "cover", "text", acts=True),
         Kind("position", "position", "number", "%", acts=True),
         Kind("tilt", "tilt", "number", "%", acts=True),
         Kind("valve", "valve", "text", acts=True),
         Kind("lock", "lock", "boolean", acts=True),
         Kind("lockState", "lock state", "text"),
-        Kind("fan", "fan", "boolean", acts=True),
-        Kind("fanSpeed", "fan speed", "number", "%", acts=True),
-        Kind("fanMode", "fan mode", "text", acts=True),
+        Kind("fan", "fan", "boolean", acts=True, follows=True),
+        Kind("fanSpeed", "fan speed", "number", "%", acts=True, follows=True),
+        Kind("fanMode", "fan mode", "text", acts=True, follows=True),
         Kind("siren", "siren", "boolean", acts=True),
         Kind("climateMode", "climate mode", "text", acts=True),
         Kind("climateAction", "climate action", "text"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import Any, Generic, NamedTuple
@@ -27,16 +27,20 @@ from lamplighter.adapters.devices.actuator import KEYS, DrivenActuator
 from lamplighter.adapters.devices.counters import OutputCounters
 from lamplighter.adapters.devices.delivery import Delivery
 from lamplighter.adapters.devices.desired import desired_pattern, reported_update, same_state
+from lamplighter.adapters.devices.lamps import LampGroup
 from lamplighter.adapters.devices.queried import QUERIES_MAX, Key, QueriedStates, QueryRule
 from lamplighter.adapters.devices.sender import Rule, Sender
 from lamplighter.adapters.mapping.command_payloads import STATE_CHARS_SAID
+from lamplighter.adapters.mapping.tables import LampPart
 from lamplighter.engine.client import Notification
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.log_events import EventLogger
 from lamplighter.engine.terms import Bag, Term, iri, is_iri, is_literal
 from lamplighter.ontology.vocabulary import (
     ACTUATOR,
+    BY_HAND,
     COMMAND,
+    CONTROLS,
     HAS_SIMPLE_RESULT,
     HOSTS,
     MADE_BY_ACTUATOR,
@@ -46,12 +50,14 @@ from lamplighter.ontology.vocabulary import (
 )
 
 QUERY = (
-    "SELECT ?actuator ?desired ?reported ?recorded ?online ?command WHERE { "
+    "SELECT ?actuator ?desired ?reported ?recorded ?online ?by_hand ?command ?controls WHERE { "
     f"{desired_pattern('desired')} "
     f"UNION {{ ?actuator <{REPORTED_STATE}> ?reported }} "
     f"UNION {{ ?actuation <{MADE_BY_ACTUATOR}> ?actuator ; <{HAS_SIMPLE_RESULT}> ?recorded }} "
     f"UNION {{ ?actuator <{RDF_TYPE}> <{ACTUATOR}> . ?device <{HOSTS}> ?actuator ; <{ONLINE}> ?online }} "
-    f"UNION {{ ?actuator <{COMMAND}> ?command }} }}"
+    f"UNION {{ ?actuator <{BY_HAND}> ?by_hand }} "
+    f"UNION {{ ?actuator <{COMMAND}> ?command }} "
+    f"UNION {{ ?actuator <{CONTROLS}> ?controls }} }}"
 )
 """Each row has an actuator and one value. A first result has all of one moment."""
 logger = EventLogger(__name__)
@@ -80,8 +86,8 @@ class ActuatorStates(NamedTuple):
 class Output(Generic[Rule]):
     """The actuators of one adapter. kind: of the adapter, such as "mqtt"; note: takes target and reason of a state that
     is refused. retry: the pause after a first failure, and the longest. follows_online: whether a device that comes
-    online in the dataset is sent its states again. tried: set after the first result of the query of a rule for other
-    actuators.
+    online in the dataset is sent its states again. follows: what adopted actuators control that follow their device by
+    default. tried: set after the first result of the query of a rule for other actuators.
 
     It is one class because each change of rows, rules, queries or reports finds actuators by indices that all of them
     keep.
@@ -99,6 +105,7 @@ class Output(Generic[Rule]):
         follows_online: bool = True,
         rejected: Callable[[], None] = lambda: None,
         tried: asyncio.Event | None = None,
+        follows: Collection[Term] = (),
     ) -> None:
         self.counters = OutputCounters() if counters is None else counters
         self._client = client
@@ -106,10 +113,13 @@ class Output(Generic[Rule]):
         self._kind = kind
         self._note = note
         self._writer = ActuationWriter(client, kind, self.counters)
-        self._delivery = Delivery(sender, self._writer, self.counters, kind=kind, note=note, retry=retry)
+        self._delivery = Delivery(sender, self._writer, self.counters, note=note, settle=self._wake, retry=retry)
         self._follows_online = follows_online
         self._rejected = rejected
         self._tried = tried
+        self._follows = frozenset(follows)
+        self._lamps: dict[str, LampGroup[DrivenActuator[Rule]]] = {}
+        self._changes = 0  # of wanted states in this run
         self._files: dict[Term, Rule] = {}
         self._dataset: dict[Term, Rule] = {}
         self._pointed: dict[Term, Rule] = {}  # those that actuators have as gateway:command, by their node
@@ -267,6 +277,7 @@ class Output(Generic[Rule]):
     async def take(self, reports: Iterable[ReportedState[Rule]]) -> None:
         """Takes what devices report, oldest first; returns when the dataset has it."""
         changed: dict[Term, tuple[Term | None, str]] = {}
+        now = asyncio.get_running_loop().time()
         for report in reports:
             for actuator in self._by_place.get((report.rule.place, self._sender.target(report.rule)), ()):
                 if actuator.rule != report.rule:
@@ -275,19 +286,12 @@ class Output(Generic[Rule]):
                     changed[actuator.iri] = report.state, report.rule.condition
                 actuator.reported = report.state
                 if not report.retained:
-                    self._compare(actuator, report.state)
+                    actuator.compare(report.state, now)
                 self._settle(actuator)
         if changed:
             texts = [reported_update(one, state, condition) for one, (state, condition) in changed.items()]
             await self._writer.store(texts, "reported states")
             self.counters.reported += len(changed)
-
-    def _compare(self, actuator: DrivenActuator[Rule], state: Term | None) -> None:
-        agrees = state is not None and actuator.wanted is not None and same_state(state, actuator.wanted)
-        actuator.contrary = not agrees
-        if agrees:
-            actuator.repeats = 0
-            actuator.back = None
 
     def _apply(self, notification: Notification) -> None:
         """Takes a change of the result. Sequence 0 is the whole result and replaces all rows."""
@@ -328,7 +332,7 @@ class Output(Generic[Rule]):
         for row in bag.bindings():
             actuator = row.get("actuator", "")
             key = next((name for name in KEYS if name in row), None)
-            if key is None or not is_iri(actuator) or not (key == "command" or is_literal(row[key])):
+            if key is None or not is_iri(actuator) or not (key in ("command", "controls") or is_literal(row[key])):
                 continue
             value = row[key]
             rows = self._known(actuator).rows[key]
@@ -350,6 +354,7 @@ class Output(Generic[Rule]):
             actuator = self._actuators[one]
             pointed = (self._pointed[node] for node in sorted(actuator.rows["command"]) if node in self._pointed)
             rule = self._files.get(one) or self._dataset.get(one) or next(pointed, None)
+            actuator.follows = one not in self._files and not self._follows.isdisjoint(actuator.rows["controls"])
             if rule != actuator.rule:
                 self._change_rule(actuator, rule, from_file=one in self._files)
                 if rule is not None:
@@ -380,7 +385,7 @@ class Output(Generic[Rule]):
                 if found is None:
                     continue
                 facts = self._known(one).rows  # what the dataset says is of the actuator, whatever the target
-                actuator = DrivenActuator(one, self._sender, rows={**facts, "desired": Counter()})
+                actuator = DrivenActuator(one, self._sender, rows={**facts, "desired": Counter()}, followable=False)
                 self._queried.setdefault(one, {})[target] = actuator
             rule, state = (None, None) if found is None else found
             if rule != actuator.rule:
@@ -421,10 +426,21 @@ class Output(Generic[Rule]):
         if rule is not None:
             for index, key in self._indices(rule):
                 index.setdefault(key, []).append(actuator)
+        self._change_lamp(actuator, None if rule is None else self._sender.lamp(rule))
         actuator.rule, actuator.from_file = rule, from_file
-        actuator.refused, actuator.refusal = None, ""
+        actuator.refused, actuator.refusal, actuator.following = None, "", None
+        actuator.retry_at, actuator.failures = 0.0, 0
         if before is not None:
             self._sender.leave(before)
+
+    def _change_lamp(self, actuator: DrivenActuator[Rule], part: LampPart | None) -> None:
+        if actuator.lamp is not None:
+            actuator.lamp.remove(actuator)
+            self._lamps = {name: one for name, one in self._lamps.items() if one is not actuator.lamp or len(one)}
+            actuator.lamp = None
+        if part is not None:
+            actuator.lamp = self._lamps.setdefault(part.of, LampGroup())
+            actuator.lamp.add(actuator, part)
 
     def _indices(self, rule: Rule) -> list[tuple[dict[Any, list[DrivenActuator[Rule]]], Any]]:
         """Where an actuator with the rule is found."""
@@ -432,15 +448,12 @@ class Output(Generic[Rule]):
         return [(self._by_place, place), (self._by_device, self._sender.device(rule))]
 
     def _settle(self, actuator: DrivenActuator[Rule], commit: tuple[int, int] | None = None) -> None:
-        """Sets the wanted state from the rows; starts or wakes the worker if there is something to send."""
+        """Sets the wanted state from the rows; starts or wakes the workers of all parts of the lamp."""
         wanted = max(actuator.rows["desired"], default=None)
         if wanted != actuator.wanted:
-            actuator.wanted = wanted
+            self._changes += self._ready  # the order of those before is unknown
+            actuator.want(wanted, self._changes if self._ready else 0)
             actuator.cause, actuator.followed = "notification", commit
-            actuator.repeats = 0
-            actuator.refused, actuator.refusal = None, ""
-            actuator.contrary = False
-            actuator.retry_at, actuator.failures = 0.0, 0
             if len(actuator.rows["desired"]) > 1:
                 logger.warning(
                     f"{self._kind} desired states conflict",
@@ -451,10 +464,15 @@ class Output(Generic[Rule]):
             actuator.started = True
             reported, recorded = actuator.known_report, max(actuator.rows["recorded"], default=None)
             if any(one is not None and same_state(one, wanted) for one in (reported, recorded)):
-                actuator.told = wanted
+                actuator.told, actuator.confirmed = wanted, True
                 self._sender.follow(actuator.rule)
                 if self._sender.reassert_s(actuator.rule) is not None:  # not all devices at once
                     actuator.sent_at, actuator.spread = asyncio.get_running_loop().time(), random.random()
+        for one in actuator.lamp or (actuator,):
+            self._wake(one)
+
+    def _wake(self, actuator: DrivenActuator[Rule]) -> None:
+        """Starts or wakes the worker if there is something to send."""
         actuator.wake.set()
         if self._workers is not None and actuator.worker is None and actuator.due() is not None:
             actuator.worker = self._workers.create_task(

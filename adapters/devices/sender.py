@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lamplighter.adapters.devices.desired import Cause
-from lamplighter.adapters.mapping.tables import CommandBase
+from lamplighter.adapters.mapping.tables import CommandBase, LampPart
 from lamplighter.engine.errors import GatewayError, UpstreamError
 from lamplighter.engine.terms import Term
 
@@ -32,7 +32,8 @@ Rule = TypeVar("Rule", bound=DrivenRule)
 
 class Attempt(NamedTuple, Generic[Rule]):
     """One attempt to bring an actuator into a state. is_current: whether the state is still wanted; from_file: the rule
-    is one of mapping/*.toml; retried: the attempt before it failed."""
+    is one of mapping/*.toml; retried: the attempt before it failed. together: of a lamp, the rules and states that go
+    in one command, its own among them, in the order of the device; empty: its own only."""
 
     actuator: Term
     rule: Rule
@@ -41,6 +42,7 @@ class Attempt(NamedTuple, Generic[Rule]):
     is_current: Callable[[], bool]
     from_file: bool
     retried: bool
+    together: tuple[tuple[Rule, Term], ...] = ()
 
 
 class Acknowledged(NamedTuple):
@@ -83,6 +85,10 @@ class Sender(Protocol[Rule]):
     def device(self, rule: Rule) -> str:
         """The device of the rule's target; all its targets are reachable or not, and start again together."""
         return self.target(rule)
+
+    def lamp(self, rule: Rule) -> LampPart | None:
+        """What the rule's actuator is of a lamp, if it is a part of one."""
+        return None
 
     async def ready(self, rule: Rule) -> None:
         """Returns when something can be sent by the rule."""

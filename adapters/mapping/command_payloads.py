@@ -39,7 +39,7 @@ _JSON = msgspec.json.Decoder(float_hook=Number)
 def command_payload(rule: CommandRule, state: Term) -> bytes:
     """The message for a state. Raises PayloadError, whose reason is for people."""
     table = rule.table
-    text, as_json = _state_texts(table, state)
+    text, as_json = state_texts(table, state)
     words = {"json": as_json, "value": text}
     return encode_text(fill_template(_SLOT, table.payload, lambda slot: words[slot[1]], PAYLOAD_BYTES_MAX, _TOO_LONG))
 
@@ -49,7 +49,7 @@ def request_payload(
 ) -> bytes:
     """The body of the request for a state. resource: its URI; captures: see `ResourceCommandRule`. Raises
     PayloadError, whose reason is for people."""
-    text, as_json = _state_texts(rule.table, state)
+    text, as_json = state_texts(rule.table, state)
     if rule.registers is not None:
         return rule.registers.body(text, place_of(resource))
     if rule.form not in TEMPLATE_FORMATS:
@@ -88,7 +88,7 @@ def _short(body: bytes) -> bytes:
     return body
 
 
-def _state_texts(table: CommandBase, state: Term) -> tuple[str, str]:
+def state_texts(table: CommandBase, state: Term) -> tuple[str, str]:
     """A state that the rule takes, as text and as JSON. Raises PayloadError."""
     if len(state) > TERM_CHARS_MAX:
         raise PayloadError(_TOO_LONG)

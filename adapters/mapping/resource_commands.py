@@ -226,6 +226,8 @@ def resource_command(
 
     actuator = actuator_iri(table, prefixes, base_iri, place)
     select = None if table.query is None else _select(table.query, actuator, prefixes, configuration_error)
+    if select is not None and table.by_hand == "follow":
+        raise configuration_error("by_hand", "the query says what is desired; write hold, or actuator instead of query")
     resource = UriTemplate(table.resource, "resource", place)
     number = (
         CONTENT_FORMATS.get(table.content_format) if isinstance(table.content_format, str) else table.content_format

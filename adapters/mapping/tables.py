@@ -27,6 +27,8 @@ OCTETS = 42
 OnRepeat = Literal["refresh", "ignore", "event"]
 Word = bool | int | float | str
 Lifetime = Annotated[float, msgspec.Meta(gt=0, le=31_536_000)]
+Role = Literal["switch", "part", "mode", "transition"]
+ByHand = Literal["hold", "follow"]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
@@ -163,6 +165,9 @@ class CommandBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     refused. minimum, maximum: numbers outside are refused.
     reassert_s: seconds after which the state is sent again while the device does not report it; 0: never. None: see
     the tables.
+    by_hand: what becomes of another state of a device that had the desired one: "hold" sends the desired state again,
+    "follow" makes the report the desired state. None: "follow" for lights and plugs that were adopted over MQTT, else
+    "hold". A gateway:byHand of the actuator precedes it.
     """
 
     actuator: str | None = None
@@ -170,6 +175,26 @@ class CommandBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     minimum: float | None = None
     maximum: float | None = None
     reassert_s: Seconds | None = None
+    by_hand: ByHand | None = None
+
+
+class LampPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What an actuator is of a lamp that takes several states in one command.
+
+    of: the lamp; any text that its actuators share. role: "switch" turns it on and off; "part", such as brightness, is
+    sent while it is on; of several "mode", such as colour and colour temperature, the newest counts; "transition" goes
+    along and is never sent alone. order: of the messages, if the command is several. name: of the part in `on` and
+    `unless`. unless: no message is sent if the command has the part of this name. on: the message for a lamp that is
+    on, in pieces: each is the name of a part, without which it is left out, and a template with ``{name}``; an empty
+    name is always there. None: the messages of the parts, those to one topic merged if they are JSON objects.
+    """
+
+    of: str
+    role: Role = "part"
+    order: int = 0
+    name: str = ""
+    unless: str = ""
+    on: tuple[tuple[str, str], ...] | None = None
 
 
 class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -181,6 +206,7 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     has "true" and "false" only, and else a text.
     reassert_s: None: the state is sent again after the device has reported another state, with growing pauses, or has
     come back online.
+    lamp: of which the actuator is a part.
     """
 
     topic: str
@@ -189,6 +215,7 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
     state: StreamTable | None = None
+    lamp: LampPart | None = None
 
 
 class ResourceCommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):

@@ -171,6 +171,7 @@ class MqttAdapter:
                 now=clock,
                 warnings=self._warnings,
                 reader=lambda name, topic: self.brokers[name].mapping.reader(topic),
+                adopted=discovering.has_adopted if discovering else lambda rule: False,
             )
             self._outward.change_rules(mapping.commands, (), mapping.publishes)
         self._clock, self._elapsed, self._trusted = clock, elapsed, trusted

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
+from lamplighter.adapters.devices.sender import RefusedByDevice
 from lamplighter.adapters.lasting_updates import write
 from lamplighter.adapters.mqtt.entities import QUERIES, Entity, HomeTopics, Things
 from lamplighter.adapters.mqtt.messages import Message
@@ -180,7 +181,9 @@ class Announcer:
         del self._unsent[topic]
         try:
             await self._broker.publish(topic, self._wanted.get(topic, b""), 1, retain=True)
-        except UpstreamError:
+        except UpstreamError as error:
+            if isinstance(error, RefusedByDevice):
+                self._warn(topic, str(error))
             self._unsent[topic] = None
             return False
         return True

@@ -20,6 +20,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from lamplighter.adapters.devices.sender import RefusedByDevice
 from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials
@@ -31,6 +32,9 @@ PUBLISHES_MAX = 20
 """Messages that wait for the broker's acknowledgement; paho would queue further ones without a bound."""
 ACKNOWLEDGEMENT_S = 30.0
 """How long the broker may take; a connection that is paused does not read its acknowledgements."""
+ENDED_AT_S = 5.0
+"""A connection that ends so soon after a message may have ended because of it."""
+NOT_AUTHORIZED = 0x87
 BEHIND_S, BEHIND_MAX = 10.0, 6
 """How long the canary behind the queued messages may take, and how many are sent: a broker whose queue is full drops
 them."""
@@ -50,6 +54,13 @@ class ConnectionListener(Protocol):
 
     def on_drained(self, connection: BrokerConnection) -> None:
         """What the broker had queued for the session when it granted the subscriptions has come."""
+
+    def on_canaries_given_up(self, connection: BrokerConnection) -> None:
+        """The broker does not permit their topic."""
+
+
+class EndedAtMessageError(UpstreamError):
+    """The broker ended the connection soon after a message, the oldest one that it had not acknowledged."""
 
 
 class BrokerConnection(PahoConnection):
@@ -85,8 +96,11 @@ class BrokerConnection(PahoConnection):
         self._own_topics = own_topics(settings.session)
         self._publishing = asyncio.Semaphore(PUBLISHES_MAX)
         self._published: dict[int, asyncio.Future[ReasonCode]] = {}
-        """Messages that wait for their acknowledgement, by packet identifier."""
-        self.client.will_set(f"{self._own_topics}status", "offline", qos=1, retain=True)
+        """Messages that wait for their acknowledgement, by packet identifier, oldest first."""
+        self._oldest_at_end: int | None = None
+        """The first of them when the connection ended."""
+        if not canary.given_up:  # the broker may end connections for messages on our own topics
+            self.client.will_set(f"{self._own_topics}status", "offline", qos=1, retain=True)
         self.client.on_subscribe = self._on_subscribe
         self.client.on_publish = self._on_publish
 
@@ -99,7 +113,10 @@ class BrokerConnection(PahoConnection):
         elif verdict == "subscribe":
             self.subscribe()
         elif verdict == "deaf":
-            return End("deaf", f"the broker does not send {self._own_topics}canary; it may lack the permission")
+            return End("deaf", f"the broker does not send {self._own_topics}canary")
+        elif verdict == "given up":
+            self._behind_left = 0  # nor will these come
+            self._listener.on_canaries_given_up(self)
         return None
 
     def send(self, topic: str, text: str) -> None:
@@ -111,7 +128,7 @@ class BrokerConnection(PahoConnection):
 
         At QoS 1. With QoS 2 paho answers PUBREC before the commit, and a crash then loses the message.
         """
-        own = [f"{self._own_topics}canary"] if self.settings.canary_s else []
+        own = [f"{self._own_topics}canary"] if self._canary.used else []
         self._subscribe(self._filters, own)
 
     def change_filters(self, filters: Sequence[str], *, new: Sequence[str], gone: Sequence[str]) -> None:
@@ -172,8 +189,9 @@ class BrokerConnection(PahoConnection):
     async def publish(self, topic: str, payload: bytes, qos: int, *, retain: bool) -> None:
         """Returns once the broker has acknowledged the message; at QoS 0 once it is given to the socket.
 
-        Waits while PUBLISHES_MAX messages are not acknowledged. Raises UpstreamError if the connection ends before, or
-        if the broker refuses the message or takes too long; it may have the message nevertheless.
+        Waits while PUBLISHES_MAX messages are not acknowledged. Raises RefusedByDevice if the broker refuses the
+        message, which MQTT 5 only can say; EndedAtMessageError; and UpstreamError if the connection ends otherwise, or
+        the broker takes too long. It may have the message nevertheless.
         """
         async with self._publishing:
             if not self.alive:
@@ -184,29 +202,47 @@ class BrokerConnection(PahoConnection):
             if qos == 0:
                 return
             acknowledged = self._published[sent.mid] = self.loop.create_future()
+            sent_at = self.loop.time()
             try:
                 await asyncio.wait(
                     [acknowledged, self._ended], timeout=ACKNOWLEDGEMENT_S, return_when=asyncio.FIRST_COMPLETED
                 )
             finally:
+                if self._ended.done() and self._oldest_at_end is None:
+                    waiting = (mid for mid, answer in self._published.items() if not answer.done())
+                    self._oldest_at_end = next(waiting, 0)
                 del self._published[sent.mid]
             if not acknowledged.done():
+                if self._oldest_at_end == sent.mid and self.loop.time() - sent_at < ENDED_AT_S:
+                    raise EndedAtMessageError(f"the broker ended the connection: {self._end_reason()}")
                 raise UpstreamError("the connection ended" if self._ended.done() else "no acknowledgement")
-            if acknowledged.result().is_failure:
-                raise UpstreamError(f"the broker refused the message: {acknowledged.result()}")
+            code = acknowledged.result()
+            if code.is_failure:
+                raise RefusedByDevice(f"the broker refuses the message: {code}{self._cure(code)}")
+
+    def _end_reason(self) -> str:
+        return "it failed" if self._ended.exception() else self._ended.result().reason
+
+    def _cure(self, code: ReasonCode) -> str:
+        if code.value != NOT_AUTHORIZED:
+            return ""
+        user = f"the user {self.settings.username}" if self.settings.username else "clients without a user"
+        return f"; permit {user} to write this topic, in the broker's access control list"
 
     def pause(self) -> None:
         self._canary.pause()
         super().pause()
 
     def close(self) -> None:
-        if self.alive and self.client.socket() is not None:  # DISCONNECT takes the will back
+        permitted = not self._canary.given_up
+        if permitted and self.alive and self.client.socket() is not None:  # DISCONNECT takes the will back
             self.client.publish(f"{self._own_topics}status", "offline", qos=0, retain=True)
         super().close()
 
     def on_accepted(self, session_present: bool) -> None:
-        self._canary.connected()
-        self.client.publish(f"{self._own_topics}status", "online", qos=0, retain=True)
+        self._canary.connected(self.loop.time())
+        if not self._canary.given_up:
+            self.client.publish(f"{self._own_topics}status", "online", qos=0, retain=True)
         self._listener.on_connected(self, session_present)
 
     def on_message(self, message: mqtt.MQTTMessage) -> None:

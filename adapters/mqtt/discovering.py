@@ -11,12 +11,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
+import msgspec
+
 from lamplighter.adapters.client import AdapterClient
 from lamplighter.adapters.devices.availability import Availabilities
 from lamplighter.adapters.devices.device import Device, Problem
 from lamplighter.adapters.devices.registry import Adopt
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
-from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX, CommandRule
+from lamplighter.adapters.mapping.tables import CommandTable
 from lamplighter.adapters.model.failures import Failures
 from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
@@ -91,6 +94,18 @@ class Discovering:
     def bytes_max(self, topic: str) -> int:
         """The longest payload that is read of a topic."""
         return ANNOUNCEMENT_BYTES_MAX if self._announcements.covers(topic) else PAYLOAD_BYTES_MAX
+
+    def has_adopted(self, rule: CommandRule) -> bool:
+        """Whether a rule of the dataset is one of an adopted device, and sends what the device announced and nothing
+        else: who may write rules may also change this one."""
+        before = f"<{self.feed.registry.base_iri}mapping/"
+        identity, _, key = rule.place.removeprefix(before).removesuffix(">").rpartition("/command/")
+        entry = self.feed.entries.get(identity)
+        if entry is None or entry.adoption != "adopted" or not rule.place.startswith(before):
+            return False
+        commands = [one.command for one in entry.device.actuators if one.key == key]
+        sent = msgspec.structs.replace(rule.table, state=None)
+        return any(msgspec.convert(command, CommandTable) == sent for command in commands)
 
     async def take_all(self, broker: str, messages: Iterable[Message]) -> None:
         """Takes the announcements of a batch. Waits for the dataset's devices before the first one."""

@@ -24,6 +24,7 @@ from datetime import datetime
 import paho.mqtt.client as mqtt
 
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
+from lamplighter.adapters.mapping.patterns import own_topics
 from lamplighter.adapters.mqtt.canary import Canary
 from lamplighter.adapters.mqtt.connection import BrokerConnection
 from lamplighter.adapters.mqtt.credentials import BrokerCredentials, read_credentials
@@ -184,7 +185,11 @@ class Inbox:
     @property
     def problem(self) -> str:
         """What is wrong although the broker is connected; empty: nothing."""
-        return self._retained.problem
+        unheard = (
+            f"it does not return {own_topics(self._settings.session)}canary, so a failure to deliver is not noticed; "
+            "permit the adapter to read and write the topics below, or set canary_s = 0"
+        )
+        return "; ".join(text for text in (self._retained.problem, unheard if self._canary.given_up else "") if text)
 
     async def run(self) -> None:
         """Connects to the broker, again and again with back-off, until cancelled; then the connection is closed."""
@@ -239,6 +244,7 @@ class Inbox:
         except (OSError, ValueError) as error:  # ValueError: the host is no valid name, in IDNA
             return End("away", str(error) or type(error).__name__)
         finally:
+            self._canary.end(asyncio.get_running_loop().time())
             self._connection = None
             self.subscribed.clear()
             connection.close()
@@ -284,10 +290,14 @@ class Inbox:
 
     def _tell_problem(self) -> None:
         if self.subscribed.is_set():
-            self._on_state(True, self._retained.problem)
+            self._on_state(True, self.problem)
 
     def on_drained(self, connection: BrokerConnection) -> None:
         self._retained.drain()
+
+    def on_canaries_given_up(self, connection: BrokerConnection) -> None:
+        logger.warning("mqtt canaries given up", host=self._settings.host, port=self._settings.port)
+        self._tell_problem()
 
     def on_message(self, connection: BrokerConnection, message: mqtt.MQTTMessage) -> None:
         """Puts a message into the queue, unless the inbox still holds it; a full queue stops the reading."""

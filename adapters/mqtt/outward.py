@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Protocol
 
 from lamplighter.adapters.client import AdapterClient
+from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.output import Output, ReportedState
 from lamplighter.adapters.mapping import CommandRule, PublishRule
 from lamplighter.adapters.mapping.patterns import own_topics
@@ -19,6 +20,8 @@ from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.adapters.mqtt.publishing import RowPublisher
 from lamplighter.adapters.mqtt.sender import MqttSender, output_status
 from lamplighter.adapters.mqtt.settings import BrokerSettings, MqttSettings
+from lamplighter.engine.terms import iri
+from lamplighter.ontology.vocabulary import GATEWAY
 
 
 def place(settings: BrokerSettings) -> HomeTopics:
@@ -41,7 +44,8 @@ class Warnings(Protocol):
 
 
 class Outward:
-    """The parts that send. inboxes: the brokers by name; reader: as for `RowPublisher`."""
+    """The parts that send. inboxes: the brokers by name; reader: as for `RowPublisher`; adopted: as for
+    `MqttSender`."""
 
     def __init__(
         self,
@@ -53,9 +57,12 @@ class Outward:
         now: Callable[[], datetime],
         warnings: Warnings,
         reader: Callable[[str, str], str | None],
+        adopted: Callable[[CommandRule], bool],
     ) -> None:
-        sender = MqttSender(inboxes, settings.commands, now)
-        self._output = Output(client, sender, kind="mqtt", note=warnings.state)
+        sender = MqttSender(inboxes, settings.commands, now, adopted)
+        # Over MQTT only: a CoAP device that was rebooted reports another state, and is no person.
+        follows = {iri(GATEWAY + name) for name, kind in KINDS.items() if kind.follows}
+        self._output = Output(client, sender, kind="mqtt", note=warnings.state, follows=follows)
         self._rows = RowPublisher(client, inboxes, warnings.outward, reader)
         self._announcers = {
             name: Announcer(

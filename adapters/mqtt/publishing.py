@@ -16,6 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from lamplighter.adapters.client import RETRY_MAX_S, RETRY_MIN_S, AdapterClient
+from lamplighter.adapters.devices.sender import RefusedByDevice
 from lamplighter.adapters.mapping import PublishRule
 from lamplighter.adapters.mapping.publishes import PublishedResult, Waiting
 from lamplighter.adapters.mqtt.sender import OutputBroker
@@ -204,7 +205,9 @@ class RowPublisher:
             try:
                 await broker.publish(topic.name, payload, min(table.qos, 1), retain=table.retain)
             except UpstreamError as error:
-                if not self._failing:
+                if isinstance(error, RefusedByDevice):
+                    self._note(topic.name, f"{topic.rule.place}: {error}")
+                elif not self._failing:
                     logger.warning("mqtt rows not published", topic=topic.name, reason=error)
                 self._failing = True
                 self.counters.failed += 1

@@ -95,8 +95,9 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
     queue_max: messages of one broker that wait for the gateway. With a full queue the socket is not read, and the
         broker queues instead (mosquitto: `max_queued_messages`).
     commands: topic filters. Rules in the dataset may publish to topics that one of them covers. Clients that may write
-        the graph choose these topics, so this list is the limit. A list in lamplighter.toml replaces the default. Rules
-        of mapping/*.toml may publish to all topics but those that begin with ``$``.
+        the graph choose these topics, so this list is the limit. A list in lamplighter.toml adds to the default; an
+        empty one permits none. An adopted device has its own topics besides. Rules of mapping/*.toml may publish to all
+        topics but those that begin with ``$``.
     publish: topic filters. `[[publish]]` rules in the dataset may publish to topics that one of them covers. Such a
         rule reads all graphs, so the default is none. Rules of mapping/*.toml may publish to all topics, as above.
     streams_max: streams in one run; further ones are refused. Each stays in the gateway's store.
@@ -124,6 +125,9 @@ class MqttSettings(BrokerSettings, frozen=True, forbid_unknown_fields=True, kw_o
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.commands:
+            commands = tuple(dict.fromkeys((*COMMANDS, *self.commands)))
+            msgspec.structs.force_setattr(self, "commands", commands)
         if 0 < self.offline_intervals < OFFLINE_INTERVALS_MIN:
             raise ValueError(
                 f"offline_intervals: write at least {OFFLINE_INTERVALS_MIN:g}, since reports come late; 0 turns it off"

@@ -12,12 +12,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from lamplighter.adapters.coap.discovery import distinct, offered
 from lamplighter.adapters.devices.device import Device, place
 from lamplighter.adapters.devices.problems import Problems
 from lamplighter.adapters.devices.registry import Entry, named
+from lamplighter.adapters.mapping.tables import ByHand
 from lamplighter.engine.errors import ConfigurationError, PayloadError, UpstreamError
 from lamplighter.engine.terms import lexical
 from lamplighter.gateway.cli.command_table import Adder
@@ -59,6 +60,14 @@ def add_devices_commands(command: Adder) -> None:
         "actuator", nargs="?", metavar="ACTUATOR", help="what to set, such as brightness, if the device has several"
     )
     setting.add_argument("state", metavar="STATE", help="on, off, or a state that `devices show ID` lists")
+    by_hand = add_mode(modes, "by-hand", "say whether a device that is switched by hand stays so", _by_hand)
+    _add_device(by_hand)
+    by_hand.add_argument("actuator", nargs="?", metavar="ACTUATOR", help="only this one, such as brightness")
+    by_hand.add_argument(
+        "what",
+        choices=get_args(ByHand),
+        help="follow: its state becomes the desired one; hold: the desired state is sent again",
+    )
     remove = add_mode(modes, "remove", "remove a device with its description, rules and live observations", _remove)
     _add_device(remove)
     add_confirmation(remove)
@@ -70,7 +79,7 @@ def add_devices_commands(command: Adder) -> None:
     for name, what in (
         ("discover", "the devices found"),
         ("show", "the device, as GET /devices/<id>,"),
-        *((name, "what was done") for name in ("adopt", "ignore", "rename", "set", "remove")),
+        *((name, "what was done") for name in ("adopt", "ignore", "rename", "set", "by-hand", "remove")),
     ):
         add_json(modes.choices[name], what, below=True)
     for parser, what in ((devices, "device"), (listing, "device"), (problems, "problem")):
@@ -177,8 +186,9 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 def _kinds(device: Device) -> Iterator[str]:
     """What a device observes and does, in words."""
-    acts = {actuator.kind for actuator in device.actuators}
-    counted = Counter([actuator.kind for actuator in device.actuators])
+    # A transition goes along with what a lamp is told, and is nothing that it does.
+    acting = [actuator.kind for actuator in device.actuators if actuator.kind != "gateway:transition"]
+    acts, counted = set(acting), Counter(acting)
     counted += Counter([sensor.kind for sensor in device.sensors if sensor.kind not in acts])
     for kind, count in counted.items():
         yield word(kind) if count == 1 else f"{count} {word(kind)}"
@@ -234,6 +244,7 @@ def _show(options: argparse.Namespace) -> int:
         ]
         print("\n" + table([("OBSERVES", "SENSOR", "UNIT", title, "MEMBER"), *_printables(rows)]), end="")
     if device.actuators:
+        by_hand = asyncio.run(gateway.devices.by_hand(entry))
         acts = [
             (
                 one.kind,
@@ -241,11 +252,12 @@ def _show(options: argparse.Namespace) -> int:
                 shorten(
                     ", ".join(one.command["values"]) if "values" in one.command else _bounds(one.minimum, one.maximum)
                 ),
+                by_hand[one.key],
                 place(one.command),
             )
             for one in device.actuators
         ]
-        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", title), *_printables(acts)]), end="")
+        print("\n" + table([("CONTROLS", "ACTUATOR", "STATES", "BY HAND", title), *_printables(acts)]), end="")
         _warn_of_refused_topics(gateway, device)
     return 0
 
@@ -374,6 +386,21 @@ def _set_state(options: argparse.Namespace) -> int:
     done = {"id": name, "actuator": lexical(wanted.actuator), "desired": lexical(wanted.state)}
     line = f"{printable(wanted.name)}: the desired state is {printable(lexical(wanted.state))}"
     print_result(options, {"set": [done]}, line)
+    return 0
+
+
+def _by_hand(options: argparse.Namespace) -> int:
+    gateway = _Gateway(options)
+    entry = gateway.named(options.device)
+    try:
+        what = asyncio.run(gateway.devices.say_by_hand(entry, options.actuator, options.what))
+    except ValueError as error:
+        raise ConfigurationError(f"{options.device}: {error}") from error
+    if options.json:
+        print_json({"by_hand": [{"id": entry.identity, "by_hand": what}]})
+    else:
+        does = "becomes the desired state" if what == "follow" else "is changed back to the desired state"
+        print(f"{entry.identity}: a state that it gets by hand {does}")
     return 0
 
 

@@ -96,9 +96,9 @@ def _newest(dataset: RunningDataset, name: str) -> Iterator[_Row]:
 
 def _short(iri: str) -> str:
     """An IRI with a known prefix; without one if it is of the gateway's vocabulary."""
-    if iri.startswith(GATEWAY):
-        return iri.removeprefix(GATEWAY)
-    for prefix, namespace in PREFIXES.items():
+    if iri.startswith(v.GATEWAY):
+        return iri.removeprefix(v.GATEWAY)
+    for prefix, namespace in v.PREFIXES.items():
         if iri.startswith(namespace) and iri != namespace:
             return f"{prefix}:{iri.removeprefix(namespace)}"
     return iri

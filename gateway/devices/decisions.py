@@ -11,21 +11,22 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 import msgspec
 
-from lamplighter.adapters.devices.desired import desired_update, differences, states_query
+from lamplighter.adapters.devices.desired import by_hand_update, desired_update, differences, states_query
 from lamplighter.adapters.devices.device import Actuator, Device, place
-from lamplighter.adapters.devices.draft import plain
+from lamplighter.adapters.devices.draft import THING, plain
+from lamplighter.adapters.devices.kinds import KINDS
 from lamplighter.adapters.devices.registry import Entry, Registry
 from lamplighter.adapters.mapping.command_payloads import command_payload
 from lamplighter.adapters.mapping.rules import CommandRule
-from lamplighter.adapters.mapping.tables import CommandTable
+from lamplighter.adapters.mapping.tables import ByHand, CommandTable
 from lamplighter.adapters.mqtt.sender import not_permitted, permits
 from lamplighter.engine.errors import PayloadError
 from lamplighter.engine.terms import XSD, Term, iri, lexical, literal
-from lamplighter.ontology.vocabulary import ACTUATOR, LAST_SEEN, ONLINE, UNREACHABLE
+from lamplighter.ontology.vocabulary import ACTUATOR, BY_HAND, LAST_SEEN, ONLINE, UNREACHABLE
 
 CONTACTS = {ONLINE: "online", LAST_SEEN: "last_seen", UNREACHABLE: "unreachable"}
 STATES = ("proposed", "adopted", "retired", "ignored")
@@ -172,11 +173,34 @@ class Devices:
         if entry.adoption != "adopted":
             raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
         found = named_actuator(entry.device, actuator)
-        if "topic" in found.command:
+        if "topic" in found.command and entry.device.source == THING:
             check_permitted(found.command["topic"], self._commands)
         wanted = wanted_state(found, state)
         target = self.registry.actuator_iri(found)
         return await self._set_state(f"{entry.name}, {word(found.kind)}", target, wanted, f"{target} a <{ACTUATOR}> . ")
+
+    async def say_by_hand(self, entry: Entry, actuator: str | None, what: str) -> ByHand:
+        """Says what becomes of states that a person gives the device by hand. actuator: None for all of the device."""
+        if what not in get_args(ByHand):
+            raise ValueError(f"write {' or '.join(get_args(ByHand))}")
+        if entry.adoption != "adopted":
+            raise ValueError(f"it is {entry.adoption}; adopt it with `lamplighter devices adopt`")
+        device = entry.device
+        found = device.actuators if actuator is None else [named_actuator(device, actuator)]
+        if not found:
+            raise ValueError("it has no actuators")
+        chosen: ByHand = "follow" if what == "follow" else "hold"
+        for one in found:
+            await self._dataset.update(by_hand_update(self.registry.actuator_iri(one), chosen))
+        return chosen
+
+    async def by_hand(self, entry: Entry) -> dict[str, ByHand]:
+        """What becomes of states that a person gives the actuators of a device by hand, by their keys."""
+        actuators = {self.registry.actuator_iri(one): one for one in entry.device.actuators}
+        values = f"VALUES ?actuator {{ {' '.join(actuators)} }}"
+        query = f"SELECT ?actuator ?what WHERE {{ {values} ?actuator <{BY_HAND}> ?what }}"
+        said = {actuator: lexical(what) for actuator, what in await self._dataset.rows(query) if actuator and what}
+        return {one.key: _by_hand(one, said.get(node, "")) for node, one in actuators.items()}
 
     async def set_by_rule(self, path: str, state: str) -> DesiredState:
         """Sets the desired state of the actuator of a ``[[command]]`` rule. path: ``actuator/kitchen``."""
@@ -199,9 +223,19 @@ class Devices:
         return [one if isinstance(one, NotDecidedError) or one.adoption == state else _still(one) for one in told]
 
     def refused_topics(self, device: Device) -> list[str]:
-        """Why actuators of a device cannot be switched with these settings."""
+        """Why actuators of a device cannot be switched with these settings. Adoption permits the topics of one that
+        announced itself."""
+        if device.source != THING:
+            return []
         topics = dict.fromkeys(one.command["topic"] for one in device.actuators if "topic" in one.command)
         return [not_permitted(topic) for topic in topics if not permits(self._commands, topic)]
+
+
+def _by_hand(actuator: Actuator, said: str) -> ByHand:
+    """said: by the actuator's own triple, if there is one."""
+    kind = KINDS.get(word(actuator.kind))
+    default = "follow" if kind is not None and kind.follows and "topic" in actuator.command else "hold"
+    return "follow" if (said or actuator.command.get("by_hand", default)) == "follow" else "hold"
 
 
 def _now(before: Entry, found: Entry | None) -> Entry | NotDecidedError:

@@ -20,6 +20,7 @@ from itertools import islice
 
 import msgspec
 
+from lamplighter.adapters.devices.desired import ACTUATION_SUFFIX, BY_HAND_ORIGIN
 from lamplighter.adapters.specs import KINDS
 from lamplighter.engine.change_log import Record
 from lamplighter.engine.errors import ChangeLogError, ConfigurationError
@@ -30,7 +31,6 @@ from lamplighter.gateway.log.snapshots import Place, label, place_of
 from lamplighter.gateway.state.applications import Application, aggregator_queries
 from lamplighter.ontology import vocabulary as v
 
-ACTUATION = "/actuation"  # what the IRI of an actuation has behind that of its actuator
 BY_TIME = "found by time"
 NOT_RECORDED = "not recorded"
 _PLACE = re.compile(r"[0-9]{1,9}/[0-9]{1,12}")
@@ -104,15 +104,15 @@ class Explainer:
     def explain(self, name: str, until: datetime | None = None) -> Explanation:
         """The newest outcome, an acknowledgement or a refusal, up to a time. name: the IRI of an actuator or actuation.
         Raises ChangeLogError if the log has none, or is damaged."""
-        actuator = iri(name.removesuffix(ACTUATION))
-        actuation = iri(lexical(actuator) + ACTUATION)
+        actuator = iri(name.removesuffix(ACTUATION_SUFFIX))
+        actuation = iri(lexical(actuator) + ACTUATION_SUFFIX)
         outcome = self._outcome(actuation, until)
         if outcome is None:
             desired = self._newest_desired(actuator, until)
             if desired is None:
                 raise self._unknown(actuator, until)
             state = _desired_state(desired, actuator)
-            return Explanation(actuator, state, "", [*self._up_to(desired, actuator), _waiting(desired, state)])
+            return Explanation(actuator, state, "", self._not_acknowledged(desired, actuator))
         found = _asserted_values(outcome, actuation)
         acknowledged = any(name in _added_values(outcome, actuation) for name in (v.SENT_TIME, v.RESULT_TIME))
         state = found.get(v.HAS_SIMPLE_RESULT) if acknowledged else None
@@ -126,8 +126,15 @@ class Explainer:
         links += _sending(outcome, found, state) if acknowledged else [_refusal(outcome, found)]
         newer = self._newest_desired(actuator, until, after)
         if newer is not None and _desired_state(newer, actuator) != state:
-            links.append(_waiting(newer, _desired_state(newer, actuator)))
+            links += self._not_acknowledged(newer, actuator)[-1:]
         return Explanation(actuator, state, cause, links)
+
+    def _not_acknowledged(self, record: Record, actuator: Term) -> list[ChainLink]:
+        """The links to a newer desired state. One that the device was given by hand waits for no acknowledgement."""
+        links = self._up_to(record, actuator)
+        if record.cause is not None and record.cause.id.startswith(BY_HAND_ORIGIN):
+            return links
+        return [*links, _waiting(record, _desired_state(record, actuator))]
 
     def newest(self, count: int) -> list[Outcome]:
         """The last outcomes of all actuators, newest first. Raises ChangeLogError."""
@@ -137,7 +144,7 @@ class Explainer:
             found.extend(islice(_outcomes(record), count - len(found)))
             return len(found) >= count
 
-        self._history.latest(f"{ACTUATION}>", notes)
+        self._history.latest(f"{ACTUATION_SUFFIX}>", notes)
         return found
 
     # --- the outcome ---
@@ -153,12 +160,14 @@ class Explainer:
         others: set[Term] = set()
 
         def notes(record: Record) -> bool:
-            others.update(quad.s for quad in record.a if quad.p in _OUTCOMES and quad.s.endswith(f"{ACTUATION}>"))
+            others.update(
+                quad.s for quad in record.a if quad.p in _OUTCOMES and quad.s.endswith(f"{ACTUATION_SUFFIX}>")
+            )
             return len(others) >= _SUGGESTED_MAX
 
-        self._history.latest(f"{ACTUATION}>", notes)
+        self._history.latest(f"{ACTUATION_SUFFIX}>", notes)
         when = "" if until is None else f" up to {iso(until)}"
-        names = sorted(lexical(one).removesuffix(ACTUATION) for one in others)[:_SUGGESTED_MAX]
+        names = sorted(lexical(one).removesuffix(ACTUATION_SUFFIX) for one in others)[:_SUGGESTED_MAX]
         hint = f"the log has actuations of {', '.join(names)}" if names else "the log has no actuation"
         if self._first is not None and not self._history.complete():
             hint += f"; records before {label(self._first)} were dropped by retention"
@@ -324,12 +333,12 @@ def _text(found: Mapping[str, Term], name: str) -> str:
 
 def _outcomes(record: Record) -> Iterator[Outcome]:
     for actuation in dict.fromkeys(quad.s for quad in record.a if quad.p in _OUTCOMES):
-        if not actuation.endswith(f"{ACTUATION}>"):
+        if not actuation.endswith(f"{ACTUATION_SUFFIX}>"):
             continue
         found = _asserted_values(record, actuation)
         acknowledged = any(name in _added_values(record, actuation) for name in (v.SENT_TIME, v.RESULT_TIME))
         yield Outcome(
-            iri(lexical(actuation).removesuffix(ACTUATION)),
+            iri(lexical(actuation).removesuffix(ACTUATION_SUFFIX)),
             actuation,
             label(place_of(record)),
             iso(_sent_instant(record, actuation)),

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from lamplighter.adapters.mqtt.settings import MqttSettings
 from lamplighter.gateway.__main__ import main
 from tests.support import simulated_devices as simulated
 from tests.support.brokers import Mosquitto, mosquitto
@@ -107,7 +106,6 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             else:
                 [file] = re.findall(r"`(mapping/\w+\.toml)`", SECTIONS[section])
                 (folder / "gateway" / file).write_text(text)
-    settings["commands"] += MqttSettings().commands  # the recipe's list replaces that of the others
     (folder / settings["password_file"]).write_text(passwords[settings["username"]] + "\n")
     settings["password_file"] = str(folder / settings["password_file"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -37,13 +37,14 @@ def rule(place: str = "<http://e/rule>", **changes: Any) -> CommandRule:
 
 
 class StatesGateway:
-    """Stands in for the engine client; one subscription. updated: how many updates it took."""
+    """Stands in for the engine client; one subscription. updated: how many updates it took; origins: of them."""
 
     def __init__(self) -> None:
         self.engine = Engine()
         self.heard: asyncio.Queue[Notification] = asyncio.Queue()
         self.updated = 0
         self.tells_commits = False
+        self.origins: list[str] = []
 
     def write(self, text: str) -> None:
         commit = self.engine.update(NAMES + text)
@@ -74,6 +75,7 @@ class StatesGateway:
 
     async def updates(self, requests: Sequence[UpdateRequest]) -> list[UpdateAnswer | GatewayError]:
         self.updated += len(requests)
+        self.origins += [request.cause.id for request in requests if request.cause is not None]
         for request in requests:
             self.write(request.sparql)
         return [UpdateAnswer(sequence=1, delayed=None) for _ in requests]
@@ -86,9 +88,10 @@ async def running(
     *rules: CommandRule,
     files: Sequence[CommandRule] = (),
     note: Callable[[str, str], None] = lambda target, reason: None,
+    follows: Collection[str] = (),
 ) -> AsyncIterator[Output[CommandRule]]:
     """rules: of the dataset."""
-    one = Output(gateway, sender, kind="test", note=note)
+    one = Output(gateway, sender, kind="test", note=note, follows=follows)
     one.change_rules(files, rules)
     async with beside(one.run()) as task:
         await settled()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from lamplighter.adapters.devices.device import Device, Table
 from lamplighter.adapters.devices.draft import Draft, json_text, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object, merged
+from lamplighter.adapters.mqtt.discovery.light_templates import command_pieces
 
 NAME = "homeassistant"
 PREFIX = "homeassistant"
@@ -472,7 +473,11 @@ class _Entity:
         """By the entity's name: `set temperature offset` of any device is one property."""
         return own_kind(self._label.lower().replace(" ", "_"))
 
-    def _on_off(self, kind: str, state_template: str = "value_template") -> None:
+    def _lamp(self, role: str = "part", **more: Any) -> Table:
+        """What an actuator is of this light."""
+        return {"of": self._key, "role": role} | more
+
+    def _on_off(self, kind: str, state_template: str = "value_template", lamp: Table | None = None) -> None:
         """Switches and what else is on or off."""
         on, off = self._get("payload_on", "ON"), self._get("payload_off", "OFF")
         state = self.value(
@@ -483,7 +488,7 @@ class _Entity:
             on=_words(self._get("state_on", on)),
             off=_words(self._get("state_off", off)),
         )
-        self.act(kind, values={"true": on, "false": off}, state=state)
+        self.act(kind, values={"true": on, "false": off}, state=state, lamp=lamp)
 
     # Components
 
@@ -539,8 +544,14 @@ class _Entity:
         if schema == "json":
             self._json_light()
         elif schema == "default":
-            self._on_off("gateway:light", "state_value_template")
+            # Before or behind the parts, or instead of it the brightness.
+            order = {"first": 0, "brightness": 2}.get(str(self._get("on_command_type", "last")), 2)
+            instead = {"unless": "brightness"} if self._config.get("on_command_type") == "brightness" else {}
+            lamp = self._lamp("switch", order=order, **instead)
+            self._on_off("gateway:light", "state_value_template", lamp)
             self._light_parts()
+        elif schema == "template":
+            self._template_light()
         else:
             raise ValueError(f"lights of the schema {plain(schema)!r} are not supported")
 
@@ -556,6 +567,7 @@ class _Entity:
             state=bright,
             minimum=0,
             maximum=self._get("brightness_scale", 255),
+            lamp=self._lamp(order=1, name="brightness"),
         )
         kelvin = self._config.get("color_temp_kelvin") is True
         unit = {"unit": "K" if kelvin else "mired"}
@@ -575,9 +587,11 @@ class _Entity:
             state=warm,
             minimum=self._config.get("min_kelvin" if kelvin else "min_mireds"),
             maximum=self._config.get("max_kelvin" if kelvin else "max_mireds"),
+            lamp=self._lamp("mode", order=1),
         )
+        mode = self._lamp("mode", order=1)
         color = self.value("gateway:color", "rgb_state_topic", "rgb_value_template", "text", "rgb")
-        self.act("gateway:color", "rgb_command_topic", "rgb_command_template", "rgb", state=color)
+        self.act("gateway:color", "rgb_command_topic", "rgb_command_template", "rgb", state=color, lamp=mode)
         effect = self.value("gateway:effect", "effect_state_topic", "effect_value_template", "text", "effect")
         self.act(
             "gateway:effect",
@@ -586,7 +600,47 @@ class _Entity:
             "effect",
             state=effect,
             values=self._choices("effect_list"),
+            lamp=mode,
         )
+
+    def _template_light(self) -> None:
+        """A light whose command is one text with all its parts."""
+        on = command_pieces(self._config.get("command_on_template"))
+        names = {name for name, _ in on}
+        off = "".join(text for name, text in command_pieces(self._config.get("command_off_template")) if not name)
+        self.act(
+            "gateway:light",
+            payload="{value}",
+            # What is sent for on is made of the pieces.
+            values={"true": "on", "false": off},
+            state=self._template_state("gateway:light", "state_template", "boolean", "", on=["on"], off=["off"]),
+            lamp=self._lamp("switch", on=on),
+        )
+        parts: tuple[tuple[str, str, str, str, Table], ...] = (
+            ("brightness", "gateway:brightness", "brightness_template", "part", {"minimum": 0, "maximum": 255}),
+            ("color_temp", "gateway:colorTemperature", "color_temp_template", "mode", {}),
+            ("effect", "gateway:effect", "effect_template", "mode", {"values": self._choices("effect_list")}),
+            ("transition", "gateway:transition", "", "transition", {"minimum": 0}),
+        )
+        for name, kind, template, role, more in parts:
+            if name in names:
+                payload = "text" if name == "effect" else "number"
+                state = self._template_state(kind, template, payload, name) if template else None
+                self.act(
+                    kind, suffix=name, payload="{value}", state=state, lamp=self._lamp(role, name=name, on=on), **more
+                )
+        if "rgb" in names:
+            self.act("gateway:color", suffix="rgb", payload="{value}", lamp=self._lamp("mode", name="rgb", on=on))
+
+    def _template_state(self, kind: str, template: str, payload: str, suffix: str, **more: Any) -> Table | None:
+        """The sensor of a part, if the announcement says how it is read."""
+        if self._config.get(template) is None:
+            return None
+        try:
+            return self.value(kind, "state_topic", template, payload, suffix, **more)
+        except ValueError as error:  # it can be switched nevertheless
+            self._draft.problem(f"{plain(self._key)}: {error}")
+            return None
 
     def _json_light(self) -> None:
         """A light that takes and tells its state as a JSON object."""
@@ -597,7 +651,8 @@ class _Entity:
             return None if topic is None else self._sensor(kind, topic, (member,), payload, suffix, **more)
 
         state = told("gateway:light", "state", "boolean", "", on=["ON"], off=["OFF"])
-        self.act("gateway:light", payload="{value}", values={"true": on, "false": off}, state=state)
+        lamp = self._lamp("switch")
+        self.act("gateway:light", payload="{value}", values={"true": on, "false": off}, state=state, lamp=lamp)
         modes = self._config.get("supported_color_modes")
         modes = modes if isinstance(modes, list) else []
         if self._config.get("brightness") is True or set(map(str, modes)) - {"onoff"}:
@@ -609,12 +664,19 @@ class _Entity:
                 state=bright,
                 minimum=0,
                 maximum=self._get("brightness_scale", 255),
+                lamp=self._lamp(order=1),
             )
+            payload, rider = '{"transition": {value}}', self._lamp("transition", order=2)
+            self.act("gateway:transition", suffix="transition", payload=payload, minimum=0, lamp=rider)
         if "color_temp" in modes:
             unit = "K" if self._config.get("color_temp_kelvin") is True else "mired"
             kind = "gateway:colorTemperature"
             warm = told(kind, "color_temp", "number", "color_temp", unit=unit)
-            self.act(kind, suffix="color_temp", payload='{"state": "ON", "color_temp": {value}}', state=warm)
+            payload = '{"state": "ON", "color_temp": {value}}'
+            self.act(kind, suffix="color_temp", payload=payload, state=warm, lamp=self._lamp("mode", order=1))
+        if set(map(str, modes)) & {"rgb", "rgbw", "rgbww"}:
+            payload = '{"state": "ON", "color": {"r": {red}, "g": {green}, "b": {blue}}}'
+            self.act("gateway:color", suffix="rgb", payload=payload, lamp=self._lamp("mode", order=1, name="rgb"))
 
     def cover(self) -> None:
         self._opened("gateway:cover")

@@ -35,9 +35,11 @@ _FIRST = (
     ("roller/{n}/power", "gateway:power", "number", "W"),
     ("roller/{n}/energy", "gateway:energy", "number", "J"),
     ("light/{n}", "gateway:light", "switch", None),
+    ("light/{n}/status", "gateway:brightness", "level", "%"),
     ("light/{n}/power", "gateway:power", "number", "W"),
     ("color/{n}", "gateway:light", "switch", None),
     ("white/{n}", "gateway:light", "switch", None),
+    ("white/{n}/status", "gateway:brightness", "level", "%"),
     ("input/{n}", "gateway:input", "boolean", None),
     ("emeter/{n}/power", "gateway:power", "number", "W"),
     ("emeter/{n}/voltage", "gateway:voltage", "number", "V"),
@@ -267,6 +269,11 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
                 draft.actuator(
                     key, kind, f"{topic.removesuffix('/pos')}/command/pos", state=state, minimum=0, maximum=100
                 )
+        elif how == "level":
+            lamp = {"of": key.removesuffix(".status")}
+            state = draft.sensor(key, kind, topic, "number", member=("brightness",), unit=unit)
+            payload, to = '{"brightness": {value}}', f"{topic.removesuffix('/status')}/set"
+            draft.actuator(key, kind, to, payload=payload, state=state, minimum=0, maximum=100, lamp=lamp)
         elif how == "cover":
             draft.sensor(key, kind, topic, "text")
             words = {"OPEN": "open", "CLOSE": "close", "STOP": "stop"}
@@ -279,7 +286,12 @@ def _first(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
             state = draft.sensor(key, kind, topic, "boolean", on=_ON, off=_OFF)
             if how == "switch":
                 words = {"true": "on", "false": "off"}
-                draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
+                lamp = {"of": key, "role": "switch"}
+                if f"{below}/status" in parts:  # a light that takes all of its states in one object
+                    payload, to = '{"turn": "{value}"}', f"{topic}/set"
+                    draft.actuator(key, kind, to, payload=payload, values=words, state=state, lamp=lamp)
+                else:
+                    draft.actuator(key, kind, f"{topic}/command", values=words, state=state)
     return Joined(draft.device(), draft.problems)
 
 
@@ -330,12 +342,18 @@ def _second_actuator(draft: Draft, topic: str, component: str, key: str, kind: s
     def call(method: str, params: str = "") -> str:
         return f'{{"id": 1, "src": "lamplighter", "method": "{method}", "params": {{"id": {int(number)}{params}}}}}'
 
+    lamp: Table = {"of": component.replace(":", ".")}
     if kind in ("gateway:switch", "gateway:light"):
         values = {"true": "true", "false": "false"}
-        draft.actuator(key, kind, topic, payload=call(f"{method}.Set", ', "on": {value}'), values=values, state=state)
+        payload = call(f"{method}.Set", ', "on": {value}')
+        part = lamp | {"role": "switch"} if kind == "gateway:light" else None
+        draft.actuator(key, kind, topic, payload=payload, values=values, state=state, lamp=part)
     elif kind == "gateway:brightness":
         payload = call("Light.Set", ', "brightness": {value}')
-        draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100)
+        draft.actuator(key, kind, topic, payload=payload, state=state, minimum=0, maximum=100, lamp=lamp)
+        payload, rider = call("Light.Set", ', "transition_duration": {value}'), lamp | {"role": "transition"}
+        key = f"{lamp['of']}.transition"
+        draft.actuator(key, "gateway:transition", topic, payload=payload, minimum=0, lamp=rider)
     elif kind == "gateway:cover":
         calls = {"OPEN": call("Cover.Open"), "CLOSE": call("Cover.Close"), "STOP": call("Cover.Stop")}
         draft.actuator(key, kind, topic, values=calls)

@@ -121,6 +121,7 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
     switched = [number for number, relay in enumerate(relays, 1) if relay in (_RELAY, _LIGHT)]
     options = config.get("so")
     all_lights = isinstance(options, dict) and options.get("30") == 1
+    one_light = relays.count(_LIGHT) == 1  # else it is not known which of them a dimmer is of
     for number in switched:
         light = relays[number - 1] == _LIGHT or all_lights
         kind = "gateway:light" if light else "gateway:switch"
@@ -131,9 +132,10 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
             power, kind, f"{status}{power}", "boolean", label=label or power, on=[on], off=[off], also=also
         )
         values = {"true": on, "false": off}
-        draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state)
+        lamp = _lamp("switch", 2) if relays[number - 1] == _LIGHT and one_light else None
+        draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state, lamp=lamp)
     if _LIGHT in relays:
-        _light(draft, config.get("lt_st"), (command, status, sent))
+        _light(draft, config.get("lt_st"), (command, status, sent), one_light=one_light)
     for number in range(1, relays.count(_SHUTTER) // 2 + 1):
         key = f"ShutterPosition{number}"
         member = (f"Shutter{number}", "Position")
@@ -150,22 +152,29 @@ def _periodic(sent: str, status: str, member: str) -> tuple[tuple[str, tuple[str
     return (f"{sent}STATE", (member,)), (f"{status}STATUS11", ("StatusSTS", member))
 
 
-def _light(draft: Draft, lights: object, topics: tuple[str, str, str]) -> None:
+def _lamp(role: str, order: int) -> Table:
+    """Colour and brightness come before the power, so that the lamp comes on as it is to be."""
+    return {"of": "light", "role": role, "order": order}
+
+
+def _light(draft: Draft, lights: object, topics: tuple[str, str, str], *, one_light: bool) -> None:
     """topics: of commands, status and telemetry."""
     command, status, sent = topics
+    part, mode = (_lamp("part", 1), _lamp("mode", 0)) if one_light else (None, None)
     result = f"{status}RESULT"
 
     def sensor(name: str, kind: str, payload: Literal["number", "text"], unit: str | None = None) -> Table | None:
         return draft.sensor(name, kind, result, payload, member=(name,), unit=unit, also=_periodic(sent, status, name))
 
     state = sensor("Dimmer", "gateway:brightness", "number", "%")
-    draft.actuator("Dimmer", "gateway:brightness", f"{command}Dimmer", state=state, minimum=0, maximum=100)
+    draft.actuator("Dimmer", "gateway:brightness", f"{command}Dimmer", state=state, minimum=0, maximum=100, lamp=part)
     if lights in _WHITES:
         state = sensor("CT", "gateway:colorTemperature", "number", "mired")
-        draft.actuator("CT", "gateway:colorTemperature", f"{command}CT", state=state, minimum=153, maximum=500)
+        kind = "gateway:colorTemperature"
+        draft.actuator("CT", kind, f"{command}CT", state=state, minimum=153, maximum=500, lamp=mode)
     if lights in _COLORS:
         state = sensor("HSBColor", "gateway:color", "text")
-        draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state)
+        draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state, lamp=mode)
 
 
 def _telemetry(

@@ -274,12 +274,19 @@ class _Reader:
             on, off = (on, off) if on is True else (off, on)
         state = self._sensor(key, kind, "boolean", member, access, on=[on], off=[off])
         if access & _SET:
-            self._actuator(key, kind, member, state, values={"true": _json(on), "false": _json(off)})
+            lamp = _lamp(exposed, kind)
+            self._actuator(key, kind, member, state, values={"true": _json(on), "false": _json(off)}, lamp=lamp)
 
     def _numeric(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
         state = self._sensor(key, kind, "number", member, access, unit=exposed.get("unit"))
         if access & _SET:
-            self._actuator(key, kind, member, state, minimum=exposed.get("value_min"), maximum=exposed.get("value_max"))
+            bounds: dict[str, Any] = {"minimum": exposed.get("value_min"), "maximum": exposed.get("value_max")}
+            lamp = _lamp(exposed, kind)
+            self._actuator(key, kind, member, state, **bounds, lamp=lamp)
+            if lamp is not None and kind == "gateway:brightness":
+                name = f"transition{lamp['of'].removeprefix('light')}"
+                rider = lamp | {"role": "transition"}
+                self._actuator(name, "gateway:transition", ("transition",), None, minimum=0, lamp=rider)
 
     def _enum(self, exposed: Mapping[str, Any], key: str, kind: str, member: tuple[str, ...], access: int) -> None:
         more: dict[str, Any] = {"on_repeat": "event"} if kind == "gateway:event" else {}
@@ -303,7 +310,8 @@ class _Reader:
         for component in (first, second):
             self._sensor(f"{name}{light}.{component}", f"property/{name}_{component}", "number", (inner, component), 1)
         if name == "color_xy":
-            self._actuator(f"color{light}", "gateway:color", (inner, "hex"), None, value="{json}")
+            lamp = {"of": f"light{light}", "role": "mode"}
+            self._actuator(f"color{light}", "gateway:color", (inner, "hex"), None, value="{json}", lamp=lamp)
 
     def _sensor(
         self, key: str, kind: str, payload: Any, member: tuple[str, ...], access: int, **more: Any
@@ -326,6 +334,18 @@ class _Reader:
 
 _TYPES = {"binary": "boolean", "numeric": "number", "enum": "text", "text": "text"}
 """Of exposed values, with what kinds call them."""
+
+
+_LAMP_ROLES = {"gateway:light": "switch", "gateway:brightness": "part", "gateway:colorTemperature": "mode"}
+"""What the parts of a light are. Zigbee2MQTT takes them in one object, in any order."""
+
+
+def _lamp(exposed: Mapping[str, Any], kind: str) -> Table | None:
+    """What an exposed value is of its light; those of one endpoint are one lamp."""
+    name, inner, role = exposed.get("name"), exposed.get("property"), _LAMP_ROLES.get(kind)
+    if role is None or name not in ("state", "brightness", "color_temp") or not str(inner).startswith(name):
+        return None
+    return {"of": f"light{str(inner).removeprefix(name)}", "role": role}
 
 
 def _fits(kind: str, exposed_type: str) -> bool:

@@ -30,7 +30,8 @@ AT_ONCE_MAX, WAITING_MAX = 2, 64  # requests that are answered at the same time,
 
 
 class DeviceAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to happen to a device. area: for adopt and rename; name: for rename; state, actuator: for set."""
+    """What is to happen to a device. area: for adopt and rename; name: for rename; state, actuator: for set
+    and by_hand."""
 
     action: str
     area: str | None = None
@@ -45,6 +46,7 @@ _MEMBERS = {
     "rename": {"name", "area"},
     "remove": set[str](),
     "set": {"state", "actuator"},
+    "by_hand": {"state", "actuator"},
 }
 
 
@@ -119,6 +121,8 @@ def _valid_action(action: DeviceAction) -> DeviceAction:
             raise MalformedRequestError(f"{name} does not belong to the action {action.action}")
     if action.action == "set" and action.state is None:
         raise MalformedRequestError("state is missing: on, off, a number or a word")
+    if action.action == "by_hand" and action.state is None:
+        raise MalformedRequestError("state is missing: hold or follow")
     return action
 
 
@@ -133,6 +137,9 @@ async def _decide(devices: Devices, entry: Entry, action: DeviceAction) -> Respo
         if action.action == "remove":
             await devices.remove(entry)
             return JsonAnswer({"id": entry.identity, "removed": True})
+        if action.action == "by_hand":
+            chosen = await devices.say_by_hand(entry, action.actuator, str(action.state))
+            return JsonAnswer({"id": entry.identity, "by_hand": chosen})
         if action.action == "rename":
             found: Entry | NotDecidedError = await devices.rename(entry, action.name, action.area)
         elif action.action == "adopt":

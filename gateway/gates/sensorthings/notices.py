@@ -167,6 +167,9 @@ class _Listener:
     def on_drained(self, connection: BrokerConnection) -> None:
         """Nothing is awaited."""
 
+    def on_canaries_given_up(self, connection: BrokerConnection) -> None:
+        """None is sent."""
+
 
 class Notices:
     """Publishes until cancelled. root: the URL of the service root, for links. Raises ConfigurationError."""

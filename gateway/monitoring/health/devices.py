@@ -1,8 +1,8 @@
 """The devices that are not ok: offline, not in their desired state, or refusing it.
 
-They are found in the dataset: ``gateway:online false``, and a ``gateway:reportedState`` that differs from the desired
-one. The CoAP adapter reports refusals. A round over the actuators takes turns, so that many of them do not hold the
-event loop.
+They are found in the dataset: ``gateway:online false``, a ``gateway:reportedState`` that differs from the desired one,
+and ``gateway:refused``. The CoAP adapter reports refusals by their targets. A round over the actuators takes turns, so
+that many of them do not hold the event loop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from time import perf_counter
 
 import pyoxigraph as ox
 
-from lamplighter.adapters.devices.desired import same_state
+from lamplighter.adapters.devices.desired import ACTUATION_SUFFIX, same_state
 from lamplighter.engine.errors import StoreError
 from lamplighter.engine.store.quad_store import QuadStore, term_text
 from lamplighter.engine.terms import Term, lexical
@@ -154,10 +154,29 @@ class DeviceComponents:
 
     def _refusing(self) -> _Making:
         cure = "see its rule and its network: docs/devices.md, and coap.networks of lamplighter.toml"
-        return {
-            target: partial(not_ok, f"device/{target}", "degraded", reason, cure)
-            for target, reason in self._brokers.coap_refusals()
+        named = self._brokers.coap_refusals()
+        found: _Making = {
+            target: partial(not_ok, f"device/{target}", "degraded", reason, cure) for target, reason in named
         }
+        # The CoAP adapter names its targets; these would be the same ones by their actuators.
+        told = {reason for _, reason in named}
+        native = self._store.native
+        for quad in native.quads_for_pattern(None, ox.NamedNode(v.REFUSED), None, _DEFAULT):
+            if len(found) == FOUND_MAX:
+                break
+            node, reason = quad.subject, quad.object
+            if isinstance(node, ox.NamedNode) and isinstance(reason, ox.Literal) and reason.value not in told:
+                actuator = node.value.removesuffix(ACTUATION_SUFFIX)
+                if self._desired_state(actuator) is None:
+                    continue  # nothing is to be sent any more
+                found[actuator] = partial(self._refusing_actuator, actuator, reason.value)
+        return found
+
+    def _refusing_actuator(self, actuator: str, reason: str) -> Component:
+        label = self._label(ox.NamedNode(actuator))
+        cure = f"see `lamplighter devices problems`, and what was sent: lamplighter explain {shlex.quote(actuator)}"
+        name = self._name(actuator, "actuator/")
+        return not_ok(name, "degraded", f"{label}the state is refused: {reason}", cure)
 
     # --- texts ---
 

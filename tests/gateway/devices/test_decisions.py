@@ -9,8 +9,10 @@ from lamplighter.adapters.coap.links import parsed
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from lamplighter.adapters.mqtt.settings import MqttSettings
+from lamplighter.engine import Engine
 from lamplighter.engine.terms import XSD, literal
-from lamplighter.gateway.devices.decisions import check_permitted, named_actuator, wanted_state
+from lamplighter.gateway.devices.decisions import Devices, Row, check_permitted, named_actuator, wanted_state
+from lamplighter.ontology.vocabulary import BY_HAND
 from tests.support.announcements import announcements, zigbee_house
 from tests.support.tables import each_row
 
@@ -47,7 +49,7 @@ def test_actuator_by_what_it_controls_or_its_key(of: Device, text: str | None, k
 @each_row(
     ("of", "text", "reason"),
     [
-        (LAMP, "colour", "write one of brightness, light as ACTUATOR"),
+        (LAMP, "colour", "write one of brightness, light, transition as ACTUATOR"),
         (PLUGS, None, "write one of state_l1, state_l2 as ACTUATOR"),
         (MOTION, None, "it has no actuators"),
     ],
@@ -87,3 +89,47 @@ def test_topic_that_the_settings_do_not_permit_is_refused() -> None:
     check_permitted("zigbee2mqtt/lamp/set", MqttSettings().commands)
     with pytest.raises(ValueError, match=r"does not permit the topic shelly-1/rpc; add it"):
         check_permitted("shelly-1/rpc", MqttSettings().commands)
+
+
+class EngineDataset:
+    """The dataset of an engine in this process."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+
+    async def rows(self, query: str) -> list[Row]:
+        result = self.engine.query(query)
+        assert not isinstance(result, bool)
+        return [tuple(row.get(name) for name in result.variables) for row in result]
+
+    async def update(self, text: str) -> None:
+        self.engine.update(text)
+
+
+async def test_what_becomes_of_a_state_that_is_given_by_hand_can_be_said_per_actuator() -> None:
+    dataset = EngineDataset()
+    devices = Devices(dataset, "http://gateway.example/", ())
+    await devices.take(LAMP, None)
+    lamp = await devices.entry(LAMP.identity)
+    assert lamp is not None
+    assert await devices.by_hand(lamp) == {"brightness": "follow", "state": "follow", "transition": "hold"}
+    assert await devices.say_by_hand(lamp, None, "hold") == "hold"
+    await devices.say_by_hand(lamp, "brightness", "follow")
+    assert await devices.by_hand(lamp) == {"brightness": "follow", "state": "hold", "transition": "hold"}
+    with pytest.raises(ValueError, match="write hold or follow"):
+        await devices.say_by_hand(lamp, None, "fight")
+    await devices.remove(lamp)
+    assert not dataset.engine.query(f"ASK {{ ?actuator <{BY_HAND}> ?what }}")
+
+
+async def test_actuators_that_must_not_be_moved_hold() -> None:
+    devices = Devices(EngineDataset(), "http://gateway.example/", ())
+    await devices.take(RADIATOR, None)
+    radiator = await devices.entry(RADIATOR.identity)
+    assert radiator is not None
+    assert set((await devices.by_hand(radiator)).values()) == {"hold"}
+    assert COAP_LAMP is not None
+    await devices.take(COAP_LAMP, None)
+    coap = await devices.entry(COAP_LAMP.identity)
+    assert coap is not None
+    assert set((await devices.by_hand(coap)).values()) == {"hold"}, "one that was rebooted reports another state"

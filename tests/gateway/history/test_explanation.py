@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from lamplighter.adapters.devices.desired import (
+    BY_HAND_ORIGIN,
     Cause,
     Sending,
     actuation_update,
     desired_update,
+    followed_update,
     refusal_update,
     reported_update,
 )
@@ -289,6 +291,19 @@ async def test_a_state_that_is_not_acknowledged_yet_is_told(tmp_path: Path) -> N
         await one.desires(OFF)
         waiting = one.links()[-1]
         assert (waiting.link, waiting.state, waiting.record) == ("waiting", OFF, "1/4")
+
+
+async def test_a_state_that_was_given_by_hand_waits_for_nothing(tmp_path: Path) -> None:
+    async with street(tmp_path) as one:
+        await one.acknowledges(ON, await one.desires(ON))
+        one.clock.advance(1)
+        by_hand = change_log.Cause("mqtt", f"{BY_HAND_ORIGIN}lamp/set")
+        await update(one.runner, followed_update(iri(LAMP), ON, OFF), cause=by_hand)
+        last = one.links()[-1]
+        assert (last.link, last.by, last.state) == ("reading", ("mqtt", "by hand, lamp/set"), OFF)
+        assert as_json(one.explained(), NAMED)["links"][-1]["said"] == (
+            "mqtt by hand, lamp/set: desired state false, was true"
+        )
 
 
 async def test_the_newest_outcome_up_to_a_time_is_explained(tmp_path: Path) -> None:

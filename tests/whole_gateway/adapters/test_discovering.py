@@ -87,7 +87,7 @@ async def test_devices_are_proposed_adopted_by_people_renamed_and_retired(tmp_pa
         await until_true(lambda: part.feed.status() == "; devices: 4 proposed", "the four in the status")
 
         await update(addresses, registry.adoption(await known(part, "room1/lamp", "proposed")))
-        assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 3
+        assert await count(addresses, "?m a gateway:Mapping ; gateway:rule ?rule")() == 4
 
         part.take("default", LIST, zigbee_house(1).replace(b"room1/lamp", b"stairs"))
         await until(count(addresses, "?d a gateway:Device ; <http://www.w3.org/2000/01/rdf-schema#label> 'stairs'"), 1)

@@ -211,7 +211,7 @@ async def test_a_coap_device_is_shown_adopted_and_switched(tmp_path: Path) -> No
         assert len(await rows(addresses, query)) == 1
 
 
-async def test_adoption_names_the_topics_that_the_settings_do_not_permit(tmp_path: Path) -> None:
+async def test_adoption_permits_the_topics_of_a_device(tmp_path: Path) -> None:
     registry = Registry(GatewaySettings().base_iri)
     announced = Announcements(["shelly"], devices_max=100)
     found = {
@@ -234,9 +234,7 @@ async def test_adoption_names_the_topics_that_the_settings_do_not_permit(tmp_pat
             assert done.returncode == 0, done
             return done.stderr
 
-        text = await said("", "adopt", "--all")
-        for topic in rpc:
-            assert f"mqtt.commands does not permit the topic {topic}; add it to commands in [mqtt] of" in text
+        assert await said("commands = []", "adopt", "--all") == ""
         identity = next(one.identity for one in found.values() if any(a.command["topic"] in rpc for a in one.actuators))
-        assert "cannot be switched" in await said("", "show", identity)
-        assert await said('commands = ["+/rpc"]', "show", identity) == ""
+        assert await said("commands = []", "show", identity) == ""
+        assert await said("commands = []", "set", identity, "on") == ""

@@ -188,3 +188,16 @@ async def test_the_command_of_a_cure_is_quoted_for_a_shell(
     clock.advance(devices.GRACE_S)
     component = next(one for name, one in found(runner).items() if name != "devices")
     assert shlex.split(component.cure.partition("lamplighter ")[2]) == ["explain", hostile]
+
+
+async def test_a_refused_state_is_named_with_its_reason(runner: Runner) -> None:
+    await insert(
+        runner,
+        f"<{BASE}actuator/plug/actuation> gateway:refused 'the broker refuses the message' . "
+        f"<{BASE}actuator/plug> gateway:desiredState true ; rdfs:label 'Plug switch' . "
+        f"<{BASE}actuator/gone/actuation> gateway:refused 'another one'",
+    )
+    names = found(runner)
+    assert names["devices"].reason == "1 refusing"
+    assert names["device/plug"].reason == "Plug switch: the state is refused: the broker refuses the message"
+    assert "lamplighter devices problems" in names["device/plug"].cure

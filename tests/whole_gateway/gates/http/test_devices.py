@@ -202,7 +202,7 @@ async def test_a_record_names_who_decided(house: Addresses) -> None:
     assert record["counts"]["a"] > 10
 
 
-async def test_topics_that_the_settings_do_not_permit_are_told(gateway: Addresses) -> None:
+async def test_the_topics_of_an_adopted_device_are_permitted(gateway: Addresses) -> None:
     announced = Announcements(["shelly"], devices_max=100)
     found = [
         one for topic, payload in announcements("shelly") for one in announced.read("default", topic, payload).devices
@@ -210,10 +210,12 @@ async def test_topics_that_the_settings_do_not_permit_are_told(gateway: Addresse
     device = next(one for one in found if any(a.command["topic"].endswith("/rpc") for a in one.actuators))
     assert (await update(gateway, REGISTRY.announced(None, device, "ask") or "")).status == 200
     adopted = await done(gateway, device.identity, action="adopt")
-    assert "mqtt.commands does not permit the topic" in adopted["warnings"][0]
-    assert (await get(gateway, device.identity))["warnings"] == adopted["warnings"]
+    assert adopted["warnings"] == (await get(gateway, device.identity))["warnings"] == []
     answer = await post(gateway, device.identity, action="set", state="on")
-    assert answer.status == 400
+    assert answer.status == 200
+    assert (await done(gateway, device.identity, action="by_hand", state="hold"))["by_hand"] == "hold"
+    assert (await post(gateway, device.identity, action="by_hand", state="fight")).status == 400
+    assert (await post(gateway, device.identity, action="by_hand")).status == 400
 
 
 async def test_the_command_and_the_gate_make_the_same_of_a_device(house: Addresses, tmp_path: Path) -> None:
