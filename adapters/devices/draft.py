@@ -34,6 +34,9 @@ ACTUATORS_MAX = 60
 AVAILABILITY_TOPICS_MAX = 8
 PROBLEMS_MAX = 20
 """Of one device; further ones are dropped."""
+LEFT_OUT_MAX = 100
+"""Lines of one device, with `LEFT_OUT_NAMES_MAX` names at most."""
+LEFT_OUT_NAMES_MAX = 30
 
 THING = "wot"
 """The source of devices that a Thing Description describes."""
@@ -210,6 +213,8 @@ class Draft:
         self.source = source
         self.identity = f"{source}/{self.id}"
         self.problems: list[Problem] = []
+        self.left_out: list[str] = []
+        """Lines for people of what the announcement says and no part of the device is made of."""
         self._broker, self._topic = broker, topic
         self._texts = {"name": plain(name) or self.id, "manufacturer": plain(manufacturer), "model": plain(model)}
         self._texts["area"] = plain(area)
@@ -222,6 +227,15 @@ class Draft:
         """Notes why something of the announcement is not used."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(Problem(self.source, self._broker, self._topic, plain(reason, 400), self.identity))
+
+    def leave_out(self, names: Iterable[str], label: str = "") -> None:
+        """Notes what is not used. names: keys of the announcement; label: the part of the device that they are about,
+        empty if they are about the device."""
+        found = sorted({plain(name, 80) for name in names} - {""})
+        more = len(found) - LEFT_OUT_NAMES_MAX
+        line = ", ".join(found[:LEFT_OUT_NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+        if found and len(self.left_out) < LEFT_OUT_MAX:
+            self.left_out.append(f"{plain(label, 80)}: {line}" if label else line)
 
     def sensor(
         self,
@@ -268,16 +282,20 @@ class Draft:
         maximum: object = None,
         qos: int = 1,
         retain: bool = False,
+        scale: float | None = None,
+        offset: float | None = None,
     ) -> None:
         """Adds a state that can be set.
 
         values: desired state -> text, or boolean as JSON spells it; None: any text. state: the stream table that reads
-        it back. The message is retained only if the announcement asks for it.
+        it back. The message is retained only if the announcement asks for it. scale, offset: the state is the number in
+        the message * scale + offset.
         """
         if len(payload) > PAYLOAD_CHARS_MAX:
             self.problem(f"{plain(key)}: the payload of the command has more than {PAYLOAD_CHARS_MAX} characters")
             return
-        message = {"payload": payload, "qos": qos if qos in (0, 1, 2) else 1, "retain": retain}
+        message: Table = {"payload": payload, "qos": qos if qos in (0, 1, 2) else 1, "retain": retain}
+        message |= {name: one for name, one in (("scale", scale), ("offset", offset)) if one is not None}
         self._add_actuator(
             key, kind, topic, message, label=label, values=values, state=state, minimum=minimum, maximum=maximum
         )
@@ -315,8 +333,17 @@ class Draft:
             name, kind, plain(label) or name, command, state, bounds["minimum"], bounds["maximum"]
         )
 
-    def online(self, topic: object, on: Iterable[object], off: Iterable[object], member: Sequence[str] = ()) -> None:
-        """Adds a topic that says whether the device is online."""
+    def online(
+        self,
+        topic: object,
+        on: Iterable[object],
+        off: Iterable[object],
+        member: Sequence[str] = (),
+        *,
+        bare: bool = False,
+    ) -> None:
+        """Adds a topic that says whether the device is online. member: JSON path of the word; bare: the word may also
+        come without JSON."""
         try:
             table: Table = {
                 "topic": checked_topic(topic),
@@ -327,6 +354,8 @@ class Draft:
             if member:
                 member_path(member)
                 table["member"] = list(member)
+            if bare:
+                table["bare"] = True
             if len(self._availability) >= AVAILABILITY_TOPICS_MAX:
                 raise ValueError(f"there are more than {AVAILABILITY_TOPICS_MAX} topics")
         except ValueError as error:

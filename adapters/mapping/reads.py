@@ -199,8 +199,9 @@ class Read:
         return Payload.text if self._origin.kind == "mqtt" else lambda payload: payload.whole()
 
     def _value_term(self, table: ReadTable, prefixes: Mapping[str, str], checked: Any, refused: Any) -> ValueTerm:
-        if (table.scale is not None or table.offset is not None) and self.payload != "number":
-            raise refused("offset" if table.scale is None else "scale", 'is for payload = "number" only')
+        scaled = [key for key in ("scale", "offset", "digits") if getattr(table, key) is not None]
+        if scaled and self.payload != "number":
+            raise refused(scaled[0], 'is for payload = "number" only')
         if (table.on is not None or table.off is not None) and self.payload != "boolean":
             raise refused("off" if table.on is None else "on", 'is for payload = "boolean" only')
         if table.words is not None:
@@ -215,9 +216,9 @@ class Read:
                 }
             )
         if self.payload == "number":
-            if table.scale is None and table.offset is None:
+            if not scaled:
                 return values.number
-            return checked("scale", lambda _: values.scaling(table.scale, table.offset), table.scale)  # type: ignore[no-any-return]
+            return checked("scale", lambda _: values.scaling(table.scale, table.offset, table.digits), table.scale)  # type: ignore[no-any-return]
         if self.payload == "boolean":
             return checked("on", lambda _: values.boolean(table.on, table.off), table.on)  # type: ignore[no-any-return]
         return values.text if self.payload == "text" and not self._origin.untyped else values.any_kind

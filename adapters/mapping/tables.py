@@ -39,7 +39,8 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     format, field: struct format of a binary payload, and position of a value in it.
     pattern: regular expression; its group is the value.
     on, off: words of a boolean. words: word -> literal or IRI, for enumerations.
-    unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset.
+    unit: UCUM code, IRI or prefixed name. scale, offset: the value is payload * scale + offset. digits: behind the
+    point, to which that is rounded.
     optional: a message without the value is no fault.
     on_repeat: "refresh" writes the new time, "ignore" writes nothing, "event" makes the value leave and enter again.
     dead_band: smaller changes of a number are dropped. throttle_s: at most one reading in so many seconds.
@@ -63,6 +64,7 @@ class ReadTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     unit: str | None = None
     scale: Decimal | None = None
     offset: Decimal | None = None
+    digits: Annotated[int, msgspec.Meta(ge=0, le=9)] | None = None
     optional: bool | None = None
     on_repeat: OnRepeat | None = None
     dead_band: Decimal | None = None
@@ -163,6 +165,7 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     payload: template; ``{value}`` is the state's text, ``{json}`` the state as JSON. qos: 2 is published as 1, since a
     state may arrive twice. state: reads the state that the device reports; without payload, it is a boolean if values
     has "true" and "false" only, and else a text.
+    scale, offset: the state is the number in the message * scale + offset; that number is rounded to a whole one.
     reassert_s: None: the state is sent again after the device has reported another state, with growing pauses, or has
     come back online.
     """
@@ -172,6 +175,8 @@ class CommandTable(CommandBase, frozen=True, forbid_unknown_fields=True, kw_only
     payload: str = "{value}"
     qos: Literal[0, 1, 2] = 1
     retain: bool = False
+    scale: Decimal | None = None
+    offset: Decimal | None = None
     state: StreamTable | None = None
 
 

@@ -103,7 +103,7 @@ class Discovering:
         except Exception as error:
             reason = str(self._failures.payload_error(topic, error))
             changes = Changes(problems=[Problem("announcement", broker, topic, reason)])
-        for problem in changes.problems:
+        for problem in (*changes.problems, *changes.left_out):
             self.feed.note(problem)
         self.feed.announce(changes.devices, changes.gone)
 

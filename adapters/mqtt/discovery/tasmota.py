@@ -13,17 +13,38 @@ from typing import Any
 from lamplighter.adapters.devices.device import Problem
 from lamplighter.adapters.devices.draft import Draft, own_kind, plain
 from lamplighter.adapters.mqtt.discovery.announced import Announced, Format, Group, Joined, json_object
+from lamplighter.adapters.mqtt.discovery.declared import Declared
 
 NAME = "tasmota"
 PREFIX = "tasmota/discovery"
 RELAYS_MAX = 32
 MEMBERS_MAX = 200
 """Of the telemetry."""
+PHASES_MAX = 4
 
 _TOPIC = re.compile(r"tasmota/discovery/([0-9A-F]{12})/(config|sensors)")
 _RELAY, _LIGHT, _SHUTTER = 1, 2, 3
 _WHITES, _COLORS = (2, 5), (3, 4, 5)
 """Kinds of lights (`lt_st`) with two whites, and with colours. All can be dimmed."""
+
+_HARMLESS = frozenset(
+    {
+        "ip", "hn", "mac", "sw", "ver", "lk", "swn", "bat", "dslp", "cam",
+    }
+)  # fmt: skip
+"""Keys of the configuration that say nothing of a value, a state or a command. `lk`: whether the channels of a light
+are one; `bat` and `dslp`: that it runs on a battery and sleeps."""
+_OPTIONS_HARMLESS = frozenset(
+    {
+        "11", "13", "20", "114", "117",
+    }
+)  # fmt: skip
+"""Options (`so`) of buttons, and of what happens at the device."""
+_TELEMETRY_HARMLESS = frozenset(
+    {
+        "Time", "TotalStartTime", "Id", "TempUnit", "PressureUnit", "SpeedUnit",
+    }
+)  # fmt: skip
 
 _KINDS = {
     "AQI": ("airQuality", None),
@@ -86,19 +107,22 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
     config, telemetry = parts.get("config"), parts.get("sensors")
     topic = f"{PREFIX}/{group}/config"
     if config is None:
-        return Joined(None)
+        return Joined(None, ["its telemetry, until its configuration is announced"])
     try:
-        sent = {} if telemetry is None else json_object(telemetry)
-        draft = _configured(broker, topic, group, json_object(config), sent.get("sn"))
+        configuration = json_object(config)
+        sent = Declared({}) if telemetry is None else json_object(telemetry)
+        draft = _configured(broker, topic, group, configuration, sent.get("sn"))
     except ValueError as error:
-        return Joined(None, [Problem(NAME, broker, topic, str(error), f"{NAME}/{group}")])
-    return Joined(draft.device(), draft.problems)
+        return Joined(None, (), [Problem(NAME, broker, topic, str(error), f"{NAME}/{group}")])
+    draft.leave_out(configuration.omissions(_HARMLESS))
+    draft.leave_out(sent.omissions(_HARMLESS), "sensors")
+    return Joined.of(draft, draft.problems)
 
 
 FORMAT = Format(NAME, (f"{PREFIX}/+/config", f"{PREFIX}/+/sensors"), covers=covers, announced=announced, joined=joined)
 
 
-def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any], telemetry: object) -> Draft:
+def _configured(broker: str, topic: str, address: str, config: Declared, telemetry: object) -> Draft:
     draft = Draft(
         NAME,
         address,
@@ -118,7 +142,9 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
     names = names if isinstance(names, list) else []
     switched = [number for number, relay in enumerate(relays, 1) if relay in (_RELAY, _LIGHT)]
     options = config.get("so")
-    all_lights = isinstance(options, dict) and options.get("30") == 1
+    options = options if isinstance(options, Declared) else Declared({})
+    all_lights = options.get("30") == 1
+    wide = options.get("82") == 1
     for number in switched:
         light = relays[number - 1] == _LIGHT or all_lights
         kind = "gateway:light" if light else "gateway:switch"
@@ -128,30 +154,56 @@ def _configured(broker: str, topic: str, address: str, config: Mapping[str, Any]
         values = {"true": on, "false": off}
         draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state)
     if _LIGHT in relays:
-        _light(draft, config.get("lt_st"), command, status)
+        _light(draft, config.get("lt_st"), command, status, (200, 380) if wide else (153, 500))
+    shutters = _integers(config.get("sho"))
     for number in range(1, relays.count(_SHUTTER) // 2 + 1):
         key = f"ShutterPosition{number}"
         member = (f"Shutter{number}", "Position")
-        state = draft.sensor(key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%")
-        draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100)
-    if isinstance(telemetry, dict):
+        # The first bit of the shutter's options: 100 is closed.
+        is_inverted = number <= len(shutters) and bool(shutters[number - 1] & 1)
+        percent: dict[str, Any] = {"scale": -1, "offset": 100} if is_inverted else {}
+        state = draft.sensor(key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%", **percent)
+        draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100, **percent)
+    if isinstance(telemetry, Declared):
         _telemetry(draft, f"{sent}SENSOR", telemetry, on, off)
+    _leave_out(draft, config, options, relays)
     return draft
 
 
-def _light(draft: Draft, lights: object, command: str, status: str) -> None:
+def _leave_out(draft: Draft, config: Declared, options: Declared, relays: list[int]) -> None:
+    """What the configuration turns on and is not read: numbers that are not those of something that is off."""
+    for key, off, what in (
+        ("swc", -1, "switches (swc), but for those in the telemetry"),
+        ("btn", 0, "buttons (btn)"),
+        ("sht", 0, "the slats of shutters (sht)"),
+        ("if", 0, "the speed of the fan (if)"),
+        ("ty", 0, "the Tuya module (ty)"),
+    ):
+        if any(number != off for number in _numbers_in(config.get(key))):
+            draft.leave_out([what])
+    on = [name for name, value in options.read_all() if value not in (0, None)]
+    draft.leave_out([f"so.{name}" for name in on if name not in ("30", "82") and name not in _OPTIONS_HARMLESS])
+    draft.leave_out([f"relays of the kind {kind} (rl)" for kind in set(relays) - {0, _RELAY, _LIGHT, _SHUTTER}])
+    if config.get("lt_st") and _LIGHT not in relays:
+        draft.leave_out(["the light (lt_st), since no relay is one"])
+
+
+def _light(draft: Draft, lights: object, command: str, status: str, mireds: tuple[int, int]) -> None:
+    """mireds: bounds of the colour temperature."""
     result = f"{status}RESULT"
     state = draft.sensor("Dimmer", "gateway:brightness", result, "number", member=("Dimmer",), unit="%")
     draft.actuator("Dimmer", "gateway:brightness", f"{command}Dimmer", state=state, minimum=0, maximum=100)
     if lights in _WHITES:
         state = draft.sensor("CT", "gateway:colorTemperature", result, "number", member=("CT",), unit="mired")
-        draft.actuator("CT", "gateway:colorTemperature", f"{command}CT", state=state, minimum=153, maximum=500)
+        draft.actuator(
+            "CT", "gateway:colorTemperature", f"{command}CT", state=state, minimum=mireds[0], maximum=mireds[1]
+        )
     if lights in _COLORS:
         state = draft.sensor("HSBColor", "gateway:color", result, "text", member=("HSBColor",))
         draft.actuator("HSBColor", "gateway:color", f"{command}HSBColor", state=state)
 
 
-def _telemetry(draft: Draft, topic: str, telemetry: Mapping[str, Any], on: object, off: object) -> None:
+def _telemetry(draft: Draft, topic: str, telemetry: Declared, on: object, off: object) -> None:
     for count, path in enumerate(_members(telemetry)):
         if count >= MEMBERS_MAX:
             draft.problem(f"the telemetry has more than {MEMBERS_MAX} members")
@@ -173,18 +225,26 @@ def _telemetry(draft: Draft, topic: str, telemetry: Mapping[str, Any], on: objec
                 draft.problem(f"{plain(key)}: {error}")
                 continue
             draft.sensor(key, kind, topic, "number", label=key.replace(".", " "), member=path, unit=unit)
+        elif isinstance(value, Declared):
+            draft.leave_out([key], "sensors")
+            value.settle()
+        elif last not in _TELEMETRY_HARMLESS and value not in (None, ""):
+            draft.leave_out([key], "sensors")
+        elif value is None and last not in _TELEMETRY_HARMLESS:
+            draft.leave_out([f"{key}, which has no value yet"], "sensors")
 
 
 def _members(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The paths to single values, three levels deep, lists of phases included."""
-    if isinstance(value, dict) and len(path) < 3:
-        for name, inner in value.items():
+    """The paths to single values, three levels deep, lists of phases included; and to what is deeper or longer."""
+    if isinstance(value, Declared) and len(path) < 3:
+        for name, inner in value.read_all():
             yield from _members(inner, (*path, name))
     elif isinstance(value, list) and path:
-        for number in range(min(len(value), 4)):
-            if not isinstance(value[number], dict | list):
-                yield (*path, number)
-    elif path and not isinstance(value, dict | list):
+        for number in range(min(len(value), PHASES_MAX)):
+            yield (*path, number)
+        if len(value) > PHASES_MAX:
+            yield path
+    elif path:
         yield path
 
 
@@ -203,6 +263,14 @@ def _topic(config: Mapping[str, Any], number: int) -> str:
                 raise ValueError(f"the full topic (ft) needs %{name}%, which is missing")
             full = full.replace(f"%{name}%", text)
     return full if full.endswith("/") else f"{full}/"
+
+
+def _numbers_in(found: object) -> Iterator[int]:
+    if isinstance(found, list):
+        for one in found:
+            yield from _numbers_in(one)
+    elif isinstance(found, int):
+        yield found
 
 
 def _integers(found: object) -> list[int]:
