@@ -12,7 +12,10 @@ from typing import Any
 
 
 class Declared(dict[str, Any]):
-    """An object of an announcement. `get`, ``[]`` and `read_all` read (`read_names`); objects within are of the same kind."""
+    """An object of an announcement; objects within are of the same kind.
+
+    read_names: keys that were read, by `get`, ``[]`` and `read_all`.
+    """
 
     __slots__ = ("_settled", "read_names")
 

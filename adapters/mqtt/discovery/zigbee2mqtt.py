@@ -252,10 +252,10 @@ class _Reader:
     def read(self, exposed: Declared, context: str, path: tuple[str, ...]) -> None:
         name, inner = exposed.get("name"), exposed.get("property")
         label = plain(inner) or plain(name) or "a value"
-        self._read(exposed, context, path, label)
+        self._add(exposed, context, path, label)
         exposed.settle()
 
-    def _read(self, exposed: Declared, context: str, path: tuple[str, ...], label: str) -> None:
+    def _add(self, exposed: Declared, context: str, path: tuple[str, ...], label: str) -> None:
         name, inner, access = exposed.get("name"), exposed.get("property"), exposed.get("access", 0)
         if name in ("color_xy", "color_hs") and isinstance(inner, str) and exposed.get("type") == "composite":
             self._color(name, inner)
