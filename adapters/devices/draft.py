@@ -21,6 +21,7 @@ from lamplighter.engine.errors import PayloadError
 
 TOPIC_BYTES_MAX = 512
 TOPIC_LEVELS_MAX = 32
+FILTER_LEVELS_MIN = 2
 NAME_CHARS_MAX = 120
 WORD_CHARS_MAX = 120
 WORDS_MAX = 200
@@ -97,6 +98,23 @@ def checked_topic(topic: object) -> str:
         raise ValueError(f"the topic {plain(topic)!r} starts with '$', as those of the broker do")
     if any(level in (".", "..") for level in topic.split("/")):
         raise ValueError(f"the topic {plain(topic)!r} has a level '.' or '..'")
+    return topic
+
+
+def checked_filter(topic: object) -> str:
+    """A topic to read from, or a filter in which some levels are ``+``, as of a sensor that several radios hear.
+
+    Raises ValueError as `checked_topic`, and for a filter with less than two other levels: it would match the topics of
+    other devices.
+    """
+    if not isinstance(topic, str) or "+" not in topic.split("/"):
+        return checked_topic(topic)
+    literal = [level for level in topic.split("/") if level != "+"]
+    if len(literal) < FILTER_LEVELS_MIN or "" in literal:
+        raise ValueError(f"a filter has at least {FILTER_LEVELS_MIN} levels that are not '+'")
+    checked_topic("/".join(literal))
+    if topic.count("/") >= TOPIC_LEVELS_MAX or len(topic.encode("utf-8", "surrogatepass")) > TOPIC_BYTES_MAX:
+        raise ValueError(f"a filter has at most {TOPIC_LEVELS_MAX} levels and {TOPIC_BYTES_MAX} bytes")
     return topic
 
 
@@ -377,8 +395,12 @@ class Draft:
         )
 
     def _place(self, place: object) -> Table:
-        """The keys that say where a value is read, or where a state is written. Raises ValueError."""
+        """The keys that say where a state is written. Raises ValueError."""
         return {"topic": checked_topic(place), "broker": self._broker}
+
+    def _source(self, place: object) -> Table:
+        """The keys that say where a value is read. Raises ValueError."""
+        return {"topic": checked_filter(place), "broker": self._broker}
 
     def _stream(
         self,
@@ -392,7 +414,7 @@ class Draft:
         off: Iterable[object],
         unit: object,
     ) -> Table:
-        table = self._place(topic) | {
+        table = self._source(topic) | {
             "property": kind,
             "payload": payload,
             "sensor": f"sensor/{self.identity}/{key}",
@@ -437,6 +459,9 @@ class ResourceDraft(Draft):
     def _place(self, place: object) -> Table:
         return {"resource": checked_resource(self._broker, place)}
 
+    def _source(self, place: object) -> Table:
+        return self._place(place)
+
 
 class ThingDraft(Draft):
     """A device that is being read from its Thing Description. broker: that of its topics. A place is a topic, or the
@@ -479,6 +504,9 @@ class ThingDraft(Draft):
         if isinstance(place, str) and place.partition("://")[0] in uris.SCHEMES:
             return {"resource": checked_resource(resource_base(place), place)}
         return super()._place(place)
+
+    def _source(self, place: object) -> Table:
+        return self._place(place)
 
 
 def resource_base(resource: str) -> str:

@@ -18,7 +18,7 @@ from lamplighter.adapters.devices.registry import Adopt
 from lamplighter.adapters.devices.registry_feed import RegistryFeed
 from lamplighter.adapters.mapping import PAYLOAD_BYTES_MAX
 from lamplighter.adapters.model.failures import Failures
-from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX
+from lamplighter.adapters.mqtt.discovery.announced import ANNOUNCEMENT_BYTES_MAX, Format
 from lamplighter.adapters.mqtt.discovery.announcements import FORMATS, Announcements, Changes
 from lamplighter.adapters.mqtt.messages import Message
 from lamplighter.engine.terms import Term
@@ -41,7 +41,7 @@ class Discovering:
         client: AdapterClient,
         *,
         base_iri: str,
-        formats: Iterable[str],
+        formats: Iterable[str | Format],
         adopt: Adopt,
         devices_max: int,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),

@@ -41,7 +41,7 @@ COVERED_MAX, COVERED_CHARS_MAX = 10_000, 200
 REASON_CHARS_MAX, REASONS_MAX = 400, 8
 """Of a problem that says what is left out, and problems of one device."""
 _NOT_OF_DEVICES = re.compile(
-    r"^homeassistant/.*/config$|/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
+    r"/bridge/(?:devices|request|response|info|state)(?:/|$)|^tasmota/discovery/"
     r"|(?:^|/)announce$|^shellies/command$|/events/rpc$"
 )
 """Topics of announcements, and those that configure a bridge; no announcement may have a command there."""
@@ -50,6 +50,11 @@ _Key = tuple[str, str, Group]
 """Format, broker, group."""
 _Origin = tuple[str, str]
 """Broker and topic of an announcement."""
+
+
+def formats_of(names: Iterable[str], prefixes: Sequence[str]) -> list[Format]:
+    """The formats named. prefixes: of the topics of Home Assistant's."""
+    return [homeassistant.format_of(prefixes) if name == homeassistant.NAME else FORMATS[name] for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +94,10 @@ class _AnnouncedGroup:
 class Announcements:
     """The announcements of the formats named, in their precedence."""
 
-    def __init__(self, formats: Iterable[str], *, devices_max: int) -> None:
-        wanted = set(formats)
-        self._formats = [one for name, one in FORMATS.items() if name in wanted]
+    def __init__(self, formats: Iterable[str | Format], *, devices_max: int) -> None:
+        chosen = {one.name: one for one in (FORMATS[one] if isinstance(one, str) else one for one in formats)}
+        self._formats = [chosen[name] for name in FORMATS if name in chosen]
+        self._entities = chosen.get(homeassistant.NAME, homeassistant.FORMAT)
         self._covered = lru_cache(COVERED_MAX)(self._covers)
         self._devices_max = devices_max
         self._groups: dict[_Key, _AnnouncedGroup] = {}
@@ -302,7 +308,7 @@ class Announcements:
         actuators: list[Actuator] = []
         for actuator in device.actuators:
             to = actuator.command["topic"]
-            if _NOT_OF_DEVICES.search(to):
+            if _NOT_OF_DEVICES.search(to) or self._entities.covers(to):
                 reason = f"{actuator.key}: the topic {to} is not one of a device"
                 problems.append(Problem(device.source, device.broker, topic, reason, identity))
                 continue

@@ -1,7 +1,7 @@
 """Home Assistant's MQTT discovery -> devices.
 
-``homeassistant/<component>/[<node>/]<object>/config`` announces one entity, ``homeassistant/device/<object>/config`` a
-device with its entities in ``components``. Keys may be abbreviated, and ``~`` stands for a base topic. An empty payload
+``<prefix>/<component>/[<node>/]<object>/config`` announces one entity, ``<prefix>/device/<object>/config`` a device
+with its entities in ``components``. Keys may be abbreviated, and ``~`` stands for a base topic. An empty payload
 withdraws what the topic announced. The entities with the same first identifier are one device.
 
 Templates are Jinja there. Only paths are understood: ``{{ value }}``, ``{{ value_json.a['b'][0] }}``, with the filters
@@ -11,7 +11,7 @@ of `_FILTERS`. An entity with another template is a problem and is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from lamplighter.adapters.devices.device import Table
@@ -21,6 +21,7 @@ from lamplighter.adapters.mqtt.discovery.declared import Declared
 
 NAME = "homeassistant"
 PREFIX = "homeassistant"
+"""Of the topics; the setting `discovery_prefix` may name others."""
 COMPONENTS_MAX = 200
 """Entities of one announcement."""
 
@@ -405,14 +406,30 @@ def device_classes(kind: str) -> DeviceClasses:
     return DeviceClasses(binary, binary in inverted, measured)
 
 
-def covers(topic: str) -> bool:
-    return topic.startswith(f"{PREFIX}/") and topic.endswith("/config") and topic.count("/") in (3, 4)
+def format_of(prefixes: Sequence[str]) -> Format:
+    """The format with these prefixes of its topics."""
+
+    def below(topic: str) -> str:
+        return next((topic[len(prefix) + 1 :] for prefix in prefixes if topic.startswith(f"{prefix}/")), "")
+
+    def covers(topic: str) -> bool:
+        rest = below(topic)
+        return rest.endswith("/config") and rest.count("/") in (2, 3)
+
+    return Format(
+        NAME,
+        tuple(f"{prefix}/{levels}/config" for prefix in prefixes for levels in ("+/+", "+/+/+")),
+        covers=covers,
+        announced=lambda broker, topic, payload: announced(broker, topic, below(topic), payload),
+        joined=joined,
+    )
 
 
-def announced(broker: str, topic: str, payload: bytes) -> Announced:
-    """The entities of an announcement, each a part of its device. Raises ValueError."""
-    levels = topic.split("/")
-    component, name = levels[1], "/".join(levels[2:-1])
+def announced(broker: str, topic: str, below: str, payload: bytes) -> Announced:
+    """The entities of an announcement, each a part of its device. below: its topic behind the prefix. Raises
+    ValueError."""
+    levels = below.split("/")
+    component, name = levels[0], "/".join(levels[1:-1])
     if not payload:
         return Announced()
     config = json_object(payload)
@@ -457,9 +474,7 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
     return merged(parts[topic] for topic in sorted(parts))
 
 
-FORMAT = Format(
-    NAME, (f"{PREFIX}/+/+/config", f"{PREFIX}/+/+/+/config"), covers=covers, announced=announced, joined=joined
-)
+FORMAT = format_of((PREFIX,))
 
 
 def template_path(template: object) -> tuple[str | int, ...]:

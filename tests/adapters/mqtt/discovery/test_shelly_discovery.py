@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+from paho.mqtt.client import topic_matches_sub
+
 from lamplighter.adapters.devices.device import Device
 from lamplighter.adapters.mqtt.discovery.announcements import Announcements
 from tests.support.announcements import announced_devices, announcements
@@ -108,3 +110,13 @@ def test_messages_that_are_no_notifications_are_problems() -> None:
     assert known.read("", "shellies/announce", b'{"id": "+", "mac": "98F4ABB929CC"}').problems
     assert known.read("", "shellies/b/announce", b'{"id": "a", "mac": "98F4ABB929CC"}').problems
     assert known.read("", "shellies/announce", b'{"id": "a", "mac": "#"}').problems
+
+
+def test_prefixes_have_up_to_eight_levels() -> None:
+    status = {"src": "shellyplus1-a8032abe54dc", "method": "NotifyStatus", "params": {"switch:0": {"output": True}}}
+    filters = Announcements(["shelly"], devices_max=10).filters
+    for levels in range(1, 10):
+        topic = f"{'/'.join('abcdefghi'[:levels])}/events/rpc"
+        is_read = any(topic_matches_sub(one, topic) for one in filters)
+        devices = Announcements(["shelly"], devices_max=10).read("", topic, json.dumps(status).encode()).devices
+        assert is_read is bool(devices) is (levels <= 8), levels
