@@ -138,6 +138,9 @@ class Read:
             raise refused("property", "is missing; write a full IRI or a prefixed name")
         self.property = checked("property", lambda text: expanded_template(text, prefixes, names), table.property)
         self._templates = _iri_templates(table, names, checked)
+        # A sensor that is heard at several topics is one: its stream is that of the filter.
+        is_one = table.sensor is not None and not CAPTURE.search(table.sensor) and "+" in pattern.pattern.split("/")
+        self._one_topic = pattern.pattern if is_one and not names else None
         self.label = table.label
         if table.label is not None:
             checked("label", lambda text: check_names(text, names), table.label)
@@ -328,7 +331,7 @@ class Read:
             feature=iri(feature),
             platform=iri(platform),
             unit=self._unit_of(record),
-            topic=self._origin.address or topic,
+            topic=self._origin.address or self._one_topic or topic,
             label=None if self.label is None else filled_text(self.label, captures),
             rule=self.place,
             result=iri(f"{base_iri}result/{tail}") if self._quantity else None,

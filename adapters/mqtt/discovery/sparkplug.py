@@ -60,6 +60,8 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
     draft = Draft(NAME, "/".join((group, *edge)), broker=broker, topic=topic, name=edge[-1], model="Sparkplug B")
     for name, what in births.left_out.items():
         draft.leave_out([what], name)
+    if not records and not draft.left_out:
+        return Announced()  # a node that has devices only
     # Births, data and deaths are one stream; the mapping has to see the births for the names behind aliases.
     read = "/".join((NAMESPACE, group, "+", *edge))
     for name, _, value, _, _ in records:
