@@ -336,6 +336,8 @@ class Draft:
             name = segment(key)
             command = self._place(place) | {"actuator": f"actuator/{self.identity}/{name}"} | message
             bounds = {"minimum": number(minimum), "maximum": number(maximum)}
+            given = {"minimum": minimum, "maximum": maximum}
+            self.leave_out([side for side, bound in bounds.items() if bound is None and given[side] is not None], key)
             command |= {name: bound for name, bound in bounds.items() if bound is not None}
             if values is not None:
                 if len(values) > WORDS_MAX:
@@ -428,6 +430,8 @@ class Draft:
             table |= {"on": checked_words(on), "off": checked_words(off)}
             if set(table["on"]) & set(table["off"]):
                 raise ValueError("the same value means on and off")
+        if unit is not None and not isinstance(unit, str):
+            self.leave_out(["unit"], key)
         if isinstance(unit, str) and (spelled := unit.strip()) and payload == "number":
             if len(spelled) > UNIT_CHARS_MAX or not spelled.isprintable() or ":" in spelled:
                 raise ValueError(f"the unit {plain(unit)!r} cannot be used")

@@ -138,9 +138,7 @@ class Read:
             raise refused("property", "is missing; write a full IRI or a prefixed name")
         self.property = checked("property", lambda text: expanded_template(text, prefixes, names), table.property)
         self._templates = _iri_templates(table, names, checked)
-        # A sensor that is heard at several topics is one: its stream is that of the filter.
-        is_one = table.sensor is not None and not CAPTURE.search(table.sensor) and "+" in pattern.pattern.split("/")
-        self._one_topic = pattern.pattern if is_one and not names else None
+        self._one_topic = _one_topic(table, pattern) if not names else None
         self.label = table.label
         if table.label is not None:
             checked("label", lambda text: check_names(text, names), table.label)
@@ -386,6 +384,12 @@ def usual_payload(table: ReadTable) -> PayloadKind | None:
     if table.on is not None or table.off is not None:
         return "boolean"
     return None if table.words is None else "text"
+
+
+def _one_topic(table: ReadTable, pattern: TopicPattern) -> str | None:
+    """The filter, if a sensor with one name is heard at several topics: its stream is that of all of them."""
+    is_one = table.sensor is not None and not CAPTURE.search(table.sensor) and "+" in pattern.pattern.split("/")
+    return pattern.pattern if is_one else None
 
 
 def _checks(place: str) -> tuple[Any, Callable[[str, str], ConfigurationError]]:

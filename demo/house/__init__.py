@@ -4,7 +4,7 @@ makes: what each make announces, publishes and obeys, as its documentation says;
 hands that switch them, and silence.
 """
 
-from lamplighter.demo.house.makes import MAKES, Device, Value
+from lamplighter.demo.house.makes import MAKES, HouseDevice, Value
 from lamplighter.demo.house.play import House
 
-__all__ = ["MAKES", "Device", "House", "Value"]
+__all__ = ["MAKES", "House", "HouseDevice", "Value"]

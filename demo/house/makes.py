@@ -15,13 +15,13 @@ from typing import Any, ClassVar, NamedTuple
 Value = bool | float | str
 
 
-class Message(NamedTuple):
+class DeviceMessage(NamedTuple):
     topic: str
     payload: str | bytes
     retain: bool = False
 
 
-class Device:
+class HouseDevice:
     """One device. number: makes it unique in the house.
 
     truth: what it measures and what state it has, by the names that the gateway gives them. identity: format and
@@ -41,19 +41,19 @@ class Device:
     def identity(self) -> tuple[str, str]:
         raise NotImplementedError
 
-    def announcements(self) -> Sequence[Message]:
+    def announcements(self) -> Sequence[DeviceMessage]:
         """What it says of itself when it connects."""
         return ()
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         """All of its state, as it says it when it connects."""
         raise NotImplementedError
 
-    def changed(self, name: str) -> Sequence[Message]:
+    def changed(self, name: str) -> Sequence[DeviceMessage]:
         """What it says after a change of one value."""
         return self.report()
 
-    def online(self, is_online: bool) -> Sequence[Message]:
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
         """What it, or the broker in its stead, says of its connection."""
         return ()
 
@@ -74,7 +74,7 @@ class Device:
         return {}
 
 
-class ZigbeeLamp(Device):
+class ZigbeeLamp(HouseDevice):
     """A lamp of Zigbee2MQTT, whose list of devices the house publishes."""
 
     source = "zigbee2mqtt"
@@ -107,13 +107,13 @@ class ZigbeeLamp(Device):
             "definition": definition,
         }
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         state = {"state": "ON" if self.truth["state"] else "OFF", "brightness": self.truth["brightness"]}
-        return [Message(self.topic, json.dumps(state | {"linkquality": 80}))]
+        return [DeviceMessage(self.topic, json.dumps(state | {"linkquality": 80}))]
 
-    def online(self, is_online: bool) -> Sequence[Message]:
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
         word = json.dumps({"state": "online" if is_online else "offline"})
-        return [Message(f"{self.topic}/availability", word, True)]
+        return [DeviceMessage(f"{self.topic}/availability", word, True)]
 
     def commands(self) -> Sequence[str]:
         return [f"{self.topic}/set"]
@@ -144,8 +144,8 @@ class ZigbeeMotion(ZigbeeLamp):
         light = {"type": "numeric", "name": "illuminance", "property": "illuminance", "access": 1, "unit": "lx"}
         return self._entry("PIR1", [occupancy | {"value_on": True, "value_off": False}, light])
 
-    def report(self) -> Sequence[Message]:
-        return [Message(self.topic, json.dumps(self.truth))]
+    def report(self) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(self.topic, json.dumps(self.truth))]
 
     def commands(self) -> Sequence[str]:
         return ()
@@ -157,7 +157,7 @@ class ZigbeeMotion(ZigbeeLamp):
         return {"occupancy": lambda chance: chance.random() < 0.5, "illuminance": lambda chance: chance.randrange(900)}
 
 
-class TasmotaPlug(Device):
+class TasmotaPlug(HouseDevice):
     """A plug with a meter. Its states are not retained (PowerRetain is off by default)."""
 
     source = "tasmota"
@@ -171,13 +171,13 @@ class TasmotaPlug(Device):
     def identity(self) -> tuple[str, str]:
         return self.source, f"E0980{self.number:07X}"
 
-    def announcements(self) -> Sequence[Message]:
+    def announcements(self) -> Sequence[DeviceMessage]:
         config = self._config([1, 0])
         sensors = {"sn": {"Time": "2026-11-20T08:39:31", "ENERGY": {"Power": 0}}, "ver": 1}
         below = f"tasmota/discovery/{self.identity[1]}"
         return [
-            Message(f"{below}/config", json.dumps(config), True),
-            Message(f"{below}/sensors", json.dumps(sensors), True),
+            DeviceMessage(f"{below}/config", json.dumps(config), True),
+            DeviceMessage(f"{below}/sensors", json.dumps(sensors), True),
         ]
 
     def _config(self, relays: list[int]) -> dict[str, Any]:
@@ -186,21 +186,21 @@ class TasmotaPlug(Device):
         name = {"dn": self.topic, "fn": [self.topic], "hn": self.topic, "mac": self.identity[1], "md": "Plug"}
         return name | words | topics | {"rl": relays, "so": {"30": 0}, "lt_st": 0, "ver": 1}
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         return [*self.changed("POWER"), *self.changed("ENERGY.Power")]
 
-    def changed(self, name: str) -> Sequence[Message]:
+    def changed(self, name: str) -> Sequence[DeviceMessage]:
         if name == "POWER":
             word = "ON" if self.truth["POWER"] else "OFF"
             return [
-                Message(f"stat/{self.topic}/RESULT", json.dumps({"POWER": word})),
-                Message(f"stat/{self.topic}/POWER", word),
+                DeviceMessage(f"stat/{self.topic}/RESULT", json.dumps({"POWER": word})),
+                DeviceMessage(f"stat/{self.topic}/POWER", word),
             ]
         telemetry = {"Time": "2026-11-20T08:39:31", "ENERGY": {"Power": self.truth["ENERGY.Power"]}}
-        return [Message(f"tele/{self.topic}/SENSOR", json.dumps(telemetry))]
+        return [DeviceMessage(f"tele/{self.topic}/SENSOR", json.dumps(telemetry))]
 
-    def online(self, is_online: bool) -> Sequence[Message]:
-        return [Message(f"tele/{self.topic}/LWT", "Online" if is_online else "Offline", True)]
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(f"tele/{self.topic}/LWT", "Online" if is_online else "Offline", True)]
 
     def commands(self) -> Sequence[str]:
         return [f"cmnd/{self.topic}/POWER"]
@@ -225,17 +225,17 @@ class TasmotaShutter(TasmotaPlug):
         self.truth = {"ShutterPosition1": 100}
         self.is_inverted = number % 2 == 1
 
-    def announcements(self) -> Sequence[Message]:
+    def announcements(self) -> Sequence[DeviceMessage]:
         config = self._config([3, 3]) | {"sho": [int(self.is_inverted)]}
-        return [Message(f"tasmota/discovery/{self.identity[1]}/config", json.dumps(config), True)]
+        return [DeviceMessage(f"tasmota/discovery/{self.identity[1]}/config", json.dumps(config), True)]
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         position = int(self.truth["ShutterPosition1"])
         said = 100 - position if self.is_inverted else position
         shutter = {"Position": said, "Direction": 0, "Target": said}
-        return [Message(f"stat/{self.topic}/RESULT", json.dumps({"Shutter1": shutter}))]
+        return [DeviceMessage(f"stat/{self.topic}/RESULT", json.dumps({"Shutter1": shutter}))]
 
-    def changed(self, name: str) -> Sequence[Message]:
+    def changed(self, name: str) -> Sequence[DeviceMessage]:
         return self.report()
 
     def commands(self) -> Sequence[str]:
@@ -253,7 +253,7 @@ class TasmotaShutter(TasmotaPlug):
         return {}
 
 
-class FirstShelly(Device):
+class FirstShelly(HouseDevice):
     """A relay of the first generation. Its states are not retained by default."""
 
     source = "shelly"
@@ -267,20 +267,20 @@ class FirstShelly(Device):
     def identity(self) -> tuple[str, str]:
         return self.source, f"98F4AB{self.number:06X}"
 
-    def announcements(self) -> Sequence[Message]:
+    def announcements(self) -> Sequence[DeviceMessage]:
         about = {"id": self.name, "model": "SHSW-PM", "mac": self.identity[1], "ip": "192.0.2.20", "fw_ver": "v1.14"}
-        return [Message("shellies/announce", json.dumps(about))]
+        return [DeviceMessage("shellies/announce", json.dumps(about))]
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         return [*self.changed("relay.0"), *self.changed("relay.0.power")]
 
-    def changed(self, name: str) -> Sequence[Message]:
+    def changed(self, name: str) -> Sequence[DeviceMessage]:
         value = self.truth[name]
         said = ("on" if value else "off") if isinstance(value, bool) else f"{value:.2f}"
-        return [Message(f"shellies/{self.name}/{name.replace('.', '/')}", said)]
+        return [DeviceMessage(f"shellies/{self.name}/{name.replace('.', '/')}", said)]
 
-    def online(self, is_online: bool) -> Sequence[Message]:
-        return [Message(f"shellies/{self.name}/online", "true" if is_online else "false", True)]
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(f"shellies/{self.name}/online", "true" if is_online else "false", True)]
 
     def commands(self) -> Sequence[str]:
         return [f"shellies/{self.name}/relay/0/command"]
@@ -296,7 +296,7 @@ class FirstShelly(Device):
         return {"relay.0.power": lambda chance: float(chance.randrange(900))}
 
 
-class LaterShelly(Device):
+class LaterShelly(HouseDevice):
     """A plug of the second generation: notifications, and remote procedure calls."""
 
     source = "shelly"
@@ -310,10 +310,10 @@ class LaterShelly(Device):
     def identity(self) -> tuple[str, str]:
         return self.source, f"{self.number:012X}"
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         return [self._notify("NotifyFullStatus", output=self.truth["switch.0.output"], apower=self._power)]
 
-    def changed(self, name: str) -> Sequence[Message]:
+    def changed(self, name: str) -> Sequence[DeviceMessage]:
         member = name.rpartition(".")[2]
         return [self._notify("NotifyStatus", **{member: self.truth[name]})]
 
@@ -321,13 +321,13 @@ class LaterShelly(Device):
     def _power(self) -> Value:
         return self.truth["switch.0.apower"]
 
-    def _notify(self, method: str, **status: Value) -> Message:
+    def _notify(self, method: str, **status: Value) -> DeviceMessage:
         params = {"ts": 1763700000.12, "switch:0": {"id": 0, "source": "button"} | status}
         event = {"src": self.name, "dst": f"{self.name}/events", "method": method, "params": params}
-        return Message(f"{self.name}/events/rpc", json.dumps(event))
+        return DeviceMessage(f"{self.name}/events/rpc", json.dumps(event))
 
-    def online(self, is_online: bool) -> Sequence[Message]:
-        return [Message(f"{self.name}/online", "true" if is_online else "false", True)]
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(f"{self.name}/online", "true" if is_online else "false", True)]
 
     def commands(self) -> Sequence[str]:
         return [f"{self.name}/rpc"]
@@ -346,7 +346,7 @@ class LaterShelly(Device):
         return {"switch.0.apower": lambda chance: chance.randrange(2_000)}
 
 
-class Entities(Device):
+class Entities(HouseDevice):
     """A device in the format of Home Assistant's discovery."""
 
     source = "homeassistant"
@@ -363,10 +363,10 @@ class Entities(Device):
         """Its entities by component, each with what only it has."""
         raise NotImplementedError
 
-    def announcements(self) -> Sequence[Message]:
+    def announcements(self) -> Sequence[DeviceMessage]:
         device = {"ids": [self.name], "name": self.name, "mf": "House", "sw": "1.0"}
         return [
-            Message(f"homeassistant/{component}/{self.name}/config", json.dumps(config | {"dev": device}), True)
+            DeviceMessage(f"homeassistant/{component}/{self.name}/config", json.dumps(config | {"dev": device}), True)
             for component, config in self.configs().items()
         ]
 
@@ -389,15 +389,15 @@ class EsphomeBoard(Entities):
             "sensor": common | heat | {"name": "T", "uniq_id": f"{self.name}t", "stat_cla": "measurement"},
         }
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         relay, heat = self.truth.values()
         return [
-            Message(f"{self.name}/switch/relay/state", "ON" if relay else "OFF", True),
-            Message(f"{self.name}/sensor/t/state", f"{heat}", True),
+            DeviceMessage(f"{self.name}/switch/relay/state", "ON" if relay else "OFF", True),
+            DeviceMessage(f"{self.name}/sensor/t/state", f"{heat}", True),
         ]
 
-    def online(self, is_online: bool) -> Sequence[Message]:
-        return [Message(f"{self.name}/status", "online" if is_online else "offline", True)]
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(f"{self.name}/status", "online" if is_online else "offline", True)]
 
     def commands(self) -> Sequence[str]:
         return [f"{self.name}/switch/relay/command"]
@@ -425,13 +425,13 @@ class JsonLamp(Entities):
         about = {"schema": "json", "sup_clrm": ["brightness"], "bri_scl": 100, "uniq_id": self.name}
         return {"light": topics | about | {"name": "Lamp"}}
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         is_on, level = self.truth.values()
         state = {"state": "ON" if is_on else "OFF", "color_mode": "brightness", "brightness": level}
-        return [Message(f"lamps/{self.name}", json.dumps(state))]
+        return [DeviceMessage(f"lamps/{self.name}", json.dumps(state))]
 
-    def online(self, is_online: bool) -> Sequence[Message]:
-        return [Message(f"lamps/{self.name}/status", "online" if is_online else "offline", True)]
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(f"lamps/{self.name}/status", "online" if is_online else "offline", True)]
 
     def commands(self) -> Sequence[str]:
         return [f"lamps/{self.name}/set"]
@@ -462,16 +462,16 @@ class Curtain(Entities):
         words = {"stat_open": "auf", "stat_clsd": "zu", "name": "Curtain", "uniq_id": self.name}
         return {"cover": topics | scale | words}
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         position = int(self.truth[f"{self.name}.position"])
         self.truth[self.name] = "open" if position else "closed"
         return [
-            Message(f"curtains/{self.name}/pos", f"{round(255 * (100 - position) / 100)}", True),
-            Message(f"curtains/{self.name}/state", "auf" if position else "zu", True),
+            DeviceMessage(f"curtains/{self.name}/pos", f"{round(255 * (100 - position) / 100)}", True),
+            DeviceMessage(f"curtains/{self.name}/state", "auf" if position else "zu", True),
         ]
 
-    def online(self, is_online: bool) -> Sequence[Message]:
-        return [Message(f"curtains/{self.name}/status", "online" if is_online else "offline", True)]
+    def online(self, is_online: bool) -> Sequence[DeviceMessage]:
+        return [DeviceMessage(f"curtains/{self.name}/status", "online" if is_online else "offline", True)]
 
     def commands(self) -> Sequence[str]:
         return [f"curtains/{self.name}/pos/set", f"curtains/{self.name}/set"]
@@ -497,16 +497,16 @@ class RadioThermometer(Entities):
         state = {"stat_t": f"+/+/BTtoMQTT/{self.name}", "val_tpl": "{{ value_json.tempc }}", "unit_of_meas": "°C"}
         return {"sensor": state | {"dev_cla": "temperature", "name": "T", "uniq_id": f"{self.name}-tempc"}}
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         (heat,) = self.truth.values()
         payload = json.dumps({"id": self.name, "rssi": -60, "tempc": heat})
-        return [Message(f"home/radio{radio}/BTtoMQTT/{self.name}", payload) for radio in (1, 2)]
+        return [DeviceMessage(f"home/radio{radio}/BTtoMQTT/{self.name}", payload) for radio in (1, 2)]
 
     def measured(self) -> dict[str, Callable[[random.Random], Value]]:
         return {f"{self.name}-tempc": lambda chance: chance.randrange(150, 300) / 10}
 
 
-class SparkplugMotor(Device):
+class SparkplugMotor(HouseDevice):
     """A device at an edge node of Sparkplug B: named in its birth, by alias in its data. Births are not retained."""
 
     source = "sparkplug"
@@ -520,12 +520,12 @@ class SparkplugMotor(Device):
     def identity(self) -> tuple[str, str]:
         return self.source, f"plant/{self.edge}/motor"
 
-    def report(self) -> Sequence[Message]:
+    def report(self) -> Sequence[DeviceMessage]:
         name, alias = b"\x0a\x0btemperature", b"\x10\x07"
         place = f"spBv1.0/plant/{{}}/{self.edge}"
         return [
-            Message(place.format("NBIRTH"), _sparkplug(0)),
-            Message(f"{place.format('DBIRTH')}/motor", _sparkplug(1, name + alias + self._number)),
+            DeviceMessage(place.format("NBIRTH"), _sparkplug(0)),
+            DeviceMessage(f"{place.format('DBIRTH')}/motor", _sparkplug(1, name + alias + self._number)),
         ]
 
     def commands(self) -> Sequence[str]:
@@ -534,10 +534,10 @@ class SparkplugMotor(Device):
     def obey(self, topic: str, payload: str) -> str | None:
         return "birth"  # it is asked for nothing else
 
-    def changed(self, name: str) -> Sequence[Message]:
+    def changed(self, name: str) -> Sequence[DeviceMessage]:
         if name == "birth":
             return self.report()
-        return [Message(f"spBv1.0/plant/DDATA/{self.edge}/motor", _sparkplug(2, b"\x10\x07" + self._number))]
+        return [DeviceMessage(f"spBv1.0/plant/DDATA/{self.edge}/motor", _sparkplug(2, b"\x10\x07" + self._number))]
 
     @property
     def _number(self) -> bytes:
@@ -553,7 +553,7 @@ def _sparkplug(sequence: int, *metrics: bytes) -> bytes:
     return b"\x08\x01" + packed + b"\x18" + bytes([sequence])
 
 
-MAKES: tuple[type[Device], ...] = (
+MAKES: tuple[type[HouseDevice], ...] = (
     ZigbeeLamp, ZigbeeMotion, TasmotaPlug, TasmotaShutter, FirstShelly, LaterShelly, EsphomeBoard, JsonLamp, Curtain,
     RadioThermometer, SparkplugMotor,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion
 
-from lamplighter.demo.house.makes import MAKES, Device, Message, Value, ZigbeeLamp
+from lamplighter.demo.house.makes import MAKES, DeviceMessage, HouseDevice, Value, ZigbeeLamp
 
 CONNECT_S = 60.0
 LIST = "zigbee2mqtt/bridge/devices"
@@ -26,7 +26,7 @@ class House:
     """
 
     def __init__(self, count: int, port: int, *, host: str = "127.0.0.1", chance: random.Random) -> None:
-        self.devices: list[Device] = [MAKES[number % len(MAKES)](number) for number in range(count)]
+        self.devices: list[HouseDevice] = [MAKES[number % len(MAKES)](number) for number in range(count)]
         self.connections = 0
         self._chance = chance
         self._lock = threading.RLock()
@@ -55,7 +55,7 @@ class House:
 
     # --- what people and nature do ---
 
-    def switch(self, count: int) -> list[Device]:
+    def switch(self, count: int) -> list[HouseDevice]:
         """Hands switch devices, and values change by themselves: so many times. Returns the devices."""
         found = []
         for _ in range(count):
@@ -71,10 +71,10 @@ class House:
                 for name in (*device.settable(), *device.measured()):
                     self._set(device, name)
 
-    def _change(self, device: Device) -> None:
+    def _change(self, device: HouseDevice) -> None:
         self._set(device, self._chance.choice([*device.settable(), *device.measured()]))
 
-    def _set(self, device: Device, name: str) -> None:
+    def _set(self, device: HouseDevice, name: str) -> None:
         with self._lock:
             states, nature = device.settable().get(name), device.measured().get(name)
             others = [state for state in states or () if state != device.truth[name]]
@@ -87,13 +87,13 @@ class House:
             for device in self.devices:
                 self._introduce(device)
 
-    def silence(self, device: Device) -> None:
+    def silence(self, device: HouseDevice) -> None:
         """Takes a device's power. The broker says that it is gone, if the make has a last will."""
         with self._lock:
             self._say(device, device.online(False))
             device.is_silent = True
 
-    def end_silence(self, device: Device) -> None:
+    def end_silence(self, device: HouseDevice) -> None:
         with self._lock:
             device.is_silent = False
             self._introduce(device)
@@ -110,10 +110,10 @@ class House:
 
     # --- the broker ---
 
-    def _introduce(self, device: Device) -> None:
+    def _introduce(self, device: HouseDevice) -> None:
         self._say(device, [*device.announcements(), *device.online(True), *device.report()])
 
-    def _say(self, device: Device, messages: Iterable[Message]) -> None:
+    def _say(self, device: HouseDevice, messages: Iterable[DeviceMessage]) -> None:
         for topic, payload, retain in messages if not device.is_silent else ():
             self._client.publish(topic, payload, qos=0, retain=retain)
 
@@ -151,7 +151,7 @@ class House:
                 self._say(device, device.changed(changed))
 
 
-def settable(devices: Sequence[Device]) -> list[tuple[Device, str, Value]]:
+def settable(devices: Sequence[HouseDevice]) -> list[tuple[HouseDevice, str, Value]]:
     """All that commands can set: device, name of the value, and a state."""
     return [
         (device, name, state) for device in devices for name, states in device.settable().items() for state in states

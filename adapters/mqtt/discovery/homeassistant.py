@@ -576,6 +576,8 @@ class _Entity:
             self._draft.problem(f"{plain(self._key)}: the component {plain(component)!r} is not supported")
             return False
         try:
+            if not isinstance(self._config.get("~", ""), str):
+                raise ValueError("the base topic ~ is not a text")
             reader(self)
             self._availability()
         except ValueError as error:
@@ -635,8 +637,12 @@ class _Entity:
     def _choices(self, key: str) -> dict[str, object] | None:
         """The values that a command may have; None if the announcement does not list them."""
         listed = self._config.get(key)
-        if not isinstance(listed, list):
+        if listed is None:
             return None
+        if not isinstance(listed, list):
+            raise ValueError(f"{key} is not a list")
+        if any(one is not None and not json_text(one) for one in listed):
+            self._draft.leave_out([f"items of {key}"], self._key)
         return {text: text for one in listed if (text := json_text(one))}
 
     def _own_kind(self) -> str:
@@ -838,6 +844,8 @@ class _Entity:
         states = ("open", "opening", "closed", "closing", "stopped")
         own = [self._config.get(f"state_{state}") for state in states]
         # Where the device has words of its own, its state is told in the usual ones.
+        if any(word is not None and not json_text(word) for word in own):
+            raise ValueError("a word of state_open, state_closed and so on is not a text")
         words = {json_text(word) or state: state for word, state in zip(own, states, strict=True)}
         more: dict[str, Any] = {"words": words} if any(own) else {}
         self.value(kind, "state_topic", "value_template", "text", **more)
@@ -999,8 +1007,10 @@ class _Entity:
         if self._config.get("availability_topic") is not None:
             template = self._config.get("availability_template")
             yield shared | {"topic": self._config["availability_topic"], "value_template": template}
-        for found in listed[:16] if isinstance(listed, list) else [listed]:
-            if isinstance(found, Declared):
+        for found in [] if listed is None else listed[:16] if isinstance(listed, list) else [listed]:
+            if not isinstance(found, Declared):
+                raise ValueError("availability is not an object, or a list of objects")
+            else:
                 found.rename(_KEYS)
                 if isinstance(base, str) and isinstance(topic := found.get("topic"), str):
                     found["topic"] = _based(topic, base)

@@ -239,8 +239,12 @@ def _notified(broker: str, topic: str, payload: bytes) -> Announced:
         return Announced(adds=True)
     document = json_object(payload)
     source, params = document.get("src"), document.get("params")
-    if document.get("method") not in ("NotifyStatus", "NotifyFullStatus") or not isinstance(params, Declared):
-        return Announced(adds=True)
+    if not isinstance(document.get("method"), str):
+        raise ValueError("method is missing")
+    if document.get("method") not in ("NotifyStatus", "NotifyFullStatus"):
+        return Announced(adds=True)  # events, whose values have no state
+    if not isinstance(params, Declared):
+        raise ValueError("params is not an object with the status of components")
     if not isinstance(source, str) or not (found := _IDENTIFIER.fullmatch(source)) or not _PREFIX.fullmatch(prefix):
         raise ValueError("src is not the identifier of a device, or its topic cannot be used")
     left_out = [name for name in document.omissions({"dst"}) if not name.startswith("params.")]

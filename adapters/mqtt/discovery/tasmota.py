@@ -134,15 +134,20 @@ def _configured(broker: str, topic: str, address: str, config: Declared, telemet
     )
     command, status, sent = (_topic(config, number) for number in range(3))
     words = config.get("state")
-    off, on = words[:2] if isinstance(words, list) and len(words) >= 2 else ("OFF", "ON")
+    has_words = isinstance(words, list) and len(words) >= 2
+    off, on = words[:2] if has_words else ("OFF", "ON")
+    if words is not None and not has_words:
+        draft.leave_out(["state"])
     draft.online(f"{sent}LWT", [config.get("onln", "Online")], [config.get("ofln", "Offline")])
 
-    relays = _integers(config.get("rl"))[:RELAYS_MAX]
+    relays = (_integers(draft, config, "rl") or [])[:RELAYS_MAX]
     names = config.get("fn")
     names = names if isinstance(names, list) else []
     switched = [number for number, relay in enumerate(relays, 1) if relay in (_RELAY, _LIGHT)]
     options = config.get("so")
-    options = options if isinstance(options, Declared) else Declared({})
+    if not isinstance(options, Declared):
+        draft.leave_out(["so"] if options is not None else [])
+        options = Declared({})
     all_lights = options.get("30") == 1
     wide = options.get("82") == 1
     for number in switched:
@@ -155,17 +160,20 @@ def _configured(broker: str, topic: str, address: str, config: Declared, telemet
         draft.actuator(power, kind, f"{command}{power}", label=label or power, values=values, state=state)
     if _LIGHT in relays:
         _light(draft, config.get("lt_st"), command, status, (200, 380) if wide else (153, 500))
-    shutters = _integers(config.get("sho"))
-    for number in range(1, relays.count(_SHUTTER) // 2 + 1):
+    shutters = _integers(draft, config, "sho")
+    # Without its options, it is not known which end of a shutter is 100.
+    for number in range(1, relays.count(_SHUTTER) // 2 + 1) if shutters is not None else ():
         key = f"ShutterPosition{number}"
         member = (f"Shutter{number}", "Position")
         # The first bit of the shutter's options: 100 is closed.
-        is_inverted = number <= len(shutters) and bool(shutters[number - 1] & 1)
+        is_inverted = any(bits & 1 for bits in (shutters or ())[number - 1 : number])
         percent: dict[str, Any] = {"scale": -1, "offset": 100} if is_inverted else {}
         state = draft.sensor(key, "gateway:position", f"{status}RESULT", "number", member=member, unit="%", **percent)
         draft.actuator(key, "gateway:position", f"{command}{key}", state=state, minimum=0, maximum=100, **percent)
     if isinstance(telemetry, Declared):
         _telemetry(draft, f"{sent}SENSOR", telemetry, on, off)
+    elif telemetry is not None:
+        draft.leave_out(["sn, which is not an object"], "sensors")
     _leave_out(draft, config, options, relays)
     return draft
 
@@ -273,5 +281,10 @@ def _numbers_in(found: object) -> Iterator[int]:
         yield found
 
 
-def _integers(found: object) -> list[int]:
-    return [one for one in found if isinstance(one, int)] if isinstance(found, list) else []
+def _integers(draft: Draft, config: Declared, key: str) -> list[int] | None:
+    """A list of numbers, empty if there is none; None for anything else, which is left out."""
+    found = config.get(key)
+    if found is None or (isinstance(found, list) and all(type(one) is int for one in found)):
+        return found or []
+    draft.leave_out([f"{key}, which is not a list of numbers"])
+    return None

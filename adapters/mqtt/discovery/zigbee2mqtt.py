@@ -168,6 +168,9 @@ def announced(broker: str, topic: str, payload: bytes) -> Announced:
             continue
         if found is None:
             continue
+        if isinstance(found, str):
+            parts[found, "device"] = Joined(None, ["the device, which Zigbee2MQTT does not know"])
+            continue
         problems += found.problems
         if (found.id, "device") in parts:
             problems.append(Problem(NAME, broker, topic, "the list has the address twice", found.identity))
@@ -184,16 +187,21 @@ def joined(broker: str, group: Group, parts: Mapping[str, Any]) -> Joined:
 FORMAT = Format(NAME, ("+/bridge/devices", "+/+/bridge/devices"), covers=covers, announced=announced, joined=joined)
 
 
-def _device(broker: str, topic: str, base: str, entry: object) -> Draft | None:
-    """The device of an entry; None for one without values: the coordinator, or a device that is disabled or new."""
+def _device(broker: str, topic: str, base: str, entry: object) -> Draft | str | None:
+    """The device of an entry; its address if nothing is known of it; None for the coordinator, and for a device that is
+    disabled."""
     if not isinstance(entry, Declared):
         raise ValueError("it is not an object")
     definition = entry.get("definition")
-    if entry.get("type") == "Coordinator" or entry.get("disabled") is True or not isinstance(definition, Declared):
+    if entry.get("type") == "Coordinator" or entry.get("disabled") is True:
         return None
     address, name = entry.get("ieee_address"), entry.get("friendly_name")
     if not isinstance(address, str) or not _ADDRESS.fullmatch(address):
         raise ValueError("ieee_address is not an IEEE address")
+    if definition is None:
+        return address
+    if not isinstance(definition, Declared):
+        raise ValueError("definition is not an object")
     if not isinstance(name, str) or not name or name.split("/")[0] == "bridge":
         raise ValueError("friendly_name is missing, or is that of the bridge")
     draft = Draft(
@@ -229,7 +237,7 @@ def _exposed(
     """
     for exposed in exposes:
         if not isinstance(exposed, Declared):
-            continue
+            exposed = Declared({})  # it is told as a value of an unknown type
         features, kind = exposed.get("features"), exposed.get("type")
         if not isinstance(features, list) or depth + 1 >= DEPTH_MAX:
             yield exposed, context, path

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from lamplighter.adapters.devices.draft import segment
-from lamplighter.demo.house import MAKES, Device, House, Value
+from lamplighter.demo.house import MAKES, House, HouseDevice, Value
 from lamplighter.demo.house.play import settable
 from lamplighter.ontology.vocabulary import GATEWAY, SOSA
 from tests.support.amounts import Amounts
@@ -98,7 +98,7 @@ def agree(
         raise AssertionError(f"{error}: {dict(list(last.items())[:10])}") from None
 
 
-def command(gateway: GatewayProcess, choice: tuple[Device, str, Value]) -> None:
+def command(gateway: GatewayProcess, choice: tuple[HouseDevice, str, Value]) -> None:
     """Sets the desired state of an actuator, as a user does."""
     device, name, value = choice
     source, identifier = device.identity
