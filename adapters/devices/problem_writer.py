@@ -49,6 +49,8 @@ class ProblemWriter:
         self._work.set()
         self._lasting: dict[tuple[str, ...], Problem] = {}
         """Those that are not written yet, the newest about each thing."""
+        self._current: dict[tuple[str, ...], Problem] = {}
+        """Those that last now."""
         self._lasting_at: float | None = None
         """When they are written, as time of the loop."""
 
@@ -57,14 +59,24 @@ class ProblemWriter:
         assert problem.source in self._sources, "the next run would not forget it"
         if problem.about:
             key = problem.source, problem.broker, problem.device or problem.topic, problem.about
-            if key in self._lasting or len(self._lasting) < LASTING_MAX:
-                self._lasting[key] = problem
+            if key in self._current or len(self._current) < LASTING_MAX:
+                self._current[key] = self._lasting[key] = problem
+                if not problem.reason:
+                    del self._current[key]
                 self._work.set()
             return
         text = self._problems.update(problem, self._clock())
         if text is not None and len(self._texts) < PROBLEMS_QUEUED_MAX:
             self._texts.append(text)
             self._work.set()
+
+    def repeat(self, identity: str) -> None:
+        """Writes the lasting problems of a device again, after a removal of the device has deleted them."""
+        for key, problem in self._current.items():
+            if problem.device == identity:
+                self._problems.forget_lasting(problem)
+                self._lasting[key] = problem
+                self._work.set()
 
     async def run(self) -> None:
         """Runs until cancelled. Raises UpstreamError when the engine client is closed."""

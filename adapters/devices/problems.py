@@ -111,7 +111,7 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
     def lasting_update(self, problem: Problem, now: datetime) -> str | None:
         """The update that writes a problem that lasts instead of the one about the same, or ends it; None if the
         dataset need not change. now: an aware datetime."""
-        node = self._node(problem.source, problem.broker, problem.device or problem.topic, problem.about, "lasting")
+        node = self._lasting_node(problem)
         before = self._lasting.pop(node, "")
         if problem.reason and len(self._lasting) >= LASTING_MAX:
             self.unwritten += 1
@@ -123,6 +123,13 @@ SELECT ?source ?topic ?device ?reason ?count ?seen WHERE {{
         if not problem.reason:
             return self._without(node).removesuffix(" ;\n")
         return (self._without(node) if before else "") + self._insertion(node, problem, now)
+
+    def forget_lasting(self, problem: Problem) -> None:
+        """Takes a lasting problem as one that is not written, because others have deleted it."""
+        self._lasting.pop(self._lasting_node(problem), None)
+
+    def _lasting_node(self, problem: Problem) -> Term:
+        return self._node(problem.source, problem.broker, problem.device or problem.topic, problem.about, "lasting")
 
     def _node(self, *texts: str) -> Term:
         digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -82,3 +82,15 @@ async def test_a_problem_that_lasts_is_written_once_it_is_settled_and_goes_when_
         await until(lambda: gateway.found(reasons) == ["second"], "the newest reason")
         feed.note(Problem("mine", "", "a", "", "mine/plug", "left out 1"))
         await until(lambda: not gateway.found(reasons), "the end of the problem")
+
+
+async def test_a_lasting_problem_of_a_device_that_was_removed_is_written_again() -> None:
+    gateway, changes = StatesGateway(), list[int]()
+    async with feeding(gateway, changes) as feed:
+        feed.announce([MINE])
+        feed.note(Problem("mine", "", "a", "left out", MINE.identity, "left out 1"))
+        reasons = "GRAPH ?g { ?problem a gateway:ReportedProblem ; gateway:reason ?x }"
+        await until(lambda: gateway.found(reasons) == ["left out"] and MINE.identity in feed.entries, "the problem")
+        gateway.write(feed.registry.removal(feed.entries[MINE.identity]))
+        assert not gateway.found(reasons)
+        await until(lambda: gateway.found(reasons) == ["left out"] and MINE.identity in feed.entries, "it again")
